@@ -1,0 +1,311 @@
+"""One canonical form of a value: for comparing (order codes) and for hashing (hash forms).
+
+Two equal values must never differ in form, or a file is skipped that holds a match. Equality is the predicate's:
+NaN equals NaN and is greater than any other value, -0.0 equals 0.0, widths of integers and floats do not matter,
+strings compare by their UTF-8 bytes, timestamps by instant.
+
+**Order codes** carry bounds. A column is of one of two classes:
+
+    code     int64 that orders as the values do: integers, bool, date, time, timestamp, duration, float, decimal of
+             at most 18 digits. Codes are of the column's own type: a literal is cast to that type first.
+    bytes    binary that orders (memcmp) as the values do: string, binary, wider decimals
+
+Every other type (list, map, struct, null, interval) has no class and is not indexed.
+
+**Hash forms** feed the filters. Values that are equal under any width or unit share a form, so int32 5 and int64 5
+hash alike, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
+false positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SIGN_BIT = np.uint64(1 << 63)
+_MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_CODE_DECIMAL_DIGITS_MAX = 18
+
+
+def order_class(kind: pa.DataType) -> str | None:
+    """"code", "bytes", or None for a type whose values have no order here."""
+    if pa.types.is_dictionary(kind):
+        return order_class(kind.value_type)
+    if pa.types.is_decimal(kind):
+        return "code" if kind.precision <= _CODE_DECIMAL_DIGITS_MAX else "bytes"
+    if is_bytes_like(kind):
+        return "bytes"
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+    ):
+        return "code"
+    return None
+
+
+def is_bytes_like(kind: pa.DataType) -> bool:
+    """String, binary, their large, view and fixed-size kinds."""
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One plain array: chunks joined, dictionaries decoded."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array
+
+
+def is_valid_mask(array: pa.Array) -> np.ndarray | None:
+    """Booleans, False where null; None where nothing is null."""
+    if array.null_count == 0:
+        return None
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def nan_mask(array: pa.Array) -> np.ndarray | None:
+    """Booleans, True where NaN (nulls are not NaN); None for types that have no NaN."""
+    if not pa.types.is_floating(array.type):
+        return None
+    return pc.fill_null(pc.is_nan(array), False).to_numpy(zero_copy_only=False)
+
+
+# -- order codes ------------------------------------------------------------------------------------------------------
+
+
+def order_codes(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """int64 codes that order as the values of a "code" type do; 0 where null. NaN's code is above infinity's."""
+    array = flatten(array)
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return _float_codes(_float64(array))
+    if pa.types.is_uint64(kind):
+        return (_plain_numbers(array, pa.uint64()) ^ SIGN_BIT).view(np.int64)
+    if pa.types.is_decimal(kind):
+        return _decimal_words(array)[:, 0].view(np.int64)
+    return _int64(array)
+
+
+def _float_codes(values: np.ndarray) -> np.ndarray:
+    bits = _canonical_floats(values).view(np.int64)
+    return np.where(bits < 0, bits ^ _MAGNITUDE, bits)
+
+
+def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Binary values that order as those of a "bytes" type do; nulls stay null."""
+    array = flatten(array)
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        words = _decimal_words(array).copy()
+        words[:, -1] ^= SIGN_BIT
+        big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
+        width = 8 * words.shape[1]
+        offsets = np.arange(len(array) + 1, dtype=np.int32) * width
+        valid = is_valid_mask(array)
+        mask = None if valid is None else pa.array(valid).buffers()[1]
+        return pa.Array.from_buffers(
+            pa.binary(), len(array), [mask, pa.py_buffer(offsets), pa.py_buffer(big_endian.tobytes())]
+        )
+    return array.cast(pa.binary())
+
+
+def from_order_codes(codes: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """The values whose order codes these are, as an array of `kind`: the inverse of `order_codes`."""
+    codes = np.ascontiguousarray(codes, dtype=np.int64)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_floating(kind):
+        bits = np.where(codes < 0, codes ^ _MAGNITUDE, codes)
+        return pa.array(bits.view(np.float64)).cast(kind)
+    if pa.types.is_uint64(kind):
+        return pa.array(codes.view(np.uint64) ^ SIGN_BIT)
+    if pa.types.is_boolean(kind):
+        return pa.array(codes != 0)
+    if pa.types.is_decimal(kind):
+        words = np.stack([codes, codes >> np.int64(63)], axis=1)
+        wide = pa.Array.from_buffers(
+            pa.decimal128(38, kind.scale), len(codes), [None, pa.py_buffer(np.ascontiguousarray(words).tobytes())]
+        )
+        return wide.cast(kind)
+    if kind.bit_width == 32 and pa.types.is_temporal(kind):
+        return pa.array(codes.astype(np.int32)).view(kind)
+    if pa.types.is_temporal(kind):
+        return pa.array(codes).view(kind)
+    return pa.array(codes).cast(kind)
+
+
+def from_order_bytes(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values whose order bytes these are, as an array of `kind`: the inverse of `order_bytes`."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not pa.types.is_decimal(kind):
+        return array.cast(kind)
+    words = 4 if pa.types.is_decimal256(kind) else 2
+    blank = b"\x80" + b"\x00" * (8 * words - 1)
+    filled = b"".join(blank if v is None else v for v in array.to_pylist())
+    values = np.frombuffer(filled, dtype=">u8").reshape(-1, words)[:, ::-1].astype(np.uint64)
+    values[:, -1] ^= SIGN_BIT
+    valid = is_valid_mask(array)
+    mask = None if valid is None else pa.array(valid).buffers()[1]
+    return pa.Array.from_buffers(kind, len(array), [mask, pa.py_buffer(np.ascontiguousarray(values).tobytes())])
+
+
+# -- hash forms -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HashForm:
+    """What is hashed of an array, value by value.
+
+    name     what equal forms mean: "int", "float", "bytes", "instant", "span", or "decimal:SCALE". Only values of one name
+             may meet in a filter.
+    fixed    uint64 [n], hashed as 8 little-endian bytes; or None
+    wide     uint8 [n, width], hashed row by row; or None
+    offsets, data    int64 [n + 1] and uint8 [bytes]: value i is data[offsets[i]:offsets[i + 1]]; or None
+    valid    bool [n], False where null (a null has no form: skip it); None where nothing is null
+    """
+
+    name: str
+    valid: np.ndarray | None
+    fixed: np.ndarray | None = None
+    wide: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+    data: np.ndarray | None = None
+
+
+def hash_name(kind: pa.DataType) -> str | None:
+    """The name of the hash form of a type; None for a type that cannot be hashed."""
+    if pa.types.is_dictionary(kind):
+        return hash_name(kind.value_type)
+    if pa.types.is_decimal(kind):
+        return f"decimal:{kind.scale}"
+    if is_bytes_like(kind):
+        return "bytes"
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return "int"
+    if pa.types.is_floating(kind):
+        return "float"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "instant"
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return "span"
+    return None
+
+
+def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
+    """The canonical form of each value, ready for hashing. Raises TypeError for a type that cannot be hashed."""
+    array = flatten(array)
+    kind = array.type
+    name = hash_name(kind)
+    if name is None:
+        raise TypeError(f"values of type {kind} cannot be hashed")
+    valid = is_valid_mask(array)
+    if name == "bytes":
+        offsets, data = _offsets_and_data(array)
+        return HashForm(name, valid, offsets=offsets, data=data)
+    if name.startswith("decimal"):
+        words = _decimal_words(array)
+        return HashForm(name, valid, wide=np.ascontiguousarray(words).view(np.uint8))
+    if name == "float":
+        return HashForm(name, valid, fixed=_canonical_floats(_float64(array)).view(np.uint64))
+    if name in ("instant", "span"):
+        return HashForm(name, valid, fixed=_microseconds(array))
+    if pa.types.is_uint64(kind):
+        return HashForm(name, valid, fixed=_plain_numbers(array, pa.uint64()))
+    return HashForm(name, valid, fixed=_int64(array).view(np.uint64))
+
+
+def _microseconds(array: pa.Array) -> np.ndarray:
+    """uint64: microseconds, with the nanoseconds within one in the top bits. Equal instants have equal words in any
+    unit, because multiplying wraps: what matters is that the map is a function of the instant."""
+    kind = array.type
+    values = _int64(array)
+    if pa.types.is_date32(kind):
+        return (values * np.int64(86_400_000_000)).view(np.uint64)
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    if unit == "ns":
+        whole = values // 1000
+        rest = values - whole * 1000
+        return (whole + (rest << np.int64(54))).view(np.uint64)
+    with np.errstate(over="ignore"):
+        return (values * np.int64({"s": 1_000_000, "ms": 1_000, "us": 1}[unit])).view(np.uint64)
+
+
+# -- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def _float64(array: pa.Array) -> np.ndarray:
+    return _plain_numbers(array.cast(pa.float64()), pa.float64())
+
+
+def _canonical_floats(values: np.ndarray) -> np.ndarray:
+    """-0.0 becomes 0.0, every NaN the one quiet positive NaN."""
+    values = values + 0.0
+    values[np.isnan(values)] = np.nan
+    return values
+
+
+def _int64(array: pa.Array) -> np.ndarray:
+    kind = array.type
+    if pa.types.is_temporal(kind):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return _plain_numbers(array.cast(pa.int64()), pa.int64())
+
+
+def _plain_numbers(array: pa.Array, kind: pa.DataType) -> np.ndarray:
+    """The numbers of a primitive array as numpy, 0 where null (what lies under a null is not defined)."""
+    if array.null_count:
+        array = pc.fill_null(array, pa.scalar(0, kind))
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _decimal_words(array: pa.Array) -> np.ndarray:
+    """uint64 [n, 2 or 4]: the unscaled values, least significant word first, sign-extended; 0 where null."""
+    kind = array.type
+    if kind.bit_width < 128:
+        array = array.cast(pa.decimal128(kind.precision, kind.scale))
+    words_each = 4 if pa.types.is_decimal256(kind) else 2
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros((len(array), words_each), dtype=np.uint64)
+    words = np.frombuffer(buffer, dtype=np.uint64)
+    words = words[array.offset * words_each : (array.offset + len(array)) * words_each].reshape(-1, words_each)
+    valid = is_valid_mask(array)
+    return words if valid is None else words * valid[:, None].astype(np.uint64)
+
+
+def _offsets_and_data(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    kind = array.type
+    if pa.types.is_fixed_size_binary(kind):
+        width = kind.byte_width
+        offsets = (np.arange(len(array) + 1, dtype=np.int64) + array.offset) * width
+        buffer = array.buffers()[1]
+        return offsets, np.frombuffer(buffer if buffer is not None else b"", dtype=np.uint8)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        array = array.cast(pa.large_binary())
+        kind = array.type
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    _, offset_buffer, data_buffer = array.buffers()
+    if offset_buffer is None or len(array) == 0:
+        return np.zeros(len(array) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
+    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return offsets, np.frombuffer(data_buffer if data_buffer is not None else b"", dtype=np.uint8)

@@ -1,0 +1,100 @@
+"""Every error that Skipstone raises for bad input, damage or conflict.
+
+    SkipstoneError
+    ├── CorruptionError        bytes that fail a check: which file, where, what was expected
+    ├── FormatVersionError     a file or an instant from a version that this one does not read
+    ├── CommitConflictError    another writer was first, and both touched the same thing
+    ├── PredicateError         a predicate that cannot be read, with the place in the text
+    ├── SchemaError            a column, a type or a partition value that does not fit the table
+    ├── NotATableError         nothing that can be opened, or indexed, is there
+    ├── NotReadableError       slices with live logs, deletes that we cannot apply, files not as planned
+    ├── InvalidArgumentError   an argument that has no meaning: an unknown index kind, a bad fpp
+    └── StorageError           the disk or the object store said no
+
+Each is also the builtin that people catch where one fits, so `except ValueError` and `except FileNotFoundError` do
+what one expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SkipstoneError(Exception):
+    """The base of every error raised here."""
+
+
+class CorruptionError(SkipstoneError, ValueError):
+    """Bytes that fail a check. `path`, `offset` (bytes, or None) and `check` (which one) say where and what."""
+
+    def __init__(self, message: str, *, path: str | None = None, offset: int | None = None, check: str | None = None):
+        where = "" if path is None else f"{path}: "
+        at = "" if offset is None else f" (at byte {offset:,})"
+        super().__init__(f"{where}{message}{at}")
+        self.message, self.path, self.offset, self.check = message, path, offset, check
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.message, {"path": self.path, "offset": self.offset, "check": self.check})
+
+
+class FormatVersionError(SkipstoneError, ValueError):
+    """A format version or a feature flag that this version of Skipstone does not know."""
+
+
+class CommitConflictError(SkipstoneError):
+    """Another commit came first and touched the same thing. `paths` names the files, where files they are."""
+
+    def __init__(self, message: str, *, paths: Sequence[str] = ()):
+        super().__init__(message)
+        self.message, self.paths = message, list(paths)
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.message, {"paths": self.paths})
+
+
+class PredicateError(SkipstoneError, ValueError):
+    """A predicate that cannot be read or bound. `text` and `position` (0-based, or None) show the place."""
+
+    def __init__(self, message: str, *, text: str | None = None, position: int | None = None):
+        shown = message
+        if text is not None and position is not None:
+            shown += f"\n  {text}\n  {' ' * position}^"
+        elif text is not None:
+            shown += f"\n  {text}"
+        super().__init__(shown)
+        self.message, self.text, self.position = message, text, position
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.message, {"text": self.text, "position": self.position})
+
+
+class SchemaError(SkipstoneError, ValueError):
+    """A column, a type or a partition value that does not fit."""
+
+
+class NotATableError(SkipstoneError, FileNotFoundError):
+    """Nothing there that can be opened or indexed."""
+
+
+class NotReadableError(SkipstoneError, ValueError):
+    """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them."""
+
+    def __init__(self, message: str, *, paths: Sequence[str] = ()):
+        super().__init__(message)
+        self.message, self.paths = message, list(paths)
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.message, {"paths": self.paths})
+
+
+class InvalidArgumentError(SkipstoneError, ValueError):
+    """An argument that has no meaning here."""
+
+
+class StorageError(SkipstoneError, OSError):
+    """The disk or the object store refused; the message holds what it said."""
+
+
+def _rebuild(kind: type[SkipstoneError], message: str, details: dict):
+    """Executors send errors back pickled: the keyword arguments must survive."""
+    return kind(message, **details)
