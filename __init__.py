@@ -1,0 +1,101 @@
+"""Skipstone: an index beside a lake of Parquet files, so that a query skips what it need not read.
+
+    import skipstone as ss
+    from skipstone import col
+
+    table = ss.create("lake/flights")
+    table.create_index("tail_num", kind="bloom")
+    rows = table.scan((col("month") == 1) & (col("tail_num") == "N14228")).to_table()
+
+Names are loaded when they are first used: importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .engine.commit.transaction import Transaction
+    from .engine.create import create
+    from .engine.ingest.task_writer import TaskWriter
+    from .engine.predicates import col
+    from .engine.scan.plan import Plan
+    from .engine.table import Table
+    from .engine.table import open_table as open
+    from .errors import (
+        CommitConflictError,
+        CorruptionError,
+        FormatVersionError,
+        InvalidArgumentError,
+        NotATableError,
+        NotReadableError,
+        PredicateError,
+        SchemaError,
+        SkipstoneError,
+        StorageError,
+    )
+
+_HOMES = {
+    "create": (".engine.create", "create"),
+    "open": (".engine.table", "open_table"),
+    "col": (".engine.predicates", "col"),
+    "Table": (".engine.table", "Table"),
+    "Plan": (".engine.scan.plan", "Plan"),
+    "Transaction": (".engine.commit.transaction", "Transaction"),
+    "TaskWriter": (".engine.ingest.task_writer", "TaskWriter"),
+    **{
+        name: (".errors", name)
+        for name in (
+            "CommitConflictError",
+            "CorruptionError",
+            "FormatVersionError",
+            "InvalidArgumentError",
+            "NotATableError",
+            "NotReadableError",
+            "PredicateError",
+            "SchemaError",
+            "SkipstoneError",
+            "StorageError",
+        )
+    },
+}
+
+__all__ = [
+    "CommitConflictError",
+    "CorruptionError",
+    "FormatVersionError",
+    "InvalidArgumentError",
+    "NotATableError",
+    "NotReadableError",
+    "Plan",
+    "PredicateError",
+    "SchemaError",
+    "SkipstoneError",
+    "StorageError",
+    "Table",
+    "TaskWriter",
+    "Transaction",
+    "__version__",
+    "col",
+    "create",
+    "open",
+]
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        module, attribute = _HOMES[name]
+        found = getattr(importlib.import_module(module, __name__), attribute)
+        globals()[name] = found
+        return found
+    # "import skipstone as ss; ss.bloom" and the like work without importing them all at once.
+    if name in ("bloom", "canon", "engine", "errors", "hfile_like", "spark_adapter"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

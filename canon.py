@@ -19,6 +19,7 @@ false positive.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ _CODE_DECIMAL_DIGITS_MAX = 18
 
 
 def order_class(kind: pa.DataType) -> str | None:
-    """"code", "bytes", or None for a type whose values have no order here."""
+    """ "code", "bytes", or None for a type whose values have no order here."""
     if pa.types.is_dictionary(kind):
         return order_class(kind.value_type)
     if pa.types.is_decimal(kind):
@@ -107,6 +108,12 @@ def order_codes(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def _float_codes(values: np.ndarray) -> np.ndarray:
     bits = _canonical_floats(values).view(np.int64)
     return np.where(bits < 0, bits ^ _MAGNITUDE, bits)
+
+
+def float_code(value: float) -> int:
+    """The order code of one float: what `order_codes` gives, without an array around it."""
+    bits = struct.unpack("<q", struct.pack("<d", value + 0.0 if value == value else float("nan")))[0]
+    return bits ^ 0x7FFF_FFFF_FFFF_FFFF if bits < 0 else bits
 
 
 def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,0 +1,38 @@
+"""The sorted-block file: immutable, sorted binary keys with typed values, read a range at a time.
+
+    with SortedFileWriter("run.skb", schema=pa.schema([("size", pa.int64())])) as w:
+        w.write([b"a", b"b"], pa.record_batch({"size": [1, 2]}))
+    with SortedFileReader("run.skb") as r:
+        r.get(b"b")                                     # {"size": 2}
+
+FORMAT.md beside this file tells the bytes.
+"""
+
+from .batches import read_block_range
+from .footer import BlockInfo, GroupHandle
+from .keycode import KeyLayout
+from .keys import prefix_successor
+from .merge import MergeSummary, merge_runs
+from .reader import SortedFileReader
+from .source import BytesSource, PathSource, Source
+from .strided import StridedSection, read_strided_rows
+from .verify import Finding
+from .writer import SortedFileWriter
+
+__all__ = [
+    "BlockInfo",
+    "BytesSource",
+    "Finding",
+    "GroupHandle",
+    "KeyLayout",
+    "MergeSummary",
+    "PathSource",
+    "SortedFileReader",
+    "SortedFileWriter",
+    "Source",
+    "StridedSection",
+    "merge_runs",
+    "prefix_successor",
+    "read_block_range",
+    "read_strided_rows",
+]

@@ -1,0 +1,176 @@
+"""Predicates: parse -> bind -> simplify -> evaluate, each a function of one value.
+
+    parse(where, schema)      text, tuples, Arrow expressions or built nodes to one tree (`ast`)
+    bind(node, schema)        names to columns, literals to values of the columns' types, exactly (`coerce`)
+    simplify(node)            the same meaning in fewer nodes
+    evaluate(bound, ...)      which outcomes are possible, unit by unit (`outcomes`, `leaves`): what an index answers
+    matches(bound, table)     which rows match (`rows`): what a reader does with the rows that are left
+
+What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals
+0.0; strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is
+`Unknown`: it never prunes, and `matches` refuses it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import (
+    And,
+    Cast,
+    Column,
+    ColumnBuilder,
+    Comparison,
+    Constant,
+    In,
+    IsNaN,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Operand,
+    Or,
+    StartsWith,
+    Unknown,
+    as_predicate,
+    col,
+)
+from .bind import bind, resolve
+from .bound import ColumnLeaf, ColumnRef, Leaf
+from .evidence import Evidence
+from .leaves import leaf_outcomes, member_outcomes, probe_values
+from .outcomes import ANY, FALSE, NULL, TRUE, can_match, evaluate, only_true
+from .rows import matches
+from .simplify import simplify
+
+__all__ = [
+    "ANY",
+    "FALSE",
+    "NULL",
+    "TRUE",
+    "And",
+    "Cast",
+    "Column",
+    "ColumnBuilder",
+    "ColumnLeaf",
+    "ColumnRef",
+    "Comparison",
+    "Constant",
+    "Evidence",
+    "In",
+    "IsNaN",
+    "IsNull",
+    "Leaf",
+    "Like",
+    "Literal",
+    "Node",
+    "Not",
+    "Or",
+    "StartsWith",
+    "Unknown",
+    "bind",
+    "can_match",
+    "col",
+    "columns_of",
+    "evaluate",
+    "leaf_outcomes",
+    "leaves_of",
+    "matches",
+    "member_outcomes",
+    "only_true",
+    "parse",
+    "prepare",
+    "probe_values",
+    "resolve",
+    "simplify",
+    "unknowns",
+]
+
+
+def parse(where: object, schema: pa.Schema | None = None) -> Node:
+    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or a pyarrow
+    Expression (`schema` is not needed to read one; where given, the names in the predicate are checked against it).
+
+    Raises PredicateError for what is none of these or cannot be read.
+    """
+    node = _parsed(where)
+    if schema is not None:
+        for name in columns_of(node):
+            resolve(name, schema)
+    return node
+
+
+def _parsed(where: object) -> Node:
+    if where is None:
+        return Constant(True)
+    if isinstance(where, str):
+        from .from_sql import from_sql
+
+        return from_sql(where)
+    if isinstance(where, Node | ColumnBuilder | bool):
+        return as_predicate(where)
+    if isinstance(where, list | tuple):
+        from .from_tuples import from_tuples
+
+        return from_tuples(where)
+    # pyarrow.compute is loaded here already; pyarrow.dataset, whose expressions are the same class, is not
+    if isinstance(where, pa.compute.Expression):
+        from .from_arrow import from_arrow
+
+        return from_arrow(where)
+    raise PredicateError(
+        "a predicate is a text, a list of tuples, a col(...) expression or a pyarrow Expression, "
+        f"not {type(where).__name__}"
+    )
+
+
+def prepare(where: object, schema: pa.Schema) -> Node:
+    """`where`, parsed, bound to the schema and simplified: ready for `evaluate` and `matches`."""
+    try:
+        return simplify(bind(_parsed(where), schema))
+    except RecursionError:
+        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    children = node.children if isinstance(node, And | Or) else (node.child,) if isinstance(node, Not) else ()
+    for child in children:
+        yield from _nodes(child)
+
+
+def leaves_of(node: Node) -> list[Leaf | ColumnLeaf]:
+    """The distinct leaves of a bound predicate, in order."""
+    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Leaf | ColumnLeaf)))
+
+
+def unknowns(node: Node) -> list[Unknown]:
+    """The parts that could not be understood, with their reasons."""
+    return [part for part in _nodes(node) if isinstance(part, Unknown)]
+
+
+def columns_of(node: Node) -> list[str]:
+    """The distinct names of the columns that a predicate, bound or not, speaks of, in order; those of unknown parts
+    are not known."""
+    names: dict[str, None] = {}
+    for part in _nodes(node):
+        if isinstance(part, Leaf):
+            names[part.ref.name] = None
+        elif isinstance(part, ColumnLeaf):
+            names.update({part.left.name: None, part.right.name: None})
+        else:
+            for side in ("left", "right", "operand"):
+                name = _column_name(getattr(part, side, None))
+                if name is not None:
+                    names[name] = None
+    return list(names)
+
+
+def _column_name(operand: Operand | None) -> str | None:
+    while isinstance(operand, Cast):
+        operand = operand.operand
+    return operand.name if isinstance(operand, Column) else None

@@ -1,0 +1,71 @@
+# Everything runs in .venv, made here at first use and again where pyproject.toml changed. Only Python >= 3.11, make
+# and bash are needed; Java for Spark is found, or installed into .venv (scripts/java_home.py).
+#   make test PYTHON=python3.13      another interpreter (after `make distclean`)
+#   make test TESTS=tests/test_x.py  a part of the tests
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+TESTS ?= tests
+NAME ?=
+
+DEMO := $(VENV)/.installed-demo
+DEV := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
+
+PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
+KERNEL_TESTS = $(wildcard tests/test_*kernel*.py tests/test_bloom*.py tests/test_hash*.py tests/test_sorted_file*.py)
+FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+
+.PHONY: help demo test test-all check format bench clean distclean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
+	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
+
+test: $(DEV)  ## The tests (TESTS=tests/test_x.py for a part)
+	$(FIND_JAVA) && $(PYTEST) -q $(TESTS)
+
+# Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
+test-all: $(DEV)  ## The tests with many more examples, then the kernels without a compiler and with bounds checks
+	$(FIND_JAVA) && SKIPSTONE_TEST=all $(PYTEST) -q tests
+	$(if $(KERNEL_TESTS),NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS))
+
+# mypy names a package by its folder, and the checkout's may be anything: it is shown the tree under a link.
+check: $(DEV)  ## Lint, format and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	mkdir -p .cache/typecheck && ln -sfn ../.. .cache/typecheck/skipstone
+	$(PY) -m mypy
+
+format: $(DEV)  ## Rewrite the sources as `make check` wants them
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(BENCH)  ## One benchmark (NAME=needle), or the list of them
+	$(FIND_JAVA) && $(PY) -m bench $(NAME)
+
+clean:  ## Remove caches and what builds made
+	rm -rf build dist *.egg-info .pytest_cache tests/.pytest_cache .hypothesis tests/.hypothesis .ruff_cache .mypy_cache
+	rm -rf .cache/typecheck .cache/numba-boundscheck spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## ... and the virtual environment and the benchmarks' data
+	rm -rf .venv .cache
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Skipstone needs Python >= 3.11: set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	touch $@

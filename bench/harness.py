@@ -1,0 +1,293 @@
+"""What every benchmark prints: us, the peers and the floor side by side, from one run.
+
+    bench = Bench("needle", "A needle in 6 M rows", rerun="make bench NAME=needle", libraries=["duckdb"])
+    bench.case("hit", "skipstone", look_up, kind="us")
+    bench.case("hit", "DuckDB", ask_duckdb)
+    bench.case("hit", "read the row group", read_it, kind="floor", note="knows where to look")
+    bench.run(rounds=7)
+    bench.report()
+
+Before anything is timed, every contender of a row answers once, and the answers must be equal: a fast wrong answer
+is no result. A floor may do less than the work (read one column, say); it then returns None and is not compared.
+This call is the warm-up as well.
+
+Contenders are timed in turn, A B C A B C ..., so that a machine that slows down slows all of them; a ratio is the
+median over the rounds of contender / us within one round. Read the ratios: absolute times are one machine's, one day's.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+RESULTS = Path(__file__).parent / "results"
+_SAMPLE_S_MIN = 0.002
+_CALLS_MAX = 10_000
+_ALWAYS_LISTED = ("skipstone", "numpy", "pyarrow", "numba")
+
+
+class AnswersDifferError(AssertionError):
+    """Two contenders of one row gave different answers: nothing is timed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a contender may return in place of a bare value, where it knows what its answer cost."""
+
+    value: Any
+    requests: int | None = None
+    bytes: int | None = None
+
+
+@dataclass
+class _Case:
+    row: str
+    contender: str
+    fn: Callable[..., Any]
+    setup: Callable[[], Any] | None
+    note: str | None
+    kind: Literal["us", "peer", "floor"]
+    calls: int = 1
+    requests: int | None = None
+    bytes: int | None = None
+    samples_s: list[float] = field(default_factory=list)
+
+    def call(self) -> tuple[Any, float]:
+        """One answer and the seconds of one call; `setup` runs outside of the time."""
+        arguments = () if self.setup is None else (self.setup(),)
+        start = time.perf_counter()
+        answer = self.fn(*arguments)
+        return answer, time.perf_counter() - start
+
+    def sample(self) -> float:
+        """Seconds a call: one call, or the mean over as many as a clock can tell apart."""
+        if self.setup is not None:
+            return self.call()[1]
+        start = time.perf_counter()
+        for _ in range(self.calls):
+            self.fn()
+        return (time.perf_counter() - start) / self.calls
+
+
+class Bench:
+    """One table of measurements: rows are tasks, contenders are who does them.
+
+    name       the result files are bench/results/<name>.md and .json
+    rerun      the command that makes them again
+    libraries  distributions whose versions belong to the result, beside our own
+    results    another folder for the result files
+    """
+
+    def __init__(
+        self, name: str, title: str, rerun: str, *, libraries: Sequence[str] = (), results: Path = RESULTS
+    ) -> None:
+        self.name, self.title, self.rerun = name, title, rerun
+        self._libraries, self._results = libraries, results
+        self._cases: list[_Case] = []
+
+    def case(
+        self,
+        row: str,
+        contender: str,
+        fn: Callable[..., Any],
+        *,
+        setup: Callable[[], Any] | None = None,
+        note: str | None = None,
+        kind: Literal["us", "peer", "floor"] = "peer",
+    ) -> None:
+        """Add a contender to a row.
+
+        `fn` returns its answer: a value, a pyarrow Table or array (rows in any order), or an `Answer` around one of
+        them. `setup` runs before every timed call, outside of the time; what it returns is handed to `fn`.
+        """
+        others = [case for case in self._cases if case.row == row]
+        if any(case.contender == contender for case in others):
+            raise ValueError(f"row {row!r} has a contender {contender!r} already")
+        if kind == "us" and any(case.kind == "us" for case in others):
+            raise ValueError(f"row {row!r} has one of us already: call the other one a peer")
+        self._cases.append(_Case(row, contender, fn, setup, note, kind))
+
+    def run(self, rounds: int = 5) -> None:
+        """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times."""
+        for row in dict.fromkeys(case.row for case in self._cases):
+            cases = [case for case in self._cases if case.row == row]
+            self._compare(row, cases)
+            for case in cases:
+                case.calls = _calls_for(case)
+                case.samples_s.clear()
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(rounds):
+                    for case in cases:
+                        case.samples_s.append(case.sample())
+            finally:
+                gc.enable()
+
+    def report(self) -> str:
+        """Write bench/results/<name>.md and .json, print the former, return it."""
+        machine = machine_line(self._libraries)
+        rounds = max((len(case.samples_s) for case in self._cases), default=0)
+        measured = [self._figures(case) for case in self._cases]
+        text = "\n".join(
+            [
+                f"# {self.title}",
+                "",
+                *_table(measured),
+                "",
+                f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 "
+                "where we are faster. Answers were compared before anything was timed.",
+                "",
+                f"Machine: {machine}",
+                "",
+                f"How to rerun: `{self.rerun}`",
+                "",
+            ]
+        )
+        document = {"name": self.name, "title": self.title, "rerun": self.rerun, "machine": machine, "cases": measured}
+        self._results.mkdir(parents=True, exist_ok=True)
+        (self._results / f"{self.name}.md").write_text(text, encoding="utf-8")
+        (self._results / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        print(text)
+        return text
+
+    def _compare(self, row: str, cases: list[_Case]) -> None:
+        first: tuple[str, Any] | None = None
+        for case in cases:
+            answer, _ = case.call()
+            if isinstance(answer, Answer):
+                case.requests, case.bytes = answer.requests, answer.bytes
+                answer = answer.value
+            if answer is None:
+                if case.kind != "floor":
+                    raise AnswersDifferError(f"{row}: {case.contender} gave no answer, and only a floor may")
+                continue
+            plain = _plain(answer)
+            if first is None:
+                first = (case.contender, plain)
+            elif plain != first[1]:
+                shown = f"{first[0]} says {_short(first[1])}, {case.contender} says {_short(plain)}"
+                raise AnswersDifferError(f"{row}: {shown}")
+
+    def _figures(self, case: _Case) -> dict[str, Any]:
+        us = next((other for other in self._cases if other.row == case.row and other.kind == "us"), None)
+        ratio = None
+        if us is not None and case.samples_s:
+            ratio = statistics.median(one / ours for one, ours in zip(case.samples_s, us.samples_s, strict=True))
+        return {
+            "row": case.row,
+            "contender": case.contender,
+            "kind": case.kind,
+            "median_s": statistics.median(case.samples_s) if case.samples_s else None,
+            "ratio_to_us": ratio,
+            "requests": case.requests,
+            "bytes": case.bytes,
+            "note": case.note,
+            "samples_s": case.samples_s,
+        }
+
+
+def machine_line(libraries: Sequence[str] = ()) -> str:
+    """CPU, cores, Python and the versions of the libraries: what a figure depends on, and nothing that names a host."""
+    versions = []
+    for name in dict.fromkeys([*_ALWAYS_LISTED, *libraries]):
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{name} absent")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    system = f"{platform.system()} {platform.machine()}"
+    return f"{_cpu()}, {cores} cores, {system}, Python {platform.python_version()}; {', '.join(versions)}"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def _calls_for(case: _Case) -> int:
+    if case.setup is not None:
+        return 1
+    _, once_s = case.call()
+    return max(1, min(_CALLS_MAX, round(_SAMPLE_S_MIN / max(once_s, 1e-9))))
+
+
+def _plain(answer: Any) -> Any:
+    """One form for answers of different libraries: rows as tuples in a fixed order of columns, sorted."""
+    if isinstance(answer, pa.RecordBatch):
+        answer = pa.table(answer)
+    if isinstance(answer, pa.Table):
+        columns = [answer.column(name).to_pylist() for name in sorted(answer.column_names)]
+        return sorted(answer.column_names), sorted(zip(*columns, strict=True), key=repr)
+    if isinstance(answer, (pa.Array, pa.ChunkedArray)):
+        return sorted(answer.to_pylist(), key=repr)
+    if isinstance(answer, np.ndarray):
+        return answer.tolist()
+    return answer
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(text):,} characters)"
+
+
+def _table(measured: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| task | contender | time | / us | requests | bytes | spread | note |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    previous = None
+    for one in measured:
+        row = "" if one["row"] == previous else one["row"]
+        previous = one["row"]
+        who = f"**{one['contender']}**" if one["kind"] == "us" else one["contender"]
+        who = f"*floor:* {who}" if one["kind"] == "floor" else who
+        spread = ""
+        if one["samples_s"]:
+            spread = f"{_time(min(one['samples_s']))} - {_time(max(one['samples_s']))}"
+        cells = [
+            row,
+            who,
+            _time(one["median_s"]),
+            _ratio(one["ratio_to_us"]),
+            _count(one["requests"]),
+            _count(one["bytes"]),
+        ]
+        lines.append(f"| {' | '.join([*cells, spread, one['note'] or ''])} |")
+    return lines
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            shown = seconds / size
+            return f"{shown:,.0f} {unit}" if shown >= 100 else f"{shown:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _ratio(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"

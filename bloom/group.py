@@ -1,0 +1,278 @@
+"""Many filters side by side, stored across: `[bucket][member][32 bytes]`.
+
+A value touches one bucket of a filter, so of a transposed group it touches one row of 32 bytes times the members: one
+range read answers for every member, with nothing resident. All members of such a matrix have one size. Members of very
+unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_groups`).
+
+Two ways to ask: `FilterGroup.contains` where the group is in memory, `bucket_of` and `probe_rows` where only the rows
+of a few buckets were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import InvalidArgumentError
+from . import plain
+from .hashing import checked_name, distinct
+from .lazy import kernels_for, read_only
+from .probes import probes_for
+from .sizing import checked_blocks, checked_count, checked_fpp, plan_rungs, solve_blocks
+from .split_block import (
+    SplitBlockFilter,
+    checked_hashes,
+    fold_words,
+    hash_for_build,
+    insert_hashes,
+    measured_fpp,
+    replicate_words,
+)
+
+_GATHERED_BYTES_MAX = 4 << 20
+_PLAIN_PROBE_NS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPart:
+    """One transposed matrix.
+
+    members  the members' places in the whole group, ascending
+    words    uint32 [blocks, members, 8], contiguous and read-only
+    """
+
+    members: list[int]
+    words: np.ndarray
+
+    @property
+    def blocks(self) -> int:
+        """How many buckets, each a row of 32 bytes times the members."""
+        return self.words.shape[0]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """uint8 [blocks, members * 32]: row b is what is stored of bucket b. A view, read-only."""
+        return self.words.reshape(self.blocks, -1).view(np.uint8)
+
+    def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
+        """bool [n, members of this part] for hashes, uint64 [n]."""
+        hashes = checked_hashes(hashes)
+        kernels = kernels_for(_PLAIN_PROBE_NS * len(hashes) * len(self.members))
+        if kernels is not None:
+            return kernels.probe_group(read_only(self.words.reshape(-1)), len(self.members), read_only(hashes))
+        out = np.empty((len(hashes), len(self.members)), dtype=bool)
+        step = max(1, _GATHERED_BYTES_MAX // (plain.BLOCK_SIZE_BYTES * len(self.members)))
+        for start in range(0, len(hashes), step):
+            some = hashes[start : start + step]
+            out[start : start + step] = plain.holds(self.words[plain.bucket_of(some, self.blocks)], some)
+        return out
+
+
+class FilterGroup:
+    """The filters of several members (row groups of a task, tasks of a segment), transposed. Immutable.
+
+    Attributes:
+        hash: what was hashed, as in `SplitBlockFilter`.
+        parts: one `GroupPart` for each size.
+    """
+
+    __slots__ = ("hash", "parts")
+
+    def __init__(self, parts: Sequence[GroupPart], hash: str):
+        """Takes parts as they are; between them they hold each member once."""
+        self.parts = tuple(parts)
+        self.hash = checked_name(hash)
+
+    @classmethod
+    def build(
+        cls, arrays: Sequence[pa.Array | pa.ChunkedArray], fpp: float = 0.01, hash: str = "canonical"
+    ) -> FilterGroup:
+        """One filter for each array, sized for its distinct values that are not null.
+
+        Raises:
+            InvalidArgumentError: no arrays, arrays of unlike kinds, or a type or an argument that has no meaning here.
+        """
+        fpp = checked_fpp(fpp)
+        hashed = [hash_for_build(array, hash) for array in arrays]
+        names = {each.name for each in hashed}
+        if len(names) != 1:
+            raise InvalidArgumentError(
+                f"the members of a group must be of one kind: got {sorted(names) or 'no arrays'}"
+            )
+        return cls.build_from_hashes([each.present() for each in hashed], fpp=fpp, hash=names.pop())
+
+    @classmethod
+    def build_from_hashes(
+        cls, hashes: Sequence[np.ndarray], blocks: int | None = None, *, fpp: float = 0.01, hash: str
+    ) -> FilterGroup:
+        """One filter for each array of hashes, uint64, of the given name.
+
+        Args:
+            hashes: a member's hashes, duplicates allowed, nulls left out.
+            blocks: one size for all, whatever the target, in one part; None plans parts to meet `fpp`.
+            fpp: the false-positive probability of each member.
+            hash: the name that `hash_array` or `hash_raw` gave.
+        """
+        if not hashes:
+            raise InvalidArgumentError("a group has at least one member: got none")
+        hashes = [checked_hashes(each) for each in hashes]
+        if blocks is None:
+            hashes = [distinct(each) for each in hashes]
+            plan = plan_rungs([solve_blocks(len(each), fpp) for each in hashes])
+        else:
+            plan = [(checked_blocks(blocks), list(range(len(hashes))))]
+        parts = []
+        for size, members in plan:
+            words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+            for place, member in enumerate(members):
+                own = np.zeros((size, plain.WORDS_PER_BLOCK), dtype=np.uint32)
+                insert_hashes(own, hashes[member])
+                words[:, place] = own
+            parts.append(GroupPart(members, read_only(words)))
+        return cls(parts, hash)
+
+    @classmethod
+    def from_filters(cls, filters: Sequence[SplitBlockFilter], fpp: float = 0.01) -> FilterGroup:
+        """Filters that exist, joined. Each is folded only while its own fpp stays within `fpp`, else the smaller are
+        replicated to the larger, or go to another part.
+
+        Raises:
+            InvalidArgumentError: no filters, unlike hashes, or a size that is no power of two.
+        """
+        fpp = checked_fpp(fpp)
+        names = {each.hash for each in filters}
+        if len(names) != 1:
+            raise InvalidArgumentError(
+                f"the members of a group must be of one hash: got {sorted(names) or 'no filters'}"
+            )
+        for each in filters:
+            if each.blocks & (each.blocks - 1):
+                raise InvalidArgumentError(f"a filter of {each.blocks:,} blocks has no rung: sizes are powers of two")
+        parts = []
+        for size, members in plan_rungs([_least_blocks(each, fpp) for each in filters]):
+            words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+            for place, member in enumerate(members):
+                own = filters[member].words
+                words[:, place] = fold_words(own, size) if len(own) > size else replicate_words(own, size)
+            parts.append(GroupPart(members, read_only(words)))
+        return cls(parts, names.pop())
+
+    @classmethod
+    def from_rows(cls, rows: np.ndarray, members: int, hash: str) -> FilterGroup:
+        """The group of one part whose `rows`, uint8 [blocks, members * 32], were stored."""
+        members = checked_count("members", members)
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2:
+            raise InvalidArgumentError("rows must be a two-dimensional numpy array of uint8")
+        checked_blocks(rows.shape[0])
+        if members < 1 or rows.shape[1] != members * plain.BLOCK_SIZE_BYTES:
+            raise InvalidArgumentError(f"rows of {rows.shape[1]} bytes do not hold {members} members of 32 bytes each")
+        words = _as_words(rows).reshape(rows.shape[0], members, plain.WORDS_PER_BLOCK)
+        return cls([GroupPart(list(range(members)), read_only(words))], hash)
+
+    @property
+    def members(self) -> int:
+        """How many filters."""
+        return sum(len(part.members) for part in self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all rows in bytes."""
+        return sum(part.words.nbytes for part in self.parts)
+
+    @property
+    def blocks(self) -> int:
+        """How many buckets, of a group of one part."""
+        return self._only_part().blocks
+
+    @property
+    def rows(self) -> np.ndarray:
+        """uint8 [blocks, members * 32], contiguous, as stored, of a group of one part; else see each of `parts`."""
+        return self._only_part().rows
+
+    def _only_part(self) -> GroupPart:
+        if len(self.parts) != 1:
+            raise InvalidArgumentError(f"this group has {len(self.parts)} sizes: take the rows of each of its parts")
+        return self.parts[0]
+
+    def member(self, index: int) -> SplitBlockFilter:
+        """One member's filter on its own, copied out, in the size that its part has."""
+        for part in self.parts:
+            if index in part.members:
+                words = np.ascontiguousarray(part.words[:, part.members.index(index)])
+                return SplitBlockFilter(words, self.hash)
+        raise InvalidArgumentError(f"no member {index!r}: a group of {self.members} has 0 to {self.members - 1}")
+
+    def contains(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+        """bool [value, member]: True where the member may hold the value, False where it does not.
+
+        Filters know nothing of nulls, so the row of a null is all True: unknown.
+
+        Raises:
+            InvalidArgumentError: values of a kind that the members do not hold.
+        """
+        probes = probes_for(values, self.hash)
+        hits = self.contains_hashes(probes.hashes)
+        if probes.alternates is not None:
+            hits |= self.contains_hashes(probes.alternates)
+        hits = probes.settled(hits)
+        if probes.valid is not None:
+            hits[~probes.valid] = True
+        return hits
+
+    def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
+        """bool [n, members]: as `contains`, for hashes, uint64 [n], of this group's name."""
+        if len(self.parts) == 1:
+            return self.parts[0].contains_hashes(hashes)
+        hits = np.empty((len(checked_hashes(hashes)), self.members), dtype=bool)
+        for part in self.parts:
+            hits[:, part.members] = part.contains_hashes(hashes)
+        return hits
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(part.members)} of {part.blocks} blocks" for part in self.parts)
+        return f"FilterGroup(hash={self.hash!r}, {sizes})"
+
+
+def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
+    """int64 [n]: which row of a part of that many blocks each hash, uint64 [n], touches."""
+    return plain.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
+
+
+def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Asks rows that were read on their own: the selective probe of drivers and executors.
+
+    Args:
+        rows: uint8 [k, members * 32]; row i is the row of `bucket_of(hashes, blocks)[i]`.
+        hashes: uint64 [k].
+
+    Returns:
+        bool [k, members]: True where the member may hold the value of hash i.
+
+    Raises:
+        InvalidArgumentError: shapes or types that do not fit.
+    """
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] % 32:
+        raise InvalidArgumentError("rows must be a numpy array of uint8 [k, members * 32]")
+    hashes = checked_hashes(hashes)
+    if len(rows) != len(hashes):
+        raise InvalidArgumentError(f"{len(rows)} rows for {len(hashes)} hashes: there must be a row for each")
+    return plain.holds(_as_words(rows).reshape(len(rows), rows.shape[1] // 32, plain.WORDS_PER_BLOCK), hashes)
+
+
+def _as_words(rows: np.ndarray) -> np.ndarray:
+    words = np.ascontiguousarray(rows).view("<u4")
+    return words if words.flags.aligned else words.copy()
+
+
+def _least_blocks(each: SplitBlockFilter, fpp: float) -> int:
+    """The least size to which a filter may be folded: halved while the bits that this gives stay within `fpp`."""
+    words = each.words
+    while len(words) > 1:
+        smaller = fold_words(words, len(words) // 2)
+        if measured_fpp(smaller) > fpp:
+            break
+        words = smaller
+    return len(words)

@@ -1,0 +1,242 @@
+"""From Arrow values to 64-bit hashes: XXH64, seed 0, of each value's canonical form or of its Parquet encoding.
+
+**Canonical** (`hash_array`): equal values hash alike whatever their width or unit (see `canon.py`), which is what lets
+a filter outlive a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
+Parquet files have them: there int32 5 and int64 5 hash unlike.
+
+Fixed widths are hashed by numpy in closed form. Strings are hashed in plain Python or numpy while they are few, and by
+a compiled kernel when they are many: see `lazy.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from .. import canon
+from ..errors import InvalidArgumentError
+from . import plain
+from .lazy import kernels_for, read_only
+
+PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+PARQUET_PREFIX = "parquet:"
+_CANONICAL_NAMES = ("int", "float", "bytes", "instant", "span")
+_DECIMAL_NAME = re.compile(r"decimal:-?[0-9]{1,3}")
+
+
+class HashedValues(NamedTuple):
+    """Hashes, value by value.
+
+    name    what was hashed: a name of `canon.hash_name`, or "parquet:" and a physical type; only like names meet
+    hashes  uint64 [n]; anything where the value is null
+    valid   bool [n], False where null; None where nothing is null
+    """
+
+    name: str
+    hashes: np.ndarray
+    valid: np.ndarray | None
+
+    def present(self) -> np.ndarray:
+        """uint64: the hashes of the values that are not null, in order."""
+        return self.hashes if self.valid is None else self.hashes[self.valid]
+
+
+def hash_array(array: pa.Array | pa.ChunkedArray) -> HashedValues:
+    """The canonical hash of each value of any array that `canon.hash_name` has a name for.
+
+    Raises:
+        InvalidArgumentError: not an Arrow array, or of a type that cannot be hashed (lists, maps, structs, ...).
+    """
+    kind = plain_type(array)
+    name = canon.hash_name(kind)
+    if name is None:
+        raise InvalidArgumentError(f"values of type {kind} cannot be hashed: filters take scalar values")
+    return _joined(name, [_hash_chunk(chunk) for chunk in _chunks(array)])
+
+
+def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
+    """The hash of each value's plain encoding in a Parquet file, which is what Parquet's own filters hold.
+
+    Args:
+        array: what the column stores. Integers for INT32 and INT64 (their low 32 or 64 bits are taken; date32 counts
+            as INT32); floats for FLOAT and DOUBLE; strings or binary for BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. Of
+            timestamps, times and decimals only the stored integers are taken: their unit or scale is the column's.
+        form: "parquet:INT32" and so on, one of `PARQUET_FORMS`.
+
+    Raises:
+        InvalidArgumentError: an unknown form, a type that does not fit it, or a double that no FLOAT equals.
+    """
+    physical = checked_form(form)
+    kind = plain_type(array)
+    parts = []
+    for chunk in _chunks(array):
+        chunk = canon.flatten(chunk)
+        if physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and canon.is_bytes_like(kind):
+            parts.append(_hash_chunk(chunk)[:2])
+        elif physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(kind):
+            values, is_exact = raw_floats(chunk, physical)
+            if not is_exact.all():
+                lost = chunk[int(np.argmin(is_exact))]
+                raise InvalidArgumentError(f"{form} cannot hold the double {lost}: round the values to float32 first")
+            parts.append((hash_fixed(values), canon.is_valid_mask(chunk)))
+        elif physical == "INT32" and (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
+            stored = chunk.view(pa.int32()) if pa.types.is_date32(kind) else chunk
+            parts.append((hash_fixed(_words_of(stored).astype("<u4")), canon.is_valid_mask(chunk)))
+        elif physical == "INT64" and pa.types.is_integer(kind):
+            parts.append((hash_fixed(_words_of(chunk)), canon.is_valid_mask(chunk)))
+        else:
+            raise InvalidArgumentError(
+                f"values of type {kind} do not fit a filter of {form}: cast them to what the column stores (of a "
+                "timestamp, time or decimal, the integers in the column's own unit or scale)"
+            )
+    return _joined(form, parts)
+
+
+def _words_of(integers: pa.Array) -> np.ndarray:
+    """uint64 [n]: two's complement, whatever the width; 0 where null."""
+    words = canon.hash_form(integers).fixed
+    assert words is not None
+    return words
+
+
+def raw_floats(array: pa.Array, physical: str) -> tuple[np.ndarray, np.ndarray]:
+    """The floats as that physical type stores them, and bool [n]: False where none equals the value (NaN fits both)."""
+    filled = array.cast(pa.float64()).fill_null(0.0)
+    # Not `to_numpy`: where pandas is installed, that imports it, and a cold look-up waits for it.
+    wide = np.zeros(0) if len(filled) == 0 else np.frombuffer(filled.buffers()[1], dtype=np.float64)
+    wide = wide[filled.offset : filled.offset + len(filled)]
+    if physical == "DOUBLE":
+        return wide, np.ones(len(wide), dtype=bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = wide.astype(np.float32)
+    return narrow, (narrow.astype(np.float64) == wide) | np.isnan(wide)
+
+
+def checked_form(form: str) -> str:
+    """The physical type in "parquet:TYPE", or InvalidArgumentError."""
+    physical = form.removeprefix(PARQUET_PREFIX) if isinstance(form, str) else ""
+    if physical not in PARQUET_FORMS or not form.startswith(PARQUET_PREFIX):
+        known = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
+        raise InvalidArgumentError(f"unknown hash {form!r}: it is one of {known}")
+    return physical
+
+
+def checked_name(name: str) -> str:
+    """The name of a hash, or InvalidArgumentError where nothing here makes hashes of that name."""
+    is_known = isinstance(name, str) and (
+        name in _CANONICAL_NAMES
+        or _DECIMAL_NAME.fullmatch(name) is not None
+        or name in {PARQUET_PREFIX + each for each in PARQUET_FORMS}
+    )
+    if not is_known:
+        raise InvalidArgumentError(f"no hash is named {name!r}: take the name that hash_array or hash_raw gives")
+    return name
+
+
+def distinct(hashes: np.ndarray) -> np.ndarray:
+    """uint64: each hash once, ascending. Their number is the number of distinct values, collisions of 64 bits aside."""
+    ordered = np.sort(hashes)
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
+# -- one plain array --------------------------------------------------------------------------------------------------
+
+
+def plain_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+    """The type of the values: of an extension its storage, of a dictionary its values."""
+    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
+        raise InvalidArgumentError(
+            f"expected a pyarrow array, got {type(array).__name__}: wrap it in pyarrow.array(...)"
+        )
+    kind = array.type
+    while isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type
+    return kind
+
+
+def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    """Chunk by chunk: joining strings of more than 2 GiB is an error in Arrow."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return [chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk for chunk in chunks]
+
+
+def _joined(name: str, parts: list[tuple[np.ndarray, np.ndarray | None]]) -> HashedValues:
+    if len(parts) == 1:
+        return HashedValues(name, *parts[0])
+    hashes = np.concatenate([np.empty(0, dtype=np.uint64), *(part[0] for part in parts)])
+    if all(valid is None for _, valid in parts):
+        return HashedValues(name, hashes, None)
+    masks = [np.ones(len(part), dtype=bool) if valid is None else valid for part, valid in parts]
+    return HashedValues(name, hashes, np.concatenate(masks))
+
+
+def _hash_chunk(array: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+    if pa.types.is_dictionary(array.type):
+        if 0 < len(array.dictionary) <= len(array):
+            return _hash_dictionary(array)
+        # Once to decode, once for the storage of an extension that was under the dictionary.
+        array = canon.flatten(canon.flatten(array))
+    form = canon.hash_form(array)
+    if form.fixed is not None:
+        return hash_fixed(form.fixed), form.valid
+    if form.wide is not None:
+        return hash_wide(form.wide), form.valid
+    assert form.offsets is not None and form.data is not None
+    return hash_var(form.offsets, form.data), form.valid
+
+
+def _hash_dictionary(array: pa.DictionaryArray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Each dictionary value is hashed once; a value is null where its index is or where what it points at is."""
+    hashes, value_valid = _hash_chunk(canon.flatten(array.dictionary))
+    valid = canon.is_valid_mask(array.indices)
+    indices = _words_of(array.indices).view(np.int64)
+    if value_valid is not None:
+        valid = value_valid[indices] if valid is None else valid & value_valid[indices]
+    return hashes[indices], valid
+
+
+def _plain_var_ns(offsets: np.ndarray) -> int:
+    """What the plain twin would take: it does values of one length together, and the few of a rare length singly."""
+    count = len(offsets) - 1
+    if count < 16:
+        return 2_000 * count + 50 * int(offsets[-1] - offsets[0])
+    longest = int(np.diff(offsets).max())
+    size_bytes = int(offsets[-1] - offsets[0])
+    singly = 4_000 * count + 50 * size_bytes
+    together = (longest + 1) * (20_000 + 600 * longest) + 100 * count + 3 * size_bytes
+    return min(singly, together)
+
+
+# -- canonical forms --------------------------------------------------------------------------------------------------
+
+
+def hash_fixed(values: np.ndarray) -> np.ndarray:
+    """uint64 [n]: the hash of each number's little-endian bytes."""
+    values = np.ascontiguousarray(values)
+    return plain.xxh64_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
+
+
+def hash_wide(rows: np.ndarray) -> np.ndarray:
+    """uint64 [n]: the hash of each little-endian two's complement number, uint8 [n, 16 or 32].
+
+    A 32-byte number that 16 bytes can hold is hashed as those: a decimal hashes alike in decimal128 and decimal256.
+    """
+    if rows.shape[1] == 16:
+        return plain.xxh64_rows(rows)
+    words = np.ascontiguousarray(rows).view(np.int64)
+    sign = words[:, 1] >> np.int64(63)
+    is_narrow = (words[:, 2] == sign) & (words[:, 3] == sign)
+    return np.where(is_narrow, plain.xxh64_rows(rows[:, :16]), plain.xxh64_rows(rows))
+
+
+def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """uint64 [n]: the hash of data[offsets[i]:offsets[i + 1]] for int64 [n + 1] offsets into uint8 data."""
+    kernels = kernels_for(_plain_var_ns(offsets))
+    if kernels is None:
+        return plain.xxh64_var(offsets, data)
+    return kernels.xxh64_var(read_only(offsets), read_only(data))

@@ -1,0 +1,108 @@
+"""Values as a filter must be asked for them.
+
+A filter records what it hashed, and a value is asked for in that form or not at all. Under the canonical hash one
+question is enough. Under Parquet's, a zero is asked for with both signs, because -0.0 equals 0.0 and its bytes differ,
+and NaN is not asked for at all, because its bytes may be any of millions: it may be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from .. import canon
+from ..errors import InvalidArgumentError
+from .hashing import PARQUET_PREFIX, hash_array, hash_fixed, hash_raw, hash_wide, plain_type, raw_floats
+
+_DECIMAL = "decimal:"
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The questions that stand for n values.
+
+    hashes      uint64 [n]
+    alternates  uint64 [n], other hashes under which the same values may lie; None where there are none
+    valid       bool [n], False where null; None where nothing is null
+    absent      bool [n], True where no value of the filter's kind equals this one; None where nowhere
+    unknown     bool [n], True where the filter cannot tell; None where nowhere
+    """
+
+    hashes: np.ndarray
+    valid: np.ndarray | None = None
+    alternates: np.ndarray | None = None
+    absent: np.ndarray | None = None
+    unknown: np.ndarray | None = None
+
+    def settled(self, hits: np.ndarray) -> np.ndarray:
+        """The hits, bool [n] or [n, members], with what is known without asking put in. Nulls are left as they are."""
+        if self.absent is not None:
+            hits[self.absent] = False
+        if self.unknown is not None:
+            hits[self.unknown] = True
+        return hits
+
+
+def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
+    """The questions to put to a filter whose hash has that name.
+
+    A decimal is rescaled exactly to the filter's scale; one that has no exact form there is absent. Nothing else is
+    converted between kinds: the caller casts, because only it knows what equality is meant.
+
+    Raises:
+        InvalidArgumentError: values of a kind that this filter does not hold, or that cannot be hashed.
+    """
+    kind = plain_type(values)
+    if pa.types.is_null(kind):
+        return Probes(np.zeros(len(values), dtype=np.uint64), np.zeros(len(values), dtype=bool))
+    if name.startswith(PARQUET_PREFIX):
+        physical = name.removeprefix(PARQUET_PREFIX)
+        if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(kind):
+            return _float_probes(canon.flatten(values), physical)
+        hashed = hash_raw(values, name)
+        return Probes(hashed.hashes, hashed.valid)
+    own = canon.hash_name(kind)
+    if own == name or own is None:
+        hashed = hash_array(values)
+        return Probes(hashed.hashes, hashed.valid)
+    if own.startswith(_DECIMAL) and name.startswith(_DECIMAL):
+        return _decimal_probes(canon.flatten(values), int(own.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL)))
+    raise InvalidArgumentError(
+        f"values of type {kind} (hashed as {own!r}) cannot be asked of a filter of {name!r}: cast them to the type of "
+        "the column that the filter was built from"
+    )
+
+
+def _float_probes(array: pa.Array, physical: str) -> Probes:
+    values, is_exact = raw_floats(array, physical)
+    is_zero = values == 0
+    return Probes(
+        hash_fixed(values),
+        canon.is_valid_mask(array),
+        alternates=hash_fixed(np.where(is_zero, -values, values)) if is_zero.any() else None,
+        absent=None if is_exact.all() else ~is_exact,
+        unknown=np.isnan(values),
+    )
+
+
+def _decimal_probes(array: pa.Array, scale: int, filter_scale: int) -> Probes:
+    """Exact in Python's integers: Arrow's rescale refuses a whole array for the one value that does not fit."""
+    form = canon.hash_form(array)
+    assert form.wide is not None
+    absent = np.zeros(len(array), dtype=bool)
+    rescaled = []
+    factor = 10 ** abs(filter_scale - scale)
+    for i, row in enumerate(form.wide):
+        unscaled = int.from_bytes(row.tobytes(), "little", signed=True)
+        if filter_scale >= scale:
+            unscaled *= factor
+        else:
+            unscaled, rest = divmod(unscaled, factor)
+            absent[i] = rest != 0
+        if not -(1 << 255) <= unscaled < 1 << 255:
+            absent[i], unscaled = True, 0
+        rescaled.append(unscaled.to_bytes(32, "little", signed=True))
+    rows = np.frombuffer(b"".join(rescaled), dtype=np.uint8).reshape(-1, 32)
+    return Probes(hash_wide(rows), form.valid, absent=absent)

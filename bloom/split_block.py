@@ -1,0 +1,280 @@
+"""One split-block bloom filter: blocks, salts and block choice as in Parquet, so bits can be exchanged with it.
+
+As bytes (`to_bytes`), little endian, 64 bytes of header and then the blocks:
+
+    offset  size  what
+    0       4     "SSBF"
+    4       2     version, 1
+    6       2     size of the hash's name, n
+    8       8     number of blocks
+    16      44    the hash's name in ASCII, then zeros
+    60      4     CRC-32 of the 60 bytes before and of the blocks after
+    64      32 b  b blocks of eight 32-bit words
+
+Block choice multiplies the high half of a hash by the number of blocks, so a block of a filter k times larger is
+exactly one of the k neighbours that share a block of the smaller: OR of neighbours folds, repeating a block grows, and
+neither loses a member.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from . import plain
+from .hashing import PARQUET_PREFIX, HashedValues, checked_form, checked_name, distinct, hash_array, hash_raw
+from .lazy import kernels_for, read_only
+from .probes import probes_for
+from .sizing import BLOCKS_MAX, checked_blocks, checked_count, checked_fpp, solve_blocks
+
+_MAGIC = b"SSBF"
+_VERSION = 1
+_HEADER = struct.Struct("<4sHHQ44sI")
+_CHECKED_HEADER_SIZE_BYTES = 60
+_PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 150, 60
+
+
+class SplitBlockFilter:
+    """A set of values that may say yes wrongly and never says no wrongly. Immutable.
+
+    Attributes:
+        hash: what was hashed: "int", "float", "bytes", "instant", "span", "decimal:SCALE" or "parquet:TYPE".
+        words: uint32 [blocks, 8], read-only.
+    """
+
+    __slots__ = ("hash", "words")
+
+    def __init__(self, words: np.ndarray, hash: str):
+        """Takes words as they are: uint32 [blocks, 8]. Build with `build`, `from_bytes` or `from_parquet`."""
+        self.words = _checked_words(words)
+        self.hash = checked_name(hash)
+
+    @classmethod
+    def build(
+        cls,
+        values: pa.Array | pa.ChunkedArray,
+        fpp: float = 0.01,
+        ndv: int | None = None,
+        hash: str = "canonical",
+        blocks: int | None = None,
+    ) -> SplitBlockFilter:
+        """A filter of the values that are not null, on the smallest rung that meets the target.
+
+        Args:
+            values: any Arrow array of scalars.
+            fpp: the false-positive probability asked for, above 0 and below 1.
+            ndv: how many distinct values to size for; None counts them.
+            hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
+            blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
+
+        Raises:
+            InvalidArgumentError: a type or an argument that has no meaning here.
+        """
+        fpp = checked_fpp(fpp)
+        hashed = hash_for_build(values, hash)
+        present = hashed.present()
+        if blocks is None:
+            blocks = solve_blocks(len(distinct(present)) if ndv is None else checked_count("ndv", ndv), fpp)
+        return cls.build_from_hashes(present, blocks, hashed.name)
+
+    @classmethod
+    def build_from_hashes(cls, hashes: np.ndarray, blocks: int, hash: str) -> SplitBlockFilter:
+        """A filter of that many blocks of hashes, uint64 [n], of the given name. Nulls are left out by the caller."""
+        words = np.zeros((checked_blocks(blocks), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+        insert_hashes(words, checked_hashes(hashes))
+        return cls(words, hash)
+
+    @classmethod
+    def from_parquet(cls, bitset: bytes, physical_type: str) -> SplitBlockFilter:
+        """The filter whose bitset (after its thrift header) lies in a Parquet file, of a column of that physical type.
+
+        Raises:
+            InvalidArgumentError: a physical type that has no filter.
+            CorruptionError: a bitset that is empty or not made of blocks.
+        """
+        name = f"{PARQUET_PREFIX}{physical_type}"
+        checked_form(name)
+        return cls(_words_of(_flat_bytes(bitset)), name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SplitBlockFilter:
+        """The filter that `to_bytes` wrote; its blocks are not copied.
+
+        Raises:
+            CorruptionError: bytes that fail a check.
+            FormatVersionError: sound bytes of a later version.
+        """
+        flat = _flat_bytes(data)
+        if len(flat) < _HEADER.size:
+            raise CorruptionError(f"a filter has at least {_HEADER.size} bytes, got {len(flat)}", check="filter size")
+        magic, version, name_size, blocks, name, crc = _HEADER.unpack(flat[: _HEADER.size])
+        if magic != _MAGIC:
+            raise CorruptionError(f"a filter begins with {_MAGIC!r}, got {magic!r}", offset=0, check="filter magic")
+        if crc != _crc(flat[:_CHECKED_HEADER_SIZE_BYTES], flat[_HEADER.size :]):
+            raise CorruptionError("a filter's checksum does not match", offset=60, check="filter checksum")
+        if version != _VERSION:
+            raise FormatVersionError(f"a filter of version {version}: this release reads version {_VERSION}")
+        if len(flat) - _HEADER.size != blocks * plain.BLOCK_SIZE_BYTES or name_size > len(name):
+            raise CorruptionError(
+                f"a filter of {blocks:,} blocks in {len(flat):,} bytes", offset=8, check="filter size"
+            )
+        try:
+            return cls(_words_of(flat[_HEADER.size :]), name[:name_size].decode("ascii", "replace"))
+        except InvalidArgumentError as error:
+            raise FormatVersionError(f"a filter that this release cannot ask: {error}") from error
+
+    def to_bytes(self) -> bytes:
+        """The filter as bytes, in the layout at the head of this module."""
+        name = self.hash.encode("ascii")
+        head = _HEADER.pack(_MAGIC, _VERSION, len(name), self.blocks, name, 0)[:_CHECKED_HEADER_SIZE_BYTES]
+        bits = self.words.tobytes()
+        return b"".join((head, struct.pack("<I", _crc(head, bits)), bits))
+
+    @property
+    def blocks(self) -> int:
+        """The size in blocks of 32 bytes."""
+        return len(self.words)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the blocks in bytes; `to_bytes` adds 64."""
+        return self.words.nbytes
+
+    @property
+    def fpp(self) -> float:
+        """The false-positive probability of the bits as they are: of each block the product of its words' shares of
+        set bits, averaged. Exact for hashes that are uniform."""
+        return measured_fpp(self.words)
+
+    def contains(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
+        """For each value: True where it may be there, False where it is not, null where it is null.
+
+        The values must be of the kind that the filter holds; see `probes.probes_for` for decimals and Parquet's floats.
+
+        Raises:
+            InvalidArgumentError: values of another kind.
+        """
+        probes = probes_for(values, self.hash)
+        hits = self.contains_hashes(probes.hashes)
+        if probes.alternates is not None:
+            hits |= self.contains_hashes(probes.alternates)
+        # From buffers, not `pyarrow.array`, which imports pandas where it is installed.
+        validity = None if probes.valid is None else _bits(probes.valid)
+        return pa.Array.from_buffers(pa.bool_(), len(hits), [validity, _bits(probes.settled(hits))])
+
+    def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
+        """bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
+        hashes = checked_hashes(hashes)
+        kernels = kernels_for(_PLAIN_PROBE_NS * len(hashes))
+        if kernels is None:
+            return plain.probe(self.words, hashes)
+        return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
+
+    def fold(self, blocks: int) -> SplitBlockFilter:
+        """The same values in fewer blocks, as if built there: exact, but more often wrongly yes.
+
+        Raises:
+            InvalidArgumentError: a size that does not divide this one.
+        """
+        return SplitBlockFilter(fold_words(self.words, checked_blocks(blocks)), self.hash)
+
+    def replicate(self, blocks: int) -> SplitBlockFilter:
+        """The same values in more blocks, answering as before. InvalidArgumentError where this size is no divisor."""
+        return SplitBlockFilter(replicate_words(self.words, checked_blocks(blocks)), self.hash)
+
+    def union(self, other: SplitBlockFilter) -> SplitBlockFilter:
+        """A filter of both sets of values, of the larger size. Unions fill up: size the first for the whole.
+
+        Raises:
+            InvalidArgumentError: filters of unlike hashes, or sizes of which neither divides the other.
+        """
+        if self.hash != other.hash:
+            raise InvalidArgumentError(f"a filter of {self.hash!r} and one of {other.hash!r} have no union")
+        blocks = max(self.blocks, other.blocks)
+        return SplitBlockFilter(replicate_words(self.words, blocks) | replicate_words(other.words, blocks), self.hash)
+
+    def __reduce__(self):
+        return SplitBlockFilter.from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"SplitBlockFilter(hash={self.hash!r}, blocks={self.blocks})"
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def hash_for_build(values: pa.Array | pa.ChunkedArray, hash: str) -> HashedValues:
+    """The hashes of values under "canonical" or a Parquet form."""
+    return hash_array(values) if hash == "canonical" else hash_raw(values, hash)
+
+
+def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
+    """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
+    kernels = kernels_for(_PLAIN_INSERT_NS * len(hashes))
+    if kernels is None:
+        plain.insert(words, hashes)
+    else:
+        kernels.insert(words.reshape(-1), read_only(hashes))
+
+
+def fold_words(words: np.ndarray, blocks: int) -> np.ndarray:
+    """OR of neighbours: uint32 [n, 8] to [blocks, 8]."""
+    if len(words) % blocks:
+        raise InvalidArgumentError(f"{len(words):,} blocks do not fold into {blocks:,}: the size must divide")
+    if len(words) == blocks:
+        return words
+    return np.bitwise_or.reduce(words.reshape(blocks, -1, plain.WORDS_PER_BLOCK), axis=1)
+
+
+def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
+    """Each block repeated: uint32 [n, 8] to [blocks, 8]."""
+    if blocks % len(words):
+        raise InvalidArgumentError(f"{len(words):,} blocks do not grow into {blocks:,}: the size must divide")
+    return words if len(words) == blocks else np.repeat(words, blocks // len(words), axis=0)
+
+
+def measured_fpp(words: np.ndarray) -> float:
+    """The mean over blocks, of uint32 [blocks, 8], of the product over words of the share of bits that are set."""
+    return float((np.bitwise_count(words) / 32.0).prod(axis=1).mean())
+
+
+def checked_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Hashes as contiguous uint64 [n], or InvalidArgumentError."""
+    if not isinstance(hashes, np.ndarray) or hashes.dtype != np.uint64 or hashes.ndim != 1:
+        raise InvalidArgumentError("hashes must be a one-dimensional numpy array of uint64, as hash_array gives")
+    return np.ascontiguousarray(hashes)
+
+
+def _checked_words(words: np.ndarray) -> np.ndarray:
+    shape = words.shape
+    if words.dtype != np.uint32 or len(shape) != 2 or shape[1] != plain.WORDS_PER_BLOCK or not words.flags.c_contiguous:
+        raise InvalidArgumentError(f"a filter's words are contiguous uint32 [blocks, 8]: got {words.dtype} {shape}")
+    checked_blocks(shape[0])
+    return read_only(words)
+
+
+def _flat_bytes(data: bytes) -> memoryview:
+    try:
+        return memoryview(data).cast("B")
+    except TypeError as error:
+        raise InvalidArgumentError(f"expected bytes, got {type(data).__name__}") from error
+
+
+def _words_of(bits: memoryview) -> np.ndarray:
+    blocks, rest = divmod(len(bits), plain.BLOCK_SIZE_BYTES)
+    if rest or not 1 <= blocks <= BLOCKS_MAX:
+        raise CorruptionError(f"{len(bits):,} bytes are not from 1 to {BLOCKS_MAX:,} blocks of 32", check="filter size")
+    words = np.frombuffer(bits, dtype="<u4").reshape(blocks, plain.WORDS_PER_BLOCK)
+    return words if words.flags.aligned else words.copy()
+
+
+def _bits(booleans: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(booleans, bitorder="little").tobytes())
+
+
+def _crc(head: bytes | memoryview, bits: bytes | memoryview) -> int:
+    return zlib.crc32(bits, zlib.crc32(head))

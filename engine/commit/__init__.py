@@ -1,0 +1,1 @@
+"""Commits: binding what tasks did to ids, and publishing it if nobody was first."""

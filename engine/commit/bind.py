@@ -1,0 +1,256 @@
+"""Binding: what tasks did, in local ordinals, becomes rows under ids of one version.
+
+Binding is a function of a base instant and is done again, from the start, whenever another commit came first: ids,
+partition counts and aggregates are then recomputed, never renumbered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import CommitConflictError, InvalidArgumentError
+from ..indexes import stats
+from ..ingest import hive
+from ..ingest.task_result import FILE_FIELDS, TaskResult
+from ..manifest import keyspace
+from ..manifest.snapshot import Snapshot
+from ..timeline import Instant
+from .schemas import check_fits, file_schema
+
+
+@dataclass
+class Bound:
+    """Rows to be written, and the instant that they lead to (its runs and indexes still those of the base).
+
+    manifest, stats    (keys, rows, deleted or None)
+    ids                file ids of the added files, result by result
+    """
+
+    instant: Instant
+    manifest: tuple[pa.Array, pa.Table, np.ndarray]
+    stats: tuple[pa.Array, pa.Table] | None
+    ids: list[np.ndarray]
+
+
+def bind(base: Instant, snapshot: Snapshot, results: Sequence[TaskResult], removed: np.ndarray) -> Bound:
+    """Binds added files and removed file ids (uint64) to the version after `base`, whose content is `snapshot`."""
+    after = replace(base, version=base.version + 1)
+    partitions = _Partitions(snapshot, base)
+    ids: list[np.ndarray] = []
+    rows: list[pa.Table] = []
+    stat_keys: list[pa.Array] = []
+    stat_rows: list[pa.Table] = []
+    sequence = base.next["sequence"]
+    for result in results:
+        after, schema_ids = _bind_schemas(after, result)
+        partition_ids = partitions.ids(result.files.column("partition"))
+        count = result.files.num_rows
+        if sequence + count >= 1 << 32:
+            raise InvalidArgumentError("this table has given out all of its 2**32 file sequences")
+        sequences = np.arange(sequence, sequence + count, dtype=np.uint32)
+        sequence += count
+        ids.append(keyspace.file_ids(partition_ids, sequences))
+        rows.append(_manifest_rows(result, schema_ids, after.version))
+        partitions.add(partition_ids, result.files)
+        keys, bound = _stats_rows(result, after, partition_ids, sequences, schema_ids)
+        stat_keys += keys
+        stat_rows += bound
+    partitions.check_new_values()
+    gone = _removed_files(snapshot, removed)
+    partitions.take(gone)
+    after = replace(
+        after,
+        next={**after.next, "sequence": sequence, "partition": partitions.following},
+        totals=partitions.totals(base.totals),
+    )
+    manifest = _manifest(partitions, ids, rows, removed)
+    bound_stats = (pa.concat_arrays(stat_keys), pa.concat_tables(stat_rows)) if stat_keys else None
+    return Bound(after, manifest, bound_stats, ids)
+
+
+class _Partitions:
+    """The partitions that a commit touches, with their counts before and after."""
+
+    def __init__(self, snapshot: Snapshot, base: Instant):
+        known = snapshot.partitions()
+        self._fields = [base.schema.field(name) for name in base.partitioning]
+        self._by_text = dict(
+            zip(known.column("partition").to_pylist(), known.column("partition_id").to_pylist(), strict=True)
+        )
+        counts = ("file_count", "live_rows", "live_bytes")
+        self._counts = {
+            row["partition_id"]: [row[c] for c in counts] for row in known.select(["partition_id", *counts]).to_pylist()
+        }
+        self.following = base.next["partition"]
+        self._new: list[str] = []
+        self._touched: set[int] = set()
+        self._change = [0, 0, 0]
+
+    def ids(self, texts: pa.ChunkedArray) -> np.ndarray:
+        encoded = texts.combine_chunks().dictionary_encode()
+        ids = []
+        for text in encoded.dictionary.to_pylist():
+            found = self._by_text.get(text)
+            if found is None:
+                found = self._by_text[text] = self.following
+                self._counts[found] = [0, 0, 0]
+                self.following += 1
+                self._new.append(text)
+            ids.append(found)
+        return np.array(ids, dtype=np.uint32)[encoded.indices.to_numpy()] if ids else np.zeros(0, dtype=np.uint32)
+
+    def check_new_values(self) -> None:
+        """Raises SchemaError naming a new partition whose keys or values do not fit the table's."""
+        hive.typed_values(self._new, self._fields)
+
+    def add(self, partition_ids: np.ndarray, files: pa.Table) -> None:
+        self._change_by(partition_ids, files, 1)
+
+    def take(self, files: pa.Table) -> None:
+        self._change_by(files.column("partition_id").to_numpy(), files, -1)
+
+    def _change_by(self, partition_ids: np.ndarray, files: pa.Table, sign: int) -> None:
+        if files.num_rows == 0:
+            return
+        rows = pc.fill_null(files.column("row_count"), 0).to_numpy()
+        sizes = pc.fill_null(files.column("size_bytes"), 0).to_numpy()
+        touched, at = np.unique(partition_ids, return_inverse=True)
+        changes = (np.bincount(at), _sums(at, rows, len(touched)), _sums(at, sizes, len(touched)))
+        for position, partition in enumerate(touched.tolist()):
+            counts = self._counts[partition]
+            for which, change in enumerate(changes):
+                counts[which] += sign * int(change[position])
+                self._change[which] += sign * int(change[position])
+        self._touched.update(touched.tolist())
+
+    def totals(self, before: dict[str, int]) -> dict[str, int]:
+        names = ("files", "rows", "bytes")
+        return {name: before[name] + change for name, change in zip(names, self._change, strict=True)}
+
+    def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
+        """(ids, manifest rows, gone: those that no file is left in) of the touched partitions."""
+        texts = {number: text for text, number in self._by_text.items()}
+        ids = sorted(self._touched)
+        counts = np.array([self._counts[i] for i in ids], dtype=np.int64).reshape(-1, 3)
+        columns = [pa.array([texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(3))]
+        rows = pa.table(dict(zip([f.name for f in keyspace.PARTITION_FIELDS], columns, strict=True)))
+        return ids, rows, counts[:, 0] == 0
+
+
+def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
+    sums = np.zeros(length, dtype=np.int64)  # not bincount's weights: those are floats, and lose bytes
+    np.add.at(sums, at, values)
+    return sums
+
+
+def _bind_schemas(after: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
+    """The instant with the result's physical schemas, and the id of each."""
+    known = {s.schema: i for i, s in enumerate(after.file_schemas)}
+    file_schemas = list(after.file_schemas)
+    ids = []
+    for position, schema in enumerate(result.schemas):
+        if schema not in known:
+            example = pc.index(result.files.column("schema_id"), position).as_py()
+            path = result.files.column("path")[example].as_py() if example >= 0 else "a file"
+            check_fits(after.schema, schema, after.partitioning, path)
+            known[schema] = len(file_schemas)
+            file_schemas.append(file_schema(after, schema))
+        ids.append(known[schema])
+    return replace(after, file_schemas=tuple(file_schemas)), np.array(ids, dtype=np.int32)
+
+
+def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
+    rows = result.files.select([f.name for f in FILE_FIELDS])
+    local = rows.column("schema_id").combine_chunks()
+    bound = pa.array(schema_ids, pa.int32()).take(local) if len(schema_ids) else local
+    at = rows.schema.get_field_index("schema_id")
+    rows = rows.set_column(at, "schema_id", bound)
+    return rows.append_column(keyspace.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
+
+
+def _stats_rows(
+    result: TaskResult, after: Instant, partition: np.ndarray, sequence: np.ndarray, schema_ids: np.ndarray
+) -> tuple[list[pa.Array], list[pa.Table]]:
+    """Keys and rows of the statistics index for one result: where the fine ones lie, then a row a file and column."""
+    keys: list[pa.Array] = []
+    rows: list[pa.Table] = []
+    if result.index is not None and len(partition):
+        fine = pa.table(
+            {
+                "fine_path": pa.array([result.index.path] * len(partition), pa.string()),
+                "fine_offset": pa.array([offset for offset, _ in result.index.fine], pa.int64()),
+                "fine_length": pa.array([length for _, length in result.index.fine], pa.int64()),
+            }
+        )
+        keys.append(stats.keys_of(stats.FINE_COLUMN, partition, sequence))
+        rows.append(_widened(fine, stats.RUN_SCHEMA))
+    if result.stats.num_rows:
+        file = result.stats.column("file").to_numpy()
+        column_ids = _column_ids(result, after, schema_ids, file)
+        kept = column_ids > 0
+        keys.append(stats.keys_of(column_ids[kept], partition[file[kept]], sequence[file[kept]]))
+        known = result.stats.filter(pa.array(kept)).drop_columns(["file", "column"])
+        rows.append(_widened(known, stats.RUN_SCHEMA))
+    return keys, rows
+
+
+def _column_ids(result: TaskResult, after: Instant, schema_ids: np.ndarray, file: np.ndarray) -> np.ndarray:
+    """The table's column id of each row of statistics, 0 where the table does not know the leaf in that file."""
+    without_schema = [after.columns.get(path, 0) for path in result.stats_columns]
+    by_schema = [
+        [after.file_schemas[i].columns.get(path, 0) for path in result.stats_columns] for i in schema_ids.tolist()
+    ]
+    lookup = np.array([*by_schema, without_schema], dtype=np.int64)
+    schema_of = pc.fill_null(result.files.column("schema_id"), len(by_schema)).to_numpy()
+    return lookup[schema_of[file], result.stats.column("column").to_numpy()]
+
+
+def _removed_files(snapshot: Snapshot, removed: np.ndarray) -> pa.Table:
+    if len(removed) == 0:
+        return snapshot.files([])
+    partition, _ = keyspace.split_file_ids(removed)
+    files = snapshot.files(np.unique(partition))
+    kept = files.filter(pa.array(np.isin(files.column("file_id").to_numpy(), removed)))
+    if kept.num_rows != len(removed):
+        raise CommitConflictError("a file to be removed has left the table since")
+    return kept
+
+
+def _manifest(
+    partitions: _Partitions, ids: list[np.ndarray], rows: list[pa.Table], removed: np.ndarray
+) -> tuple[pa.Array, pa.Table, np.ndarray]:
+    partition_ids, partition_rows, emptied = partitions.rows()
+    keys = [
+        keyspace.KEYS.encode(
+            kind=keyspace.KIND_PARTITION,
+            partition=np.array(partition_ids, dtype=np.uint32),
+            sequence=np.zeros(len(partition_ids), dtype=np.uint32),
+        )
+    ]
+    parts = [_widened(partition_rows, keyspace.RUN_SCHEMA)]
+    deleted = [emptied]
+    for group, gone in [*((i, False) for i in ids), (removed, True)]:
+        partition, sequence = keyspace.split_file_ids(np.asarray(group, dtype=np.uint64))
+        keys.append(keyspace.KEYS.encode(kind=keyspace.KIND_FILE, partition=partition, sequence=sequence))
+        deleted.append(np.full(len(partition), gone))
+    parts += [_widened(r, keyspace.RUN_SCHEMA) for r in rows]
+    parts.append(_nothing(keyspace.RUN_SCHEMA, len(removed)))
+    return pa.concat_arrays(keys), pa.concat_tables(parts), np.concatenate(deleted)
+
+
+def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with every field of a schema, null where they have none."""
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _nothing(schema: pa.Schema, count: int) -> pa.Table:
+    return pa.Table.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)

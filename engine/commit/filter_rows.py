@@ -1,0 +1,60 @@
+"""The filters that a commit's tasks carry become one run of each filter index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...bloom import SplitBlockFilter
+from ...hfile_like import read_strided_rows
+from ..indexes.filters import FilterRunWriter
+from ..ingest.task_result import TaskResult
+from ..manifest.writing import run_path
+from ..storage import Ranged, Storage
+from ..timeline import IndexState, Instant
+
+
+def with_filters(
+    after: Instant, storage: Storage, results: Sequence[TaskResult], ids: Sequence[np.ndarray], name: str
+) -> Instant:
+    """The instant with a new run for each filter index that the tasks carry filters for, in the segment that is
+    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered."""
+    for index in after.indexes:
+        if index.kind == "bloom" and index.maintain == "commit":
+            after = _with_run(after, index, storage, results, ids, name)
+    return after
+
+
+def _with_run(
+    after: Instant,
+    index: IndexState,
+    storage: Storage,
+    results: Sequence[TaskResult],
+    ids: Sequence[np.ndarray],
+    name: str,
+) -> Instant:
+    column = after.path_of(index.columns[0])
+    if not any(r.index is not None and column in r.index.task_filters for r in results):
+        return after
+    holes: list[int] = []
+    path = run_path(after.transaction, f"{name}-i{index.id}")
+    with FilterRunWriter(storage, path, index.options["fpp"]) as writer:
+        for result, file_ids in zip(results, ids, strict=True):
+            if result.index is None or column not in result.index.task_filters:
+                holes += file_ids.tolist()
+                continue
+            fine = result.index.file_filters.get(column, [None] * len(file_ids))
+            located = [(i, result.index.path, f) for i, f in zip(file_ids.tolist(), fine, strict=True) if f is not None]
+            holes += [i for i, f in zip(file_ids.tolist(), fine, strict=True) if f is None]
+            if not located:
+                continue
+            section = result.index.task_filters[column]
+            rows = read_strided_rows(Ranged(storage, result.index.path), section, np.arange(section.rows))
+            whole = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
+            writer.add_task(located, whole)
+        run = writer.finish((after.version, after.version))
+    return after.with_index(
+        replace(index, runs=(*index.runs, run), coverage=index.coverage.with_segment(after.version, holes))
+    )

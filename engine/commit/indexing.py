@@ -1,0 +1,275 @@
+"""Adding, refreshing and dropping indexes, without a lock.
+
+A build reads the files that were live when it began and publishes what it covers: files that others commit meanwhile
+are in later segments, which it does not cover, so they may match until `refresh_index`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ... import canon
+from ...bloom import distinct, hash_array
+from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
+from ..indexes.coverage import is_covered
+from ..indexes.filters import FilterRunWriter
+from ..ingest.footers import leaf_types, open_parquet
+from ..ingest.leaves import leaf_array, top_level
+from ..ingest.task_filters import fine_rows, task_filter
+from ..ingest.task_result import BASE
+from ..manifest.writing import run_path
+from ..timeline import Coverage, IndexState, Instant, Run, new_transaction_id
+from .publish import retry, successor
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+KINDS = ("bloom",)
+_THREADS = min(4, os.cpu_count() or 1)
+Progress = Callable[[str, int, int | None], None]
+
+
+def create_index(
+    table: Table,
+    columns: str | Sequence[str],
+    kind: str,
+    *,
+    fpp: float,
+    maintain: str,
+    progress: Progress | None,
+) -> int:
+    """See `Table.create_index`."""
+    _check_kind(kind)
+    if maintain not in ("commit", "refresh"):
+        raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
+    if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
+        raise InvalidArgumentError(f"fpp is a probability above 0 and below 1, as 0.01, not {fpp!r}")
+    base = table.instant
+    names = _names(columns)
+    for name in names:
+        column_id = _column_id(base, name)
+        if base.index(kind, [column_id]) is not None:
+            raise InvalidArgumentError(f"{name!r} has a {kind} index already; refresh_index() covers what it lacks")
+    transaction = new_transaction_id()
+    table.timeline.mark(transaction, base.version)
+    written: list[str] = []
+    try:
+        built = []
+        for name in names:
+            options = {"fpp": float(fpp)}
+            state = IndexState(0, kind, (base.columns[name],), options, maintain)
+            built.append(_built(table, state, transaction, progress, written))
+
+        def following(latest: Instant) -> Instant:
+            after = successor(latest, transaction, "index", created=[f"{kind}({n})" for n in names])
+            for state in built:
+                if after.index(kind, state.columns) is not None:
+                    raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
+                number = after.next["index"]
+                after = replace(after, next={**after.next, "index": number + 1})
+                after = after.with_index(replace(state, id=number))
+            return after
+
+        table.move_to(retry(table.timeline, base, following))
+    except BaseException:
+        for path in written:
+            table.index_storage.delete(path)
+        raise
+    finally:
+        table.timeline.unmark(transaction)
+    return table.version
+
+
+def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, progress: Progress | None) -> int:
+    """See `Table.refresh_index`."""
+    _check_kind(kind)
+    base = table.instant
+    stale = [_existing(base, name, kind) for name in _names(columns)]
+    stale = [index for index in stale if _uncovered(table, index).num_rows]
+    if not stale:
+        return table.version
+    transaction = new_transaction_id()
+    table.timeline.mark(transaction, base.version)
+    written: list[str] = []
+    try:
+        built = [_built(table, index, transaction, progress, written) for index in stale]
+
+        def following(latest: Instant) -> Instant:
+            after = successor(latest, transaction, "index", refreshed=[i.kind for i in built])
+            for state in built:
+                current = next((i for i in after.indexes if i.id == state.id), None)
+                if current is None:
+                    raise CommitConflictError("another writer dropped the index meanwhile")
+                after = after.with_index(_joined(current, state, next(i for i in base.indexes if i.id == state.id)))
+            return after
+
+        table.move_to(retry(table.timeline, base, following))
+    except BaseException:
+        for path in written:
+            table.index_storage.delete(path)
+        raise
+    finally:
+        table.timeline.unmark(transaction)
+    return table.version
+
+
+def _joined(current: IndexState, built: IndexState, before: IndexState) -> IndexState:
+    """An index as it is now, with what a build added to what was there `before`. Runs, segments and holes that others
+    added meanwhile stay; holes that the build filled go."""
+    later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
+    segments = current.coverage.segments
+    return replace(
+        current,
+        runs=(*current.runs, *(r for r in built.runs if r not in before.runs)),
+        coverage=Coverage(segments, ()).joined(built.coverage).with_holes((*built.coverage.holes, *later)),
+    )
+
+
+def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
+    """See `Table.drop_index`."""
+    _check_kind(kind)
+    gone = {_existing(table.instant, name, kind).id for name in _names(columns)}
+    transaction = new_transaction_id()
+
+    def following(latest: Instant) -> Instant:
+        after = successor(latest, transaction, "index", dropped=_names(columns))
+        return replace(after, indexes=tuple(i for i in after.indexes if i.id not in gone))
+
+    table.move_to(retry(table.timeline, table.instant, following))
+    return table.version
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        known = ", ".join(map(repr, KINDS))
+        raise InvalidArgumentError(f"index kind {kind!r} cannot be made by this version; it makes {known}")
+
+
+def _names(columns: str | Sequence[str]) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
+    if not names:
+        raise InvalidArgumentError("an index needs at least one column")
+    return names
+
+
+def _column_id(instant: Instant, name: str) -> int:
+    if name in instant.partitioning:
+        raise SchemaError(f"{name!r} is a partition column: its values prune without an index")
+    kind = leaf_types(instant.schema).get(name)
+    if kind is None or canon.hash_name(kind) is None:
+        known = [p for p in leaf_types(instant.schema) if p not in instant.partitioning]
+        raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(known)}")
+    return instant.columns[name]
+
+
+def _existing(instant: Instant, name: str, kind: str) -> IndexState:
+    found = instant.index(kind, [_column_id(instant, name)])
+    if found is None:
+        raise InvalidArgumentError(f"{name!r} has no {kind} index; make one with create_index()")
+    return found
+
+
+def _uncovered(table: Table, index: IndexState) -> pa.Table:
+    """The live base files that an index does not cover."""
+    files = table.snapshot.files()
+    ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
+    base = np.asarray(files.column("kind").to_pylist(), dtype=object) == BASE
+    return files.filter(pa.array(~is_covered(index.coverage, segments, ids) & base))
+
+
+def _built(
+    table: Table, index: IndexState, transaction: str, progress: Progress | None, written: list[str]
+) -> IndexState:
+    """The index with one more run, over the live files that it lacked; files that cannot be read stay holes."""
+    column = table.instant.path_of(index.columns[0])
+    files = _uncovered(table, index)
+    path = run_path(transaction, f"i{index.columns[0]}")
+    holes: list[int] = []
+    fpp = index.options["fpp"]
+    with FilterRunWriter(table.index_storage, path, fpp) as writer:
+        written.append(path)
+        done = 0
+        for ordinal, (file_id, hashed) in enumerate(_hashes(table, files, column)):
+            if isinstance(hashed, Exception):
+                holes.append(file_id)
+                warnings.warn(f"not indexed, and read by every scan until it is: {hashed}", stacklevel=4)
+            else:
+                name, groups = hashed
+                fine = writer.write_fine(ordinal, fine_rows(groups, fpp, name), name)
+                writer.add_task([(file_id, None, fine)], task_filter(groups, fpp, name))
+            done += 1
+            if progress:
+                progress(f"bloom({column})", done, files.num_rows)
+        run: Run = writer.finish((1, table.version))
+    every = table.snapshot.files()
+    holes += _no_base(every)
+    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    return replace(index, runs=(*index.runs, run), coverage=coverage.with_holes((h, h) for h in holes))
+
+
+def _no_base(files: pa.Table) -> list[int]:
+    """Files that only their format's reader can read: no filter speaks of them."""
+    kinds = files.column("kind").to_pylist()
+    ids = files.column("file_id").to_pylist()
+    return [i for i, kind in zip(ids, kinds, strict=True) if kind != BASE]
+
+
+def _hashes(
+    table: Table, files: pa.Table, column: str
+) -> Iterator[tuple[int, tuple[str, list[np.ndarray]] | Exception]]:
+    """Each file's distinct hashes by row group, in order, a bounded number of files ahead."""
+    physical = _physical_paths(table.instant, column)
+    rows = files.select(["file_id", "path", "size_bytes", "modified_ns", "schema_id"]).to_pylist()
+    kind = leaf_types(table.schema)[column]
+
+    def read(row: dict) -> tuple[str, list[np.ndarray]] | Exception:
+        try:
+            return _file_hashes(table, row, physical.get(row["schema_id"], column), kind)
+        except (CorruptionError, StorageError, SchemaError) as error:
+            return error
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-build") as pool:
+        left = iter(rows)
+        ahead = [(row, pool.submit(read, row)) for row in islice(left, 2 * _THREADS)]
+        while ahead:
+            row, future = ahead.pop(0)
+            following = next(left, None)
+            if following is not None:
+                ahead.append((following, pool.submit(read, following)))
+            yield row["file_id"], future.result()
+
+
+def _physical_paths(instant: Instant, column: str) -> dict[int, str | None]:
+    """schema id -> the column's path in files of that schema, None where they do not have it."""
+    wanted = instant.columns[column]
+    return {
+        number: next((p for p, i in known.columns.items() if i == wanted), None)
+        for number, known in enumerate(instant.file_schemas)
+    }
+
+
+def _file_hashes(table: Table, row: dict, path: str | None, kind: pa.DataType) -> tuple[str, list[np.ndarray]]:
+    found = table.storage.stat(row["path"])
+    if found.size_bytes != row["size_bytes"] or row["modified_ns"] not in (None, found.modified_ns):
+        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+    with open_parquet(table.storage, row["path"]) as file:
+        groups = file.metadata.num_row_groups
+        names = file.schema_arrow.names
+        if path is None or top_level(table.schema, path) not in names:
+            return canon.hash_name(kind) or "", [np.empty(0, dtype=np.uint64)] * groups
+        hashes, name = [], canon.hash_name(kind) or ""
+        for group in range(groups):
+            rows = file.read_row_group(group, columns=[path])
+            hashed = hash_array(leaf_array(rows, path))
+            name = hashed.name
+            hashes.append(distinct(hashed.present()))
+        return name, hashes

@@ -1,0 +1,195 @@
+"""A transaction: what a writer gathers, and then all of it or nothing.
+
+    with table.transaction() as tx:
+        tx.write(rows)                        # Parquet + task index, in this process
+        tx.add_files(["month=1/made.parquet"])
+        tx.remove(["month=1/old.parquet"])
+
+The transaction's marker is durable before its first file. On an exception everything that it wrote is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import InvalidArgumentError, SkipstoneError
+from ..ingest import hive
+from ..ingest.declared import declared_files
+from ..ingest.task_result import TaskResult
+from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
+from ..timeline import Instant, new_transaction_id
+from .publish import Change, publish
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+
+class Transaction:
+    """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
+
+    def __init__(self, table: Table, key: str | None = None):
+        self.id = new_transaction_id()
+        self.committed: Instant | None = None
+        self._table, self._key = table, key
+        self._base = table.instant
+        self._results: list[TaskResult] = []
+        self._removed: dict[int, str] = {}
+        self._writer: TaskWriter | None = None
+        self._is_open = False
+
+    def __enter__(self) -> Transaction:
+        self._table.timeline.mark(self.id, self._base.version)
+        self._is_open = True
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        self._is_open = False
+        try:
+            if kind is not None:
+                self._abort(kind, error, traceback)
+                return
+            try:
+                self._commit()
+            except BaseException as failure:
+                self._abort(type(failure), failure, failure.__traceback__)
+                raise
+        finally:
+            with contextlib.suppress(SkipstoneError):  # a marker that stays is found, and cleaned, by its age
+                self._table.timeline.unmark(self.id)
+
+    # -- what it gathers ----------------------------------------------------------------------------------------------
+
+    def write(self, data) -> None:
+        """Adds rows: a pyarrow Table, RecordBatch, batches or an Arrow stream, partitioned as the table is.
+
+        Raises SchemaError for columns that the table does not have or values that do not fit.
+        """
+        self._check_open()
+        if self._writer is None:
+            self._writer = TaskWriter(self.task_spec())
+        self._writer.write(data)
+
+    def add_files(self, files: Sequence[str] | pa.Table) -> None:
+        """Adds files that others made: paths relative to the table (statistics from their footers), or an Arrow table
+        of path, size_bytes, row_count and what else is known (see `ingest.declared`); those need not be readable.
+
+        Raises CorruptionError for a path that is not whole Parquet, StorageError for one that is not there.
+        """
+        self._check_open()
+        if isinstance(files, pa.Table):
+            self._results.append(declared_files(files, self._base.schema, self._base.partitioning, self._table.is_hive))
+            return
+        paths = [files] if isinstance(files, str) else list(files)
+        with TaskWriter(self.task_spec()) as task:
+            task.add_files([self._table.relative(path) for path in paths])
+        self._results += task.result
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
+        self._check_open()
+        wanted = [self._table.relative(p) for p in ([paths] if isinstance(paths, str) else paths)]
+        self._removed.update(zip(self._live_ids(wanted), wanted, strict=True))
+
+    def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
+        """Removes files and adds others in one step."""
+        self.remove(old_paths)
+        self.add_files(new_files)
+
+    def task_spec(self) -> TaskSpec:
+        """What another process, or an executor, needs to write a task of this transaction. Picklable."""
+        base = self._base
+        filters = [
+            FilterSpec(base.path_of(i.columns[0]), i.options["fpp"])
+            for i in base.indexes
+            if i.kind == "bloom" and i.maintain == "commit"
+        ]
+        return TaskSpec(
+            location=self._table.storage.uri,
+            index_location=self._table.index_storage.uri,
+            transaction=self.id,
+            schema=base.schema,
+            partitioning=base.partitioning,
+            hive_partitioned=self._table.is_hive,
+            stats_columns=base.stats_columns,
+            filters=tuple(filters),
+        )
+
+    def add_task(self, result: list[TaskResult]) -> None:
+        """Takes what a TaskWriter made, here or elsewhere."""
+        self._check_open()
+        if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
+            raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
+        self._results += result
+
+    # -- how it ends --------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with writer:
+                pass
+            self._results += writer.result
+        results = [r for r in self._results if r.files.num_rows]
+        if not results and not self._removed:
+            return
+        change = Change(
+            transaction=self.id,
+            action="replace" if results and self._removed else "commit",
+            results=results,
+            removed=np.array(sorted(self._removed), dtype=np.uint64),
+            removed_paths=[self._removed[i] for i in sorted(self._removed)],
+            key=self._key,
+        )
+        self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
+        if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
+            self._discard()
+        self._table.move_to(self.committed)
+
+    def _abort(self, kind, error, traceback) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        self._discard()
+
+    def _discard(self) -> None:
+        """Removes what this transaction's tasks wrote."""
+        for result in self._results:
+            for path in result.written:
+                self._table.storage.delete(path)
+            if result.index is not None:
+                self._table.index_storage.delete(result.index.path)
+
+    def _live_ids(self, paths: Sequence[str]) -> list[int]:
+        snapshot = self._table.snapshot
+        wanted = set(paths)
+        by_path: dict[str, int] = {}
+        for ids in _partition_choices(self._table, wanted):
+            files = snapshot.files(ids)
+            found = files.filter(pc.is_in(files.column("path"), pa.array(sorted(wanted), pa.string())))
+            by_path.update(zip(found.column("path").to_pylist(), found.column("file_id").to_pylist(), strict=True))
+            if len(by_path) == len(wanted):
+                break
+        for path in paths:
+            if path not in by_path:
+                raise InvalidArgumentError(f"{path}: not a file of this table at version {self._base.version}")
+        return [by_path[p] for p in paths]
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise InvalidArgumentError("a transaction is used within its `with` block")
+
+
+def _partition_choices(table: Table, paths: set[str]):
+    """Where to look for paths: first the partitions that their folders name, then everywhere."""
+    partitions = table.snapshot.partitions()
+    if table.is_hive:
+        named = {hive.partition_of(p) for p in paths}
+        texts = partitions.column("partition").to_pylist()
+        numbers = partitions.column("partition_id").to_pylist()
+        yield sorted(n for n, t in zip(numbers, texts, strict=True) if t in named)
+    yield None

@@ -1,0 +1,194 @@
+"""Attaching to a lake, or beginning an empty table."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from .commit.publish import Change, publish
+from .commit.schemas import numbered, unified, with_partition_columns
+from .ingest import hive
+from .ingest.attach import attach_files
+from .ingest.listing import list_parquet
+from .ingest.task_result import TaskResult
+from .manifest.runs import RunReaders
+from .storage import Entry, FileMissingError, LocalStorage, open_storage
+from .table import Table, index_location, relative_path
+from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def create(
+    location: str | os.PathLike,
+    *,
+    schema: pa.Schema | None = None,
+    partitioning: str | Sequence[str] | pa.Schema | None = "hive",
+    source: str = "directory",
+    files: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """Indexes Parquet files in place, from their footers alone, or begins an empty table.
+
+    Args:
+        location: the table's directory.
+        schema: of an empty table; partition columns belong to it.
+        partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
+            of an empty table's partition columns, or None.
+        source: "directory".
+        files: exactly these paths; nothing is listed.
+        columns: which columns get statistics (default: all, to a limit).
+        index_path: where our own files go (default: `.skipstone` in the table).
+        progress: called as progress(step, done, total or None).
+
+    Raises:
+        NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
+        SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
+            is not Parquet (in a listing such files are pending: `verify` reports them).
+    """
+    if source != "directory":
+        raise InvalidArgumentError(f"source {source!r} is not supported by this version; it reads directories")
+    if storage_options:
+        raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
+    if isinstance(columns, str):
+        columns = [columns]
+    storage = open_storage(location)
+    index_storage = open_storage(index_location(storage, index_path))
+    timeline = Timeline(index_storage)
+    if timeline.latest() is not None:
+        raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
+    transaction = new_transaction_id()
+    is_hive = partitioning is not None
+    entries = _entries(storage, files, schema, progress)
+    result = None
+    if entries:
+        result = attach_files(
+            storage,
+            index_storage,
+            f"tasks/{transaction[:2]}/{transaction}-attached.sbf",
+            entries,
+            hive_partitioned=is_hive,
+            columns=columns,
+            keep_pending=files is None,
+            progress=progress,
+        )
+    try:
+        base = _first_instant(storage, transaction, schema, partitioning, result, is_hive, columns)
+        readers = RunReaders(index_storage)
+        change = Change(
+            transaction=transaction,
+            action="create",
+            results=[result] if result is not None and result.files.num_rows else [],
+            pending=tuple(result.pending) if result is not None else (),
+        )
+        instant = publish(timeline, readers, base, change, only_first=True)
+    except BaseException:
+        if result is not None and result.index is not None:
+            index_storage.delete(result.index.path)
+        raise
+    return Table(storage, index_storage, timeline, readers, instant)
+
+
+def _entries(
+    storage: LocalStorage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
+) -> list[Entry]:
+    if files is not None:
+        paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
+        try:
+            return [storage.stat(path) for path in paths]
+        except FileMissingError as error:
+            raise NotATableError(str(error)) from error
+    if os.path.isfile(storage.root):
+        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
+    if not os.path.isdir(storage.root) and schema is None:
+        raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
+    found = list_parquet(storage, progress)
+    if not found and schema is None:
+        raise NotATableError(f"{storage.uri}: no Parquet files below it; to begin an empty table there, give schema=")
+    return found
+
+
+def _first_instant(
+    storage: LocalStorage,
+    transaction: str,
+    schema: pa.Schema | None,
+    partitioning: str | Sequence[str] | pa.Schema | None,
+    result: TaskResult | None,
+    is_hive: bool,
+    columns: Sequence[str] | None,
+) -> Instant:
+    """Version 0: what the first commit is bound to."""
+    if result is not None and not result.files.num_rows:
+        if schema is None:
+            first = result.pending[0]
+            raise CorruptionError(
+                f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
+                path=first["path"],
+                check="parquet",
+            )
+        result = None
+    if schema is None:
+        assert result is not None
+        ids = result.files.column("schema_id").to_pylist()
+        paths = result.files.column("path").to_pylist()
+        schema = unified(result.schemas, [paths[ids.index(i)] for i in range(len(result.schemas))])
+        is_inferred = True
+    else:
+        is_inferred = False
+    texts = result.files.column("partition").unique().to_pylist() if result is not None else []
+    fields = _partition_fields(schema, partitioning, texts, is_inferred)
+    schema = with_partition_columns(schema.remove_metadata(), fields)
+    _check_columns(columns, schema)
+    known, following = numbered(schema, {}, 1)
+    return Instant(
+        version=0,
+        transaction=transaction,
+        action="none",
+        time_us=now_us(),
+        table_id=uuid.uuid4().hex,
+        source={"kind": "directory", "version": None, "hive": is_hive},
+        schema=schema,
+        partitioning=tuple(f.name for f in fields),
+        columns=known,
+        file_schemas=(),
+        next={"sequence": 0, "partition": 0, "column": following, "index": 2},
+        manifest=(),
+        indexes=(IndexState(id=1, kind="stats", columns=(), options={}, maintain="commit"),),
+        totals={"files": 0, "rows": 0, "bytes": 0},
+        summary={},
+        stats_columns=None if columns is None else tuple(columns),
+    )
+
+
+def _partition_fields(
+    schema: pa.Schema, partitioning: str | Sequence[str] | pa.Schema | None, texts: Sequence[str], is_inferred: bool
+) -> list[pa.Field]:
+    if partitioning is None:
+        return []
+    if isinstance(partitioning, pa.Schema):
+        return list(partitioning)
+    if partitioning == "hive":
+        inferred = hive.infer_types(texts) if texts else []
+        # A schema that was given, and has the key, says its type.
+        return [f if is_inferred or schema.get_field_index(f.name) < 0 else schema.field(f.name) for f in inferred]
+    if isinstance(partitioning, str):
+        partitioning = [partitioning]
+    if is_inferred:  # an attached lake: the named keys, in the types that the paths show
+        schema = pa.schema([*schema, *(f for f in hive.infer_types(texts) if schema.get_field_index(f.name) < 0)])
+    missing = [name for name in partitioning if schema.get_field_index(name) < 0]
+    if missing:
+        raise SchemaError(f"partition column {missing[0]!r} is not in the schema ({', '.join(schema.names)})")
+    return [schema.field(name) for name in partitioning]
+
+
+def _check_columns(columns: Sequence[str] | None, schema: pa.Schema) -> None:
+    for name in columns or ():
+        if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
+            raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")

@@ -1,0 +1,92 @@
+"""Attaching files that others wrote: their footers are read, side by side, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+from ...errors import CorruptionError
+from ..storage import Entry, FileMissingError, Storage
+from . import hive
+from .footers import Footer, read_footer
+from .task_index import TaskIndexWriter
+from .task_result import ResultBuilder, TaskResult
+
+Progress = Callable[[str, int, int | None], None]
+COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
+_THREADS = 8
+_AHEAD = 64
+
+
+def column_filter(columns: Sequence[str] | None) -> Callable[[str], bool]:
+    """Which leaves get statistics: those named (a struct's name takes its leaves in), else all."""
+    if columns is None:
+        return lambda leaf: True
+    named = set(columns)
+    prefixes = tuple(f"{name}." for name in named)
+    return lambda leaf: leaf in named or leaf.startswith(prefixes)
+
+
+def attach_files(
+    storage: Storage,
+    index_storage: Storage,
+    index_path: str,
+    entries: Sequence[Entry],
+    *,
+    hive_partitioned: bool,
+    columns: Sequence[str] | None = None,
+    keep_pending: bool = False,
+    progress: Progress | None = None,
+) -> TaskResult:
+    """Reads the footers of files and writes one task index file for all of them.
+
+    With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
+    CorruptionError that it raised.
+    """
+    wanted = column_filter(columns)
+    built = ResultBuilder()
+    pending: list[dict] = []
+    with TaskIndexWriter(index_storage, index_path) as fine:
+        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted), start=1):
+            if isinstance(footer, Exception):
+                if not keep_pending:
+                    raise footer
+                pending.append({"path": entry.path, "reason": getattr(footer, "message", str(footer))})
+                continue
+            stats = footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX))
+            fine.add_file(footer.row_groups, stats)
+            built.add(
+                path=entry.path,
+                partition=hive.partition_of(entry.path) if hive_partitioned else "",
+                size_bytes=entry.size_bytes,
+                modified_ns=entry.modified_ns,
+                etag=entry.etag,
+                schema=footer.schema,
+                row_groups=footer.row_groups,
+                stats=stats,
+            )
+            if progress:
+                progress("footers", done, len(entries))
+        index = fine.finish()
+    return built.result(index=index, pending=pending)
+
+
+def _footers(storage: Storage, entries: Sequence[Entry], wanted) -> Iterator[tuple[Entry, Footer | Exception]]:
+    """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
+
+    def read(entry: Entry) -> Footer | Exception:
+        try:
+            return read_footer(storage, entry.path, wanted)
+        except (CorruptionError, FileMissingError) as error:
+            return error
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-footers") as pool:
+        left = iter(entries)
+        ahead = [(entry, pool.submit(read, entry)) for entry in islice(left, _AHEAD)]
+        while ahead:
+            entry, future = ahead.pop(0)
+            following = next(left, None)
+            if following is not None:
+                ahead.append((following, pool.submit(read, following)))
+            yield entry, future.result()

@@ -1,0 +1,162 @@
+"""Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
+
+Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span
+the values that are neither null nor NaN. An *exact* bound is a value that is there; a loose one only prunes. Counts
+are None where nobody counted: unknown never means zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+
+BOUND_BYTES_MAX = 64  # longer bounds of strings are cut: the lower one down, the upper one up
+
+STATS_FIELDS = [
+    pa.field("min_code", pa.int64()),
+    pa.field("max_code", pa.int64()),
+    pa.field("min_bytes", pa.binary()),
+    pa.field("max_bytes", pa.binary()),
+    pa.field("min_exact", pa.bool_()),
+    pa.field("max_exact", pa.bool_()),
+    pa.field("null_count", pa.int64()),
+    pa.field("nan_count", pa.int64()),
+    pa.field("value_count", pa.int64()),
+    pa.field("compressed_bytes", pa.int64()),
+    pa.field("uncompressed_bytes", pa.int64()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """One column in one unit. `value_count` counts nulls and NaNs too: for columns outside lists it is the rows."""
+
+    lower: int | bytes | None = None
+    upper: int | bytes | None = None
+    lower_exact: bool = False
+    upper_exact: bool = False
+    null_count: int | None = None
+    nan_count: int | None = None
+    value_count: int | None = None
+    compressed_bytes: int | None = None
+    uncompressed_bytes: int | None = None
+
+    @property
+    def holds_no_values(self) -> bool:
+        """True where it is certain that every value is null or NaN."""
+        if self.value_count is None or self.null_count is None:
+            return False
+        return self.value_count <= self.null_count + (self.nan_count or 0)
+
+
+UNKNOWN = ColumnStats()
+
+
+def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
+    """Exact statistics of an array; None for a type that is not indexed."""
+    array = canon.flatten(array)
+    order = canon.order_class(array.type)
+    if order is None:
+        return None
+    nulls = array.null_count
+    nans = 0
+    mask = canon.nan_mask(array)
+    if mask is not None:
+        nans = int(mask.sum())
+        if nans:
+            array = array.filter(pa.array(~mask))
+    counted = ColumnStats(null_count=nulls, nan_count=nans, value_count=len(array) + nans)
+    if len(array) == array.null_count:
+        return counted
+    if order == "bytes":
+        extremes = pc.min_max(canon.order_bytes(array))
+        lower, upper = extremes["min"].as_py(), extremes["max"].as_py()
+    else:
+        codes = canon.order_codes(array)
+        valid = canon.is_valid_mask(array)
+        if valid is not None:
+            codes = codes[valid]
+        lower, upper = int(codes.min()), int(codes.max())
+    return shortened(replace(counted, lower=lower, upper=upper, lower_exact=True, upper_exact=True))
+
+
+def shortened(stats: ColumnStats) -> ColumnStats:
+    """Cuts long byte bounds: the lower to a prefix of itself, the upper to one that is greater; open if none is."""
+    if isinstance(stats.lower, bytes) and len(stats.lower) > BOUND_BYTES_MAX:
+        stats = replace(stats, lower=stats.lower[:BOUND_BYTES_MAX], lower_exact=False)
+    if isinstance(stats.upper, bytes) and len(stats.upper) > BOUND_BYTES_MAX:
+        stats = replace(stats, upper=rounded_up(stats.upper[:BOUND_BYTES_MAX]), upper_exact=False)
+    return stats
+
+
+def rounded_up(prefix: bytes) -> bytes | None:
+    """The least byte string above everything that starts with `prefix`; None where there is none (all 0xFF)."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
+    """Statistics of the union of units. A bound that one part with values lacks is unknown for the whole."""
+    filled = [p for p in parts if not p.holds_no_values]
+    lower = _extreme([p.lower for p in filled], min)
+    upper = _extreme([p.upper for p in filled], max)
+    return ColumnStats(
+        lower=lower,
+        upper=upper,
+        lower_exact=lower is not None and any(p.lower == lower and p.lower_exact for p in filled),
+        upper_exact=upper is not None and any(p.upper == upper and p.upper_exact for p in filled),
+        null_count=_total(p.null_count for p in parts),
+        nan_count=_total(p.nan_count for p in parts),
+        value_count=_total(p.value_count for p in parts),
+        compressed_bytes=_total(p.compressed_bytes for p in parts),
+        uncompressed_bytes=_total(p.uncompressed_bytes for p in parts),
+    )
+
+
+def _extreme(values: list, pick):
+    return pick(values) if values and all(v is not None for v in values) else None
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
+    """The stored columns (STATS_FIELDS) of many statistics."""
+    lower_code = [r.lower if isinstance(r.lower, int) else None for r in rows]
+    upper_code = [r.upper if isinstance(r.upper, int) else None for r in rows]
+    lower_bytes = [r.lower if isinstance(r.lower, bytes) else None for r in rows]
+    upper_bytes = [r.upper if isinstance(r.upper, bytes) else None for r in rows]
+    columns: list[list] = [
+        lower_code,
+        upper_code,
+        lower_bytes,
+        upper_bytes,
+        [r.lower_exact if r.lower is not None else None for r in rows],
+        [r.upper_exact if r.upper is not None else None for r in rows],
+        [r.null_count for r in rows],
+        [r.nan_count for r in rows],
+        [r.value_count for r in rows],
+        [r.compressed_bytes for r in rows],
+        [r.uncompressed_bytes for r in rows],
+    ]
+    return {f.name: pa.array(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
+
+
+def numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 values with 0 where unknown, bool known) of a stored count or code column."""
+    array = canon.flatten(table.column(name))
+    known = canon.is_valid_mask(array)
+    values = (array if known is None else pc.fill_null(array, 0)).to_numpy(zero_copy_only=False)
+    return values, np.ones(len(array), dtype=bool) if known is None else known

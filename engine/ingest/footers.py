@@ -1,0 +1,251 @@
+"""Statistics from Parquet footers: no data is read.
+
+A footer is believed where writers are known to tell the truth, and no further:
+
+- float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; a bound that is NaN is no bound
+- INT96 has no defined order: no bounds
+- bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
+- unsigned values come as signed numbers and are read back by their width; times come in the file's own unit
+- a missing count is unknown, never zero
+
+Leaves below lists and maps are not covered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ... import canon
+from ...errors import CorruptionError, SkipstoneError
+from ..storage import FileMissingError, Storage
+from .column_stats import ColumnStats, shortened
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """The size of one row group: rows, and bytes in the file."""
+
+    row_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a footer says: the Arrow schema, the row groups, and statistics a leaf (dotted path) and row group."""
+
+    schema: pa.Schema
+    row_groups: list[RowGroup]
+    stats: dict[str, list[ColumnStats]]
+
+    @property
+    def row_count(self) -> int:
+        return sum(g.row_count for g in self.row_groups)
+
+
+def open_parquet(storage: Storage, path: str, **options) -> pq.ParquetFile:
+    """An open Parquet file. Raises CorruptionError for one that is truncated or not Parquet, StorageError where it
+    cannot be opened at all."""
+    import pyarrow.parquet as pq
+
+    if storage.stat(path).size_bytes == 0:
+        raise CorruptionError("an empty file is not Parquet", path=path, check="parquet")
+    try:
+        return pq.ParquetFile(storage.local_path(path), **options)  # type: ignore[attr-defined]
+    except pa.ArrowInvalid as error:
+        raise CorruptionError(
+            f"not a whole Parquet file ({_first_line(error)}); if it is still being written, sync() picks it up later",
+            path=path,
+            check="parquet",
+        ) from error
+    except FileNotFoundError as error:
+        raise FileMissingError(f"{path}: no such file") from error
+    except OSError as error:
+        raise CorruptionError(
+            f"cannot be read as Parquet ({_first_line(error)})", path=path, check="parquet"
+        ) from error
+
+
+def read_footer(storage: Storage, path: str, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
+    """The footer of one file, with statistics for the leaves that are `wanted`."""
+    with open_parquet(storage, path) as file:
+        try:
+            return parse_footer(file.metadata, file.schema_arrow, wanted)
+        except SkipstoneError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptionError(
+                f"its footer cannot be read ({_first_line(error)})", path=path, check="parquet"
+            ) from error
+
+
+def parse_footer(metadata, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
+    """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    leaves = list(_leaves(schema))
+    stats: dict[str, list[ColumnStats]] = {}
+    if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
+        known = leaf_types(schema)
+        for index, (path, kind) in enumerate(leaves):
+            if path not in known or not wanted(path):
+                continue
+            read = _bound_reader(metadata.schema.column(index), kind)
+            stats[path] = [_chunk_stats(g.column(index), read, kind) for g in groups]
+    return Footer(plain_schema(schema), row_groups_of(metadata), stats)
+
+
+def row_groups_of(metadata) -> list[RowGroup]:
+    """The row groups that pyarrow's FileMetaData tells of."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return [RowGroup(g.num_rows, sum(g.column(i).total_compressed_size for i in range(g.num_columns))) for g in groups]
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema with dictionaries replaced by their values' types, and without metadata."""
+    return pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
+    found: dict[str, pa.DataType] = {}
+    twice: set[str] = set()
+    for path, kind in _leaves(schema):
+        if path is None or kind is None or canon.order_class(kind) is None:
+            continue
+        if path in found:
+            twice.add(path)
+        found[path] = _plain_type(kind)
+    return {path: kind for path, kind in found.items() if path not in twice}
+
+
+def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
+    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map."""
+    for field in schema:
+        yield from _walk(field.name, field.type)
+
+
+def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
+    if isinstance(kind, pa.ExtensionType):
+        yield from _walk(None, kind.storage_type)
+    elif pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            child = kind.field(i)
+            yield from _walk(None if path is None else f"{path}.{child.name}", child.type)
+    elif pa.types.is_map(kind):
+        yield from _walk(None, kind.key_type)
+        yield from _walk(None, kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from _walk(None, kind.value_type)
+    else:
+        yield path, kind
+
+
+def _chunk_stats(chunk, read: Callable[[object], int | bytes | None] | None, kind: pa.DataType) -> ColumnStats:
+    sizes = {"compressed_bytes": chunk.total_compressed_size, "uncompressed_bytes": chunk.total_uncompressed_size}
+    counts = {"value_count": chunk.num_values, "nan_count": None if pa.types.is_floating(kind) else 0}
+    found = chunk.statistics
+    if found is None:
+        return ColumnStats(**sizes, **counts)
+    nulls = found.null_count if found.has_null_count else None
+    if nulls is not None and not 0 <= nulls <= chunk.num_values:
+        return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
+    lower = upper = None
+    if read is not None and found.has_min_max:
+        lower, upper = read(found.min_raw), read(found.max_raw)
+        if lower is not None and upper is not None and lower > upper:  # type: ignore[operator]
+            lower = upper = None
+    exact = not canon.is_bytes_like(_plain_type(kind))
+    return shortened(
+        ColumnStats(
+            lower=lower,
+            upper=upper,
+            lower_exact=exact and lower is not None,
+            upper_exact=exact and upper is not None,
+            null_count=nulls,
+            **sizes,
+            **counts,
+        )
+    )
+
+
+def _bound_reader(column, kind: pa.DataType) -> Callable[[object], int | bytes | None] | None:
+    """A function from a raw bound, as the footer holds it, to an order code or order bytes; None where bounds are not
+    to be trusted."""
+    kind = _plain_type(kind)
+    physical = column.physical_type
+    logical = json.loads(column.logical_type.to_json())
+    if physical == "INT96":
+        return None
+    if canon.is_bytes_like(kind):
+        return bytes if physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") else None
+    if pa.types.is_decimal(kind):
+        return _decimal_reader(kind, physical, logical)
+    if pa.types.is_floating(kind):
+        return _float_bound if physical in ("FLOAT", "DOUBLE") else _half_bound
+    if physical == "BOOLEAN":
+        return int
+    if physical not in ("INT32", "INT64"):
+        return None
+    if pa.types.is_unsigned_integer(kind):
+        mask = (1 << (32 if physical == "INT32" else 64)) - 1
+        shift = 1 << 63 if pa.types.is_uint64(kind) else 0
+        return lambda raw: (raw & mask) - shift  # type: ignore[operator]
+    if pa.types.is_temporal(kind):
+        return _temporal_reader(kind, logical)
+    return int
+
+
+def _float_bound(raw) -> int | None:
+    return None if raw != raw else canon.float_code(raw)
+
+
+def _half_bound(raw) -> int | None:
+    return _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
+
+
+def _decimal_reader(kind: pa.DataType, physical: str, logical: dict):
+    if logical.get("scale", kind.scale) != kind.scale:
+        return None
+    if canon.order_class(kind) == "code":
+        if physical in ("INT32", "INT64"):
+            return int
+        return lambda raw: _fits(int.from_bytes(raw, "big", signed=True))
+    width = 32 if pa.types.is_decimal256(kind) else 16
+    offset = 1 << (8 * width - 1)
+    if physical in ("INT32", "INT64"):
+        return lambda raw: (raw + offset).to_bytes(width, "big")
+    return lambda raw: (int.from_bytes(raw, "big", signed=True) + offset).to_bytes(width, "big")
+
+
+def _temporal_reader(kind: pa.DataType, logical: dict):
+    """Bounds in the unit of the Arrow type; the file may hold another (Arrow has seconds, Parquet has not)."""
+    if pa.types.is_date32(kind):
+        return int if logical["Type"] == "Date" else None
+    if pa.types.is_date64(kind):
+        return (lambda raw: raw * 86_400_000) if logical["Type"] == "Date" else int
+    if pa.types.is_duration(kind):
+        return int if logical["Type"] == "None" else None
+    stored = _PARQUET_UNIT.get(logical.get("timeUnit", ""))
+    return int if stored == kind.unit else None
+
+
+def _fits(code: int) -> int | None:
+    return code if -(1 << 63) <= code < 1 << 63 else None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

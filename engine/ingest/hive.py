@@ -1,0 +1,162 @@
+"""Hive partitioning: `year=2013/month=1` in a path, as Hive and Spark write and read it.
+
+A partition is known by its text as it stands in the path (`region=a%2Fb`). Values come out typed: declared types are
+obeyed, others are inferred over all values of a key as Spark does it: int, bigint, double, date, else string.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Sequence
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from ...errors import SchemaError
+
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(c) for c in range(1, 32)}
+_INTEGER = re.compile(r"[+-]?\d{1,19}\Z", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\Z", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
+_HEX_PAIR = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+def partition_of(path: str) -> str:
+    """The partition text of a file's path: its `key=value` folders, joined; "" where it has none."""
+    return "/".join(part for part in path.split("/")[:-1] if "=" in part[1:])
+
+
+def split(partition: str) -> list[tuple[str, str | None]]:
+    """(key, text value or None for null) of each level of a partition text."""
+    if not partition:
+        return []
+    pairs = []
+    for level in partition.split("/"):
+        key, _, value = level.partition("=")
+        pairs.append((unescape(key), None if value == NULL_VALUE else unescape(value)))
+    return pairs
+
+
+def join(pairs: Iterable[tuple[str, object]]) -> str:
+    """The partition text of (key, value) pairs, escaped as Hive does it. None and "" become the null partition."""
+    levels = []
+    for key, value in pairs:
+        text = _text(value)
+        levels.append(f"{escape(key)}={NULL_VALUE if text in (None, '') else escape(text)}")
+    return "/".join(levels)
+
+
+def escape(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+
+
+def unescape(text: str) -> str:
+    # A "%" that starts no hex pair stands for itself; unquote would also leave it, but not decode byte by byte as
+    # Spark does, so undecodable bytes are kept as the characters that they name.
+    return unquote(text, errors="strict") if _is_utf8(text) else _HEX_PAIR.sub(lambda m: chr(int(m[0][1:], 16)), text)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return str(value)
+
+
+def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
+    """One field a partition key. Raises SchemaError where the paths do not agree on the keys."""
+    if not partitions:
+        return []
+    keys = [key for key, _ in split(partitions[0])]
+    values: dict[str, set[str]] = {key: set() for key in keys}
+    for partition in partitions:
+        pairs = split(partition)
+        if [key for key, _ in pairs] != keys:
+            raise SchemaError(
+                f"partition folders do not agree: {partitions[0] or '(none)'!r} and {partition or '(none)'!r} have "
+                "other keys; attach each level on its own, or name the files with files="
+            )
+        for key, value in pairs:
+            if value is not None:
+                values[key].add(value)
+    return [pa.field(key, _infer(values[key])) for key in keys]
+
+
+def _infer(values: set[str]) -> pa.DataType:
+    if not values:
+        return pa.string()
+    if all(_INTEGER.match(v) for v in values):
+        widest = max(abs(int(v) + (int(v) < 0)) for v in values)
+        if widest < 1 << 31:
+            return pa.int32()
+        if widest < 1 << 63:
+            return pa.int64()
+        return pa.string()
+    if all(_DOUBLE.match(v) or _INTEGER.match(v) for v in values):
+        return pa.float64()
+    if all(_DATE.match(v) and _parses(v) for v in values):
+        return pa.date32()
+    return pa.string()
+
+
+def _parses(text: str) -> bool:
+    try:
+        dt.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Array]:
+    """One array a key, a value a partition. Raises SchemaError naming the partition whose value does not fit."""
+    texts: list[list[str | None]] = [[] for _ in fields]
+    for partition in partitions:
+        pairs = split(partition)
+        if [key for key, _ in pairs] != [f.name for f in fields]:
+            raise SchemaError(
+                f"partition {partition!r} does not have the table's keys ({', '.join(f.name for f in fields) or 'none'})"
+            )
+        for column, (_, value) in zip(texts, pairs, strict=True):
+            column.append(value)
+    return [_typed(column, field, partitions) for column, field in zip(texts, fields, strict=True)]
+
+
+def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) -> pa.Array:
+    try:
+        return _cast(texts, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        for text, partition in zip(texts, partitions, strict=True):
+            try:
+                _cast([text], field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+                raise SchemaError(
+                    f"partition {partition!r}: {text!r} is not a {field.type}, the type of partition column "
+                    f"{field.name!r}; declare it with partitioning=pa.schema(...), or move the files"
+                ) from None
+        raise
+
+
+def _cast(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        named = {"true": True, "false": False, None: None}
+        if any(t not in named for t in texts):
+            raise ValueError("not a boolean")
+        return pa.array([named[t] for t in texts], kind)
+    return pa.array(texts, pa.string()).cast(kind)

@@ -1,0 +1,101 @@
+"""The task index file: the fine statistics and filters of the files that one task wrote or attached.
+
+    key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
+    row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
+    groups   one a file, named by its ordinal: the manifest keeps its offset and length, so an executor reads it in
+             one range and needs no footer
+    strided  filters: `fine/COLUMN/FILE` [bucket][row group], `task/COLUMN` [bucket] over all files of the task
+
+Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from ...hfile_like import KeyLayout, SortedFileWriter, StridedSection
+from ..storage import Storage
+from .column_stats import STATS_FIELDS, ColumnStats, to_columns
+from .footers import RowGroup
+
+KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
+FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
+ROW_GROUPS_COLUMN = ""  # the path under which a file's row groups themselves are told
+
+
+@dataclass(frozen=True)
+class FileFilter:
+    """Where the fine filter of one column in one file lies: a transposed group, a member a row group."""
+
+    section: StridedSection
+    hash_name: str
+
+
+@dataclass
+class TaskIndex:
+    """Where things lie in a finished task index file. `fine` is aligned with its files: (offset, length)."""
+
+    path: str
+    fine: list[tuple[int, int]] = field(default_factory=list)
+    file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
+    task_filters: dict[str, StridedSection] = field(default_factory=dict)
+
+
+class TaskIndexWriter:
+    """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
+
+    def __init__(self, storage: Storage, path: str):
+        self._stack = ExitStack()
+        self._sink = self._stack.enter_context(storage.create(path))
+        self._writer = SortedFileWriter(self._sink, schema=FINE_SCHEMA, use="get")
+        self._stack.enter_context(self._writer)
+        self._index = TaskIndex(path)
+        self._count = 0
+
+    def __enter__(self) -> TaskIndexWriter:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._stack.__exit__(*exception)
+
+    def add_file(self, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:
+        """Writes the fine statistics of one file and returns its ordinal."""
+        sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
+        columns = {ROW_GROUPS_COLUMN: sizes, **stats}
+        rows = [s for column in columns.values() for s in column]
+        if rows:
+            keys = KEYS.encode(
+                file=self._count,
+                column=np.repeat(np.arange(len(columns)), len(row_groups)),
+                row_group=np.tile(np.arange(len(row_groups)), len(columns)),
+            )
+            names = pa.array(np.repeat(np.array(list(columns), dtype=object), len(row_groups)), pa.string())
+            self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA))
+        self._writer.end_group(str(self._count))
+        self._count += 1
+        return self._count - 1
+
+    def add_file_filter(self, ordinal: int, column: str, rows: np.ndarray, hash_name: str) -> None:
+        """Stores a file's fine filter: the bucket rows of its transposed group, uint8 [buckets, 32 x row groups]."""
+        section = self._writer.write_strided(f"fine/{column}/{ordinal}", rows, rows.shape[1])
+        kept = self._index.file_filters.setdefault(column, [])
+        kept += [None] * (ordinal - len(kept))
+        kept.append(FileFilter(section, hash_name))
+
+    def add_task_filter(self, column: str, rows: np.ndarray) -> None:
+        """Stores the filter over all rows of the task, uint8 [buckets, 32]."""
+        self._index.task_filters[column] = self._writer.write_strided(f"task/{column}", rows, rows.shape[1])
+
+    def finish(self) -> TaskIndex:
+        """Closes the file, which is durable and whole from here on, and tells where things lie in it."""
+        self._stack.close()
+        groups = self._writer.groups
+        self._index.fine = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
+        for kept in self._index.file_filters.values():
+            kept += [None] * (self._count - len(kept))
+        return self._index

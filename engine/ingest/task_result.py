@@ -1,0 +1,125 @@
+"""What a task hands to the commit: small, picklable, in local ordinals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from .column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
+from .footers import RowGroup
+from .task_index import TaskIndex
+
+# What a writer, a listing or a footer tells of a file. `modified_ns`, `etag` and `deletes` are its identity beside
+# path and size; `rows_exact` is False where the row count is only a bound; `merge` tells how a log's rows meet the
+# base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
+FILE_FIELDS = [
+    pa.field("path", pa.string()),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("modified_ns", pa.int64()),
+    pa.field("etag", pa.string()),
+    pa.field("deletes", pa.string()),
+    pa.field("row_count", pa.int64()),
+    pa.field("rows_exact", pa.bool_()),
+    pa.field("row_groups", pa.int32()),
+    pa.field("kind", pa.string()),
+    pa.field("file_group", pa.string()),
+    pa.field("slice_instant", pa.string()),
+    pa.field("commit", pa.string()),
+    pa.field("merge", pa.string()),
+    pa.field("schema_id", pa.int32()),
+]
+BASE, LOG, DELETE, ROLLBACK = "base", "log", "delete", "rollback"
+KINDS = (BASE, LOG, DELETE, ROLLBACK)
+
+FILES_SCHEMA = pa.schema([pa.field("partition", pa.string()), *FILE_FIELDS])
+FILE_STATS_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("column", pa.int32()), *STATS_FIELDS])
+
+
+@dataclass
+class TaskResult:
+    """The files of one task and what is known of them.
+
+    files           one row a file (FILES_SCHEMA); `schema_id` is a position in `schemas`
+    schemas         the physical schemas met (None, as schema_id null, where a file's is not known)
+    stats           one row a file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
+    index           the task index file, or None where there is nothing fine
+    written         files of `files` that this task wrote itself: an abort removes them
+    is_one_task     True where the files are one writer's share: a task-level filter speaks for all of them
+    """
+
+    files: pa.Table
+    schemas: list[pa.Schema]
+    stats: pa.Table
+    stats_columns: list[str]
+    index: TaskIndex | None = None
+    written: list[str] = field(default_factory=list)
+    is_one_task: bool = False
+    pending: list[dict] = field(default_factory=list)
+
+
+class ResultBuilder:
+    """Gathers files one by one; rows of statistics become arrays at the end."""
+
+    def __init__(self) -> None:
+        self._files: list[dict] = []
+        self._schemas: dict[pa.Schema, int] = {}
+        self._columns: dict[str, int] = {}
+        self._stats: list[ColumnStats] = []
+        self._stats_file: list[int] = []
+        self._stats_column: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(
+        self,
+        *,
+        path: str,
+        partition: str,
+        size_bytes: int,
+        modified_ns: int | None,
+        etag: str | None,
+        schema: pa.Schema,
+        row_groups: Sequence[RowGroup],
+        stats: dict[str, list[ColumnStats]],
+    ) -> None:
+        """One base file whose footer, or whose rows, we have seen: its counts are exact."""
+        ordinal = len(self._files)
+        self._files.append(
+            {
+                "partition": partition,
+                "path": path,
+                "size_bytes": size_bytes,
+                "modified_ns": modified_ns,
+                "etag": etag,
+                "row_count": sum(g.row_count for g in row_groups),
+                "rows_exact": True,
+                "row_groups": len(row_groups),
+                "kind": BASE,
+                "schema_id": self._schemas.setdefault(schema, len(self._schemas)),
+            }
+        )
+        for column, parts in stats.items():
+            self._stats.append(combine(parts))
+            self._stats_file.append(ordinal)
+            self._stats_column.append(self._columns.setdefault(column, len(self._columns)))
+
+    def result(self, **more) -> TaskResult:
+        stats = pa.table(
+            {
+                "file": pa.array(np.array(self._stats_file, dtype=np.int64)),
+                "column": pa.array(np.array(self._stats_column, dtype=np.int32)),
+                **to_columns(self._stats),
+            },
+            schema=FILE_STATS_SCHEMA,
+        )
+        return TaskResult(
+            files=pa.Table.from_pylist(self._files, schema=FILES_SCHEMA),
+            schemas=list(self._schemas),
+            stats=stats,
+            stats_columns=list(self._columns),
+            **more,
+        )

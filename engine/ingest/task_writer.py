@@ -1,0 +1,300 @@
+"""A writer's task: rows become Parquet files with their task index, in this process or in an executor.
+
+Files are written in the table's partitioning, a row group at a time; statistics and filter hashes are taken from the
+rows as they pass. Nothing that a task writes is seen until the commit that binds it names it: every file's name holds
+the transaction's id, so that a dead transaction's files are known as such.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...bloom import distinct, hash_array
+from ...errors import InvalidArgumentError, SchemaError
+from ..storage import LocalStorage, Storage, open_storage
+from . import hive
+from .attach import COLUMNS_MAX, attach_files, column_filter
+from .column_stats import ColumnStats, of_array
+from .footers import RowGroup, leaf_types, row_groups_of
+from .leaves import leaf_array
+from .task_filters import fine_rows, task_filter
+from .task_index import TaskIndexWriter
+from .task_result import ResultBuilder, TaskResult
+
+ROW_GROUP_ROWS = 131_072
+FILE_ROWS = 8 * ROW_GROUP_ROWS
+FILE_PREFIX = "part-"
+
+
+@dataclass(frozen=True)
+class FilterSpec:
+    """A filter that a task keeps: the column's dotted path and the wanted false-positive probability."""
+
+    column: str
+    fpp: float
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """All that a task needs to know, picklable: where to write, what the table looks like, what it indexes."""
+
+    location: str
+    index_location: str
+    transaction: str
+    schema: pa.Schema
+    partitioning: tuple[str, ...]
+    hive_partitioned: bool
+    stats_columns: tuple[str, ...] | None
+    filters: tuple[FilterSpec, ...]
+    parquet_options: dict[str, Any] = field(default_factory=dict)
+    row_group_rows: int = ROW_GROUP_ROWS
+    file_rows: int = FILE_ROWS
+
+
+class TaskWriter:
+    """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
+
+    On an exception everything that the task wrote is removed.
+    """
+
+    def __init__(self, spec: TaskSpec):
+        self.spec = spec
+        self.results: list[TaskResult] = []
+        self._storage: LocalStorage = open_storage(spec.location)
+        self._index_storage: LocalStorage = open_storage(spec.index_location)
+        self._task = uuid.uuid4().hex[:12]
+        self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
+        self._open: dict[str, _OpenFile] = {}
+        self._closed: list[_OpenFile] = []
+        self._sequence = 0
+
+    def __enter__(self) -> TaskWriter:
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def result(self) -> list[TaskResult]:
+        """What `transaction.add_task` takes: known once the task is over. Picklable."""
+        return self.results
+
+    def write(self, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows. Columns are matched by name and cast where nothing is lost; a missing one is null.
+
+        Raises SchemaError for a column that the table does not have, or whose values do not fit.
+        """
+        for table in _tables(data):
+            fitted = _fit(table, self.spec.schema)
+            for partition, rows in _by_partition(fitted, self.spec.partitioning):
+                file = self._open.get(partition)
+                if file is None:
+                    file = self._open[partition] = self._new_file(partition)
+                file.write(rows)
+                if file.row_count >= self.spec.file_rows:
+                    self._closed.append(self._open.pop(partition))
+                    file.close()
+
+    def add_files(self, paths: Sequence[str]) -> None:
+        """Attaches Parquet files that others made, relative to the table: their footers are read."""
+        entries = [self._storage.stat(path) for path in paths]
+        self.results.append(
+            attach_files(
+                self._storage,
+                self._index_storage,
+                self._index_path("attached-"),
+                entries,
+                hive_partitioned=self.spec.hive_partitioned,
+                columns=self.spec.stats_columns,
+            )
+        )
+
+    def abort(self) -> None:
+        """Removes everything that this task wrote."""
+        for file in [*self._open.values(), *self._closed]:
+            file.discard()
+        self._open.clear()
+        self._closed.clear()
+        for result in self.results:
+            if result.index is not None:
+                self._index_storage.delete(result.index.path)
+        self.results = []
+
+    def _new_file(self, partition: str) -> _OpenFile:
+        name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
+        self._sequence += 1
+        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name)
+
+    def _index_path(self, prefix: str = "") -> str:
+        tx = self.spec.transaction
+        name = f"{tx}-{prefix}{self._task}-{len(self.results)}"
+        return f"tasks/{tx[:2]}/{name}.sbf"
+
+    def _finish(self) -> None:
+        for file in self._open.values():
+            self._closed.append(file)
+            file.close()
+        self._open.clear()
+        if not self._closed:
+            return
+        built = ResultBuilder()
+        hashes: dict[str, tuple[str, list[np.ndarray]]] = {}
+        with TaskIndexWriter(self._index_storage, self._index_path()) as index:
+            for file in self._closed:
+                ordinal = index.add_file(file.row_groups, file.stats)
+                for spec in self.spec.filters:
+                    parts, name = file.hashes[spec.column]
+                    index.add_file_filter(ordinal, spec.column, fine_rows(parts, spec.fpp, name), name)
+                    hashes.setdefault(spec.column, (name, []))[1].extend(parts)
+                entry = self._storage.stat(file.path)
+                built.add(
+                    path=file.path,
+                    partition=file.partition,
+                    size_bytes=entry.size_bytes,
+                    modified_ns=entry.modified_ns,
+                    etag=entry.etag,
+                    schema=self._data_schema,
+                    row_groups=file.row_groups,
+                    stats=file.stats,
+                )
+            for spec in self.spec.filters:
+                name, parts = hashes[spec.column]
+                index.add_task_filter(spec.column, task_filter(parts, spec.fpp, name).words.view(np.uint8))
+            finished = index.finish()
+        written = [f.path for f in self._closed]
+        self.results.append(built.result(index=finished, written=written, is_one_task=True))
+
+
+class _OpenFile:
+    """One Parquet file being written: rows gather until a row group is full."""
+
+    def __init__(self, spec: TaskSpec, storage: Storage, schema: pa.Schema, partition: str, name: str):
+        self._spec, self._storage, self._schema = spec, storage, schema
+        self.partition = partition
+        self.path = f"{partition}/{name}" if partition else name
+        self.row_count = 0
+        self.row_groups: list[RowGroup] = []
+        self.stats: dict[str, list[ColumnStats]] = {}
+        self.hashes: dict[str, tuple[list[np.ndarray], str]] = {}
+        wanted = column_filter(spec.stats_columns)
+        leaves = [leaf for leaf in leaf_types(schema) if wanted(leaf)]
+        self._leaves = leaves if spec.stats_columns is not None else leaves[:COLUMNS_MAX]
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._stack = ExitStack()
+        self._writer = None
+        self._footers: list = []
+
+    def write(self, rows: pa.Table) -> None:
+        self.row_count += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        while self._waiting_rows >= self._spec.row_group_rows:
+            self._flush(self._spec.row_group_rows)
+
+    def close(self) -> None:
+        """Writes what is left and publishes the file: durable on return."""
+        if self._waiting_rows:
+            self._flush(self._waiting_rows)
+        self._stack.close()
+        if self._footers:
+            self.row_groups = row_groups_of(self._footers[0])
+
+    def discard(self) -> None:
+        self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
+        self._storage.delete(self.path)
+
+    def _flush(self, count: int) -> None:
+        import pyarrow.parquet as pq
+
+        gathered = pa.concat_tables(self._waiting).select(self._schema.names)
+        group, rest = gathered.slice(0, count), gathered.slice(count)
+        self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
+        if self._writer is None:
+            sink = self._stack.enter_context(self._storage.create(self.path))
+            options = {**self._spec.parquet_options, "metadata_collector": self._footers}
+            writer = pq.ParquetWriter(sink, self._schema, **options)
+            self._writer = self._stack.enter_context(writer)
+        self._writer.write_table(group, row_group_size=count)
+        for leaf in self._leaves:
+            stats = of_array(leaf_array(group, leaf))
+            if stats is not None:
+                self.stats.setdefault(leaf, []).append(stats)
+        for spec in self._spec.filters:
+            hashed = hash_array(leaf_array(group, spec.column))
+            self.hashes.setdefault(spec.column, ([], hashed.name))[0].append(distinct(hashed.present()))
+
+
+def _tables(data) -> Iterator[pa.Table]:
+    if isinstance(data, pa.Table):
+        yield data
+    elif isinstance(data, pa.RecordBatch):
+        yield pa.Table.from_batches([data])
+    elif hasattr(data, "__arrow_c_stream__"):
+        for batch in pa.RecordBatchReader.from_stream(data):
+            yield pa.Table.from_batches([batch])
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict)):
+        for part in data:
+            yield from _tables(part)
+    else:
+        raise InvalidArgumentError(
+            f"rows come as a pyarrow Table, batches, or an Arrow stream, not {type(data).__name__}"
+        )
+
+
+def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in the table's schema."""
+    extra = [name for name in table.column_names if schema.get_field_index(name) < 0]
+    if extra:
+        raise SchemaError(f"the table has no column {extra[0]!r}; its columns are {', '.join(schema.names)}")
+    columns = []
+    for wanted in schema:
+        at = table.schema.get_field_index(wanted.name)
+        if at < 0:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
+            continue
+        try:
+            columns.append(table.column(at).cast(wanted.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"column {wanted.name!r}: values of type {table.schema.field(at).type} do not fit "
+                f"{wanted.type}: {str(error).splitlines()[0]}"
+            ) from error
+    return pa.Table.from_arrays(columns, names=schema.names)
+
+
+def _by_partition(table: pa.Table, partitioning: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """(partition text, its rows in the order they came)."""
+    if table.num_rows == 0:
+        return
+    if not partitioning:
+        yield "", table
+        return
+    number = np.zeros(table.num_rows, dtype=np.int64)
+    for name in partitioning:
+        encoded = pc.dictionary_encode(table.column(name).combine_chunks(), null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        number = number * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+        _, number = np.unique(number, return_inverse=True)  # small again, so that no product wraps
+    order = np.argsort(number, kind="stable")
+    ends = np.flatnonzero(np.diff(number[order])) + 1
+    data_names = [n for n in table.column_names if n not in partitioning]
+    for rows in np.split(order, ends):
+        values = [(name, table.column(name)[int(rows[0])].as_py()) for name in partitioning]
+        yield hive.join(values), table.select(data_names).take(pa.array(rows))

@@ -1,0 +1,90 @@
+"""What one version of a table holds: its partitions and its files, read from the manifest's runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import CorruptionError
+from ..ingest import hive
+from ..ingest.task_result import FILE_FIELDS
+from ..timeline import Instant
+from .keyspace import KEYS, KIND_FILE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
+from .runs import RunReaders, scan_runs
+
+
+class Snapshot:
+    """One version, read as far as it is asked for; what was read once is kept."""
+
+    def __init__(self, instant: Instant, readers: RunReaders):
+        self.instant, self.readers = instant, readers
+        self._lock = threading.Lock()
+        self._partitions: pa.Table | None = None
+        self._files: pa.Table | None = None
+
+    def partitions(self) -> pa.Table:
+        """One row a partition that has files: partition_id u32, partition, file_count, live_rows, live_bytes."""
+        with self._lock:
+            if self._partitions is None:
+                found = self._scan([KEYS.prefix(kind=KIND_PARTITION)], [f.name for f in PARTITION_FIELDS])
+                ids = KEYS.decode(found.column("key"))["partition"].astype(np.uint32)
+                found = found.drop_columns(["key"]).add_column(0, "partition_id", pa.array(ids))
+                self._partitions = found
+            return self._partitions
+
+    def partition_values(self) -> dict[str, pa.Array]:
+        """The typed value of each partition column, aligned with `partitions()`."""
+        fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
+        texts = self.partitions().column("partition").to_pylist()
+        return dict(zip(self.instant.partitioning, hive.typed_values(texts, fields), strict=True))
+
+    def files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
+        """One row a live file, by file id: file_id u64, partition_id u32, the manifest's fields, segment. Of some
+        partitions only, where their ids (ascending) are given."""
+        names = [f.name for f in FILE_FIELDS] + [SEGMENT_FIELD.name]
+        with self._lock:
+            if self._files is not None:
+                return self._files if partition_ids is None else _of_partitions(self._files, partition_ids)
+            if partition_ids is None:
+                self._files = _with_ids(self._scan([KEYS.prefix(kind=KIND_FILE)], names))
+                return self._files
+        prefixes = [KEYS.prefix(kind=KIND_FILE, partition=int(p)) for p in partition_ids]
+        return _with_ids(self._scan(prefixes, names))
+
+    def _scan(self, prefixes: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
+        if not prefixes or not self.instant.manifest:
+            return pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]).empty_table()
+        try:
+            return scan_runs(self.readers, self.instant.manifest, prefixes, columns)
+        except CorruptionError as error:
+            # Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish.
+            raise CorruptionError(
+                f"the manifest of version {self.instant.version} is damaged: {error.message}",
+                path=error.path,
+                offset=error.offset,
+                check=error.check,
+            ) from error
+
+
+_FIELDS = {f.name: f for f in [*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD]}
+
+
+def _with_ids(found: pa.Table) -> pa.Table:
+    parts = KEYS.decode(found.column("key"))
+    ids = file_ids(parts["partition"], parts["sequence"])
+    found = found.drop_columns(["key"])
+    return found.add_column(0, "file_id", pa.array(ids)).add_column(
+        1, "partition_id", pa.array(parts["partition"].astype(np.uint32))
+    )
+
+
+def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -> pa.Table:
+    ids = files.column("partition_id").to_numpy().astype(np.int64)
+    wanted = np.asarray(partition_ids, dtype=np.int64)
+    parts = [slice(*np.searchsorted(ids, [p, p + 1])) for p in wanted]
+    if not parts:
+        return files.slice(0, 0)
+    return pa.concat_tables([files.slice(s.start, s.stop - s.start) for s in parts])

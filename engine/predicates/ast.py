@@ -1,0 +1,401 @@
+"""What a predicate is, before it meets a schema: small immutable nodes, and `col`, which builds them.
+
+`str(node)` is SQL that `from_sql` reads back as an equal node. Nodes compare by structure, hash and pickle; they have
+no truth value (`bool(node)` raises), so `and`, `or`, `not` and chained comparisons fail loudly instead of dropping a
+half.
+
+The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`); see `outcomes` for what may be known of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .literals import LiteralValue, literal_sql, literal_value, string_sql
+
+FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class Operand:
+    """What stands on a side of a comparison: a column, a literal or a cast of one."""
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
+
+
+class Node:
+    """A predicate. `&`, `|` and `~` combine; comparing two nodes with == asks whether they are the same predicate."""
+
+    def __and__(self, other: Node | ColumnBuilder | bool) -> Node:
+        right = as_predicate(other)
+        left_parts = self.children if isinstance(self, And) else (self,)
+        return And((*left_parts, right))
+
+    def __or__(self, other: Node | ColumnBuilder | bool) -> Node:
+        right = as_predicate(other)
+        left_parts = self.children if isinstance(self, Or) else (self,)
+        return Or((*left_parts, right))
+
+    def __rand__(self, other: bool) -> Node:
+        return as_predicate(other) & self
+
+    def __ror__(self, other: bool) -> Node:
+        return as_predicate(other) | self
+
+    def __invert__(self) -> Node:
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
+
+
+def _no_truth(what: object) -> PredicateError:
+    return PredicateError(
+        f"{what} has no truth value: combine predicates with & | ~ (parentheses around each), not with and, or, not; "
+        "write col('x').between(1, 5), not 1 < col('x') < 5"
+    )
+
+
+def as_predicate(value: object) -> Node:
+    """A node as it is; a bare column as `column = TRUE`; a bool or None as a constant. Else PredicateError."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, ColumnBuilder):
+        return Comparison("=", value.operand, Literal(True))
+    if value is None or isinstance(value, bool):
+        return Constant(value)
+    raise PredicateError(f"{value!r} is not a predicate; build one as col('x') == 5")
+
+
+# -- operands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column(Operand):
+    """A column by name; a dotted path leads through structs."""
+
+    name: str
+
+    def __str__(self) -> str:
+        parts = self.name.split(".")
+        if all(_SIMPLE_NAME.fullmatch(part) for part in parts):
+            return ".".join(f"`{part}`" for part in parts)
+        return "`" + self.name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, eq=False)
+class Literal(Operand):
+    """A value, held in the one form of `literals.literal_value` whatever it was given as."""
+
+    value: LiteralValue
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", literal_value(self.value))
+
+    def _key(self) -> tuple[str, str]:
+        # Python holds 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        return type(self.value).__name__, repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return literal_sql(self.value)
+
+
+@dataclass(frozen=True)
+class Cast(Operand):
+    """A column read as another type. Only casts that lose nothing can be bound; others stay unknown."""
+
+    operand: Operand
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"CAST({self.operand} AS {type_sql(self.type)})"
+
+
+_TYPE_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+}
+
+
+def type_sql(kind: pa.DataType) -> str:
+    """Spark's name of a type; Arrow's own where Spark has none."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return _TYPE_NAMES.get(kind, str(kind))
+
+
+# -- predicates -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """TRUE, FALSE or NULL for every row."""
+
+    value: bool | None
+
+    def __str__(self) -> str:
+        return literal_sql(self.value)
+
+
+@dataclass(frozen=True)
+class Comparison(Node):
+    """`op` is one of = <=> != < <= > >=."""
+
+    op: str
+    left: Operand
+    right: Operand
+
+    def __post_init__(self) -> None:
+        if self.op not in FLIPPED:
+            raise PredicateError(f"{self.op!r} is no comparison; use one of {' '.join(FLIPPED)}")
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+@dataclass(frozen=True)
+class In(Node):
+    """IN or NOT IN with SQL's nulls: where nothing matches and the list holds NULL, the outcome is NULL."""
+
+    operand: Operand
+    values: tuple[Literal, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        listed = ", ".join(str(value) for value in self.values)
+        return f"{self.operand} {'NOT IN' if self.negated else 'IN'} ({listed})"
+
+
+@dataclass(frozen=True)
+class Like(Node):
+    """SQL's LIKE over the whole value: % any characters, _ one character, `escape` before either makes it plain."""
+
+    operand: Operand
+    pattern: str
+    escape: str = "\\"
+
+    def __str__(self) -> str:
+        suffix = "" if self.escape == "\\" else f" ESCAPE {string_sql(self.escape)}"
+        return f"{self.operand} LIKE {string_sql(self.pattern)}{suffix}"
+
+
+@dataclass(frozen=True)
+class StartsWith(Node):
+    """The value begins with this text, or these bytes."""
+
+    operand: Operand
+    prefix: str | bytes
+
+    def __str__(self) -> str:
+        return f"STARTSWITH({self.operand}, {literal_sql(self.prefix)})"
+
+
+@dataclass(frozen=True)
+class IsNull(Node):
+    """Never NULL itself."""
+
+    operand: Operand
+
+    def __str__(self) -> str:
+        return f"{self.operand} IS NULL"
+
+
+@dataclass(frozen=True)
+class IsNaN(Node):
+    """As in Spark: FALSE, not NULL, where the value is null."""
+
+    operand: Operand
+
+    def __str__(self) -> str:
+        return f"ISNAN({self.operand})"
+
+
+@dataclass(frozen=True)
+class And(Node):
+    """All of them."""
+
+    children: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(_grouped(child) for child in self.children) or "TRUE"
+
+
+@dataclass(frozen=True)
+class Or(Node):
+    """Any of them."""
+
+    children: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(_grouped(child) for child in self.children) or "FALSE"
+
+
+@dataclass(frozen=True)
+class Not(Node):
+    """NULL stays NULL."""
+
+    child: Node
+
+    def __str__(self) -> str:
+        text = str(self.child)
+        if isinstance(self.child, IsNull) or getattr(self.child, "op", None) == "is_null":
+            return f"{text.removesuffix('NULL')}NOT NULL"
+        return f"NOT ({text})"
+
+
+@dataclass(frozen=True)
+class Unknown(Node):
+    """What could not be understood: it never prunes, and rows cannot be decided by it. `reason` says why."""
+
+    text: str
+    reason: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"({self.text})"
+
+
+def _grouped(node: Node) -> str:
+    return f"({node})" if isinstance(node, And | Or) else str(node)
+
+
+# -- the builder ------------------------------------------------------------------------------------------------------
+
+
+def col(name: str) -> ColumnBuilder:
+    """Begins a predicate on a column: `col("month") == 1`. A dotted name leads through structs."""
+    if not isinstance(name, str) or not name:
+        raise PredicateError(f"a column is named by a text, not by {name!r}")
+    return ColumnBuilder(Column(name))
+
+
+class ColumnBuilder:
+    """A column (or a cast of one) that comparisons turn into predicates. Values may also be other columns."""
+
+    __slots__ = ("operand",)
+    __hash__ = None  # type: ignore[assignment]  # == builds a predicate, so a set of these would be wrong
+
+    def __init__(self, operand: Operand):
+        self.operand = operand
+
+    def _compare(self, op: str, other: object) -> Node:
+        if other is None:
+            hint = "~col(...).is_null()" if op == "!=" else "col(...).is_null()"
+            raise PredicateError(
+                f"{self.operand} {op} NULL is NULL for every row; did you mean {hint} or .eq_missing()?"
+            )
+        return Comparison(op, self.operand, _operand(other))
+
+    def __eq__(self, other: object) -> Node:  # type: ignore[override]
+        return self._compare("=", other)
+
+    def __ne__(self, other: object) -> Node:  # type: ignore[override]
+        return self._compare("!=", other)
+
+    def __lt__(self, other: object) -> Node:
+        return self._compare("<", other)
+
+    def __le__(self, other: object) -> Node:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: object) -> Node:
+        return self._compare(">", other)
+
+    def __ge__(self, other: object) -> Node:
+        return self._compare(">=", other)
+
+    def eq_missing(self, other: object) -> Node:
+        """SQL's <=>: equal, and null equals null; never NULL."""
+        return Comparison("<=>", self.operand, _operand(other))
+
+    def is_in(self, values: Iterable[object]) -> Node:
+        """SQL's IN. `values` is any iterable, or an Arrow array; None in it means NULL."""
+        return In(self.operand, _listed(values))
+
+    def not_in(self, values: Iterable[object]) -> Node:
+        """SQL's NOT IN: never TRUE where the list holds None."""
+        return In(self.operand, _listed(values), negated=True)
+
+    def between(self, low: object, high: object) -> Node:
+        """Both ends inclusive."""
+        return And((self._compare(">=", low), self._compare("<=", high)))
+
+    def like(self, pattern: str, escape: str = "\\") -> Node:
+        """SQL's LIKE: % any characters, _ one."""
+        if not isinstance(pattern, str) or not isinstance(escape, str) or len(escape) != 1:
+            raise PredicateError(f"LIKE takes a text and an escape of one character, not {pattern!r} and {escape!r}")
+        return Like(self.operand, str(literal_value(pattern)), escape)
+
+    def starts_with(self, prefix: str | bytes) -> Node:
+        """The value begins with this text, or these bytes."""
+        if not isinstance(prefix, str | bytes):
+            raise PredicateError(f"starts_with takes a text or bytes, not {prefix!r}")
+        return StartsWith(self.operand, literal_value(prefix))  # type: ignore[arg-type]
+
+    def is_null(self) -> Node:
+        """TRUE or FALSE, never NULL."""
+        return IsNull(self.operand)
+
+    def is_not_null(self) -> Node:
+        """TRUE or FALSE, never NULL."""
+        return Not(IsNull(self.operand))
+
+    def is_nan(self) -> Node:
+        """As in Spark, FALSE where null."""
+        return IsNaN(self.operand)
+
+    def cast(self, kind: pa.DataType) -> ColumnBuilder:
+        """The column read as another Arrow type."""
+        if not isinstance(kind, pa.DataType):
+            raise PredicateError(f"cast takes an Arrow type such as pa.int64(), not {kind!r}")
+        return ColumnBuilder(Cast(self.operand, kind))
+
+    def __and__(self, other: object) -> Node:
+        return as_predicate(self) & other  # type: ignore[operator]
+
+    def __or__(self, other: object) -> Node:
+        return as_predicate(self) | other  # type: ignore[operator]
+
+    def __invert__(self) -> Node:
+        return ~as_predicate(self)
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self.operand)
+
+    def __repr__(self) -> str:
+        return f"col({self.operand})"
+
+
+def _operand(value: object) -> Operand:
+    if isinstance(value, ColumnBuilder):
+        return value.operand
+    if isinstance(value, Node):
+        raise PredicateError(f"({value}) is a predicate, not a value; put parentheses around each side of & and |")
+    return value if isinstance(value, Operand) else Literal(value)  # type: ignore[arg-type]
+
+
+def _listed(values: Iterable[object]) -> tuple[Literal, ...]:
+    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        raise PredicateError(f"IN takes a list of values, not {values!r}")
+    return tuple(Literal(value) for value in values)  # type: ignore[arg-type]

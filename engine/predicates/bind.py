@@ -1,0 +1,365 @@
+"""Binding: names become columns of a schema, literals become values of their types, exactly.
+
+    bind(node, schema) -> node        And, Or, Not, Constant, Unknown over bound leaves
+
+A name that the schema lacks, or a literal that a column's type gives no meaning, raises PredicateError. A comparison
+that has a meaning but not one that an index or our evaluator can follow becomes Unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from ... import canon
+from ...errors import PredicateError
+from .ast import (
+    FLIPPED,
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNaN,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Operand,
+    Or,
+    StartsWith,
+    Unknown,
+)
+from .bound import ColumnLeaf, ColumnRef, Leaf, make_leaf
+from .coerce import NoMeaningError, Place, place
+from .literals import LiteralValue, Temporal
+from .patterns import is_text, parse_pattern
+from .widening import common_type, is_exact_widening, plain_type
+
+
+def bind(node: Node, schema: pa.Schema) -> Node:
+    """The predicate over this schema's columns. Idempotent on what is bound already."""
+    if isinstance(node, And | Or):
+        return type(node)(tuple(bind(child, schema) for child in node.children))
+    if isinstance(node, Not):
+        return Not(bind(node.child, schema))
+    binder = _BINDERS.get(type(node))
+    if binder is None:
+        if isinstance(node, Constant | Unknown | Leaf | ColumnLeaf):
+            return node
+        raise PredicateError(f"{node!r} is not a predicate")
+    return binder(node, schema)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def resolve(name: str, schema: pa.Schema) -> ColumnRef:
+    """The column of this name; case matters, and dots lead through structs only."""
+    path, kind = _walk(name, list(schema), name)
+    if path is None:
+        raise PredicateError(f"no column is named {name!r}{_near_matches(name, schema)}")
+    return ColumnRef(name, path, plain_type(kind))
+
+
+def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
+    # a field whose own name holds dots wins over a path through structs
+    for field in fields:
+        if field.name == name:
+            return (name,), field.type
+    for field in fields:
+        if not name.startswith(f"{field.name}."):
+            continue
+        kind = plain_type(field.type)
+        if pa.types.is_struct(kind):
+            rest, leaf_kind = _walk(name[len(field.name) + 1 :], list(kind), whole)
+            if rest is not None:
+                return (field.name, *rest), leaf_kind
+        elif pa.types.is_nested(kind):
+            raise PredicateError(
+                f"{whole!r} leads through {field.name!r}, a {kind}: dotted paths go through structs only"
+            )
+    return None, pa.null()
+
+
+def _near_matches(name: str, schema: pa.Schema) -> str:
+    import difflib
+
+    names = list(_all_names(list(schema), ""))
+    lowered = {known.lower(): known for known in names}
+    near = [lowered[low] for low in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
+    if near:
+        return f"; did you mean {', '.join(near)}? (case matters)"
+    shown = ", ".join(names[:10])
+    return f"; the columns are {shown}{', ...' if len(names) > 10 else ''}"
+
+
+def _all_names(fields: list[pa.Field], prefix: str) -> Iterator[str]:
+    for field in fields:
+        yield prefix + field.name
+        if pa.types.is_struct(field.type):
+            yield from _all_names(list(field.type), f"{prefix}{field.name}.")
+
+
+def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
+    """The column under an operand, casts that lose nothing taken off; None under a cast that may."""
+    if isinstance(operand, Column):
+        return resolve(operand.name, schema)
+    if isinstance(operand, Cast):
+        ref = _column_of(operand.operand, schema)
+        if ref is not None and is_exact_widening(ref.type, operand.type):
+            return ref
+    return None
+
+
+def _unknown(node: Node, reason: str) -> Unknown:
+    return Unknown(str(node), reason)
+
+
+def _no_meaning(node: Node, ref: ColumnRef, literal: Literal) -> PredicateError:
+    hint = ""
+    if canon.is_bytes_like(ref.type) and isinstance(literal.value, int | float):
+        hint = "; put the value in quotes"
+    elif pa.types.is_temporal(ref.type):
+        hint = f"; a {ref.type} is compared with a text or a value of its own kind"
+    return PredicateError(
+        f"column {ref.name!r} is {ref.type}, which {literal} cannot be compared with{hint}", text=str(node)
+    )
+
+
+# -- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
+    op, left, right = node.op, node.left, node.right
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        return _compare_literals(node, left.value, right.value)
+    if isinstance(left, Literal):
+        op, left, right = FLIPPED[op], right, left
+    ref = _column_of(left, schema)
+    if not isinstance(right, Literal):
+        return _bind_columns(node, op, ref, _column_of(right, schema))
+    if right.value is None:
+        if op != "<=>":
+            return Constant(None)
+        return _unknown(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
+    if ref is None:
+        return _unknown(node, "a cast may change values")
+    special = _without_order(node, ref, op == "<=>")
+    if special is not None:
+        return special
+    try:
+        return compare_values(ref, op, [right.value])
+    except NoMeaningError:
+        raise _no_meaning(node, ref, right) from None
+
+
+def _without_order(node: Node, ref: ColumnRef, null_safe: bool = False) -> Node | None:
+    """What becomes of a comparison with a value where the column's type has no order; None where it has one."""
+    if pa.types.is_null(ref.type):
+        return Constant(False if null_safe else None)
+    if canon.order_class(ref.type) is None:
+        return _unknown(node, f"values of type {ref.type} cannot be compared")
+    return None
+
+
+def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> Node:
+    """A column of a type that has an order, against literals that are not None: one, or any number for "in" and
+    "not in". Raises NoMeaningError where the type gives a literal no meaning."""
+    if op not in ("in", "not in"):
+        return _compare_place(ref, op, place(values[0], ref.type))
+    exact, parts = [], []
+    for value in values:
+        at = place(value, ref.type)
+        if at.where == "exact":
+            exact.append(at.low)
+        elif at.where == "span":
+            parts.append(_compare_span(ref, "=", at))
+    if exact:
+        parts.insert(0, make_leaf(ref, "in", exact))
+    found = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
+    return Not(found) if op == "not in" else found
+
+
+def _compare_place(ref: ColumnRef, op: str, at: Place) -> Node:
+    if at.where == "exact":
+        return make_leaf(ref, op, [at.low])
+    if at.where == "span":
+        return _compare_span(ref, op, at)
+    if op == "<=>":
+        return Constant(False)
+    if op in ("=", "!="):
+        return make_leaf(ref, "never" if op == "=" else "always")
+    is_less = op in ("<", "<=")
+    if at.where in ("over_all", "under_all"):
+        return make_leaf(ref, "always" if is_less == (at.where == "over_all") else "never")
+    if at.where == "above":
+        return make_leaf(ref, "<=" if is_less else ">", [at.low])
+    return make_leaf(ref, "<" if is_less else ">=", [at.low])
+
+
+def _compare_span(ref: ColumnRef, op: str, at: Place) -> Node:
+    if op in ("<", ">="):
+        return make_leaf(ref, op, [at.low])
+    if op in ("<=", ">"):
+        return make_leaf(ref, op, [at.high])
+    if op == "!=":
+        return Or((make_leaf(ref, "<", [at.low]), make_leaf(ref, ">", [at.high])))
+    inside = (make_leaf(ref, ">=", [at.low]), make_leaf(ref, "<=", [at.high]))
+    return And((*inside, Not(make_leaf(ref, "is_null")))) if op == "<=>" else And(inside)
+
+
+def _compare_literals(node: Comparison, left: LiteralValue, right: LiteralValue) -> Node:
+    if left is None or right is None:
+        return Constant(left is right) if node.op == "<=>" else Constant(None)
+    first, second = _comparable(left, right), _comparable(right, left)
+    if first is None or second is None:
+        return _unknown(node, "literals of different kinds")
+    sign = (first > second) - (first < second)
+    return Constant(
+        {
+            "=": sign == 0,
+            "<=>": sign == 0,
+            "!=": sign != 0,
+            "<": sign < 0,
+            "<=": sign <= 0,
+            ">": sign > 0,
+            ">=": sign >= 0,
+        }[node.op]
+    )
+
+
+def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
+    """A key in which the literal orders beside the other; None where the two are of different kinds."""
+    if isinstance(value, Temporal):
+        kinds = {"timestamp" if v.kind == "date" else v.kind for v in (value, other) if isinstance(v, Temporal)}
+        return (value.ns,) if isinstance(other, Temporal) and len(kinds) == 1 else None
+    if isinstance(value, bool | str | bytes):
+        if type(value) is not type(other):
+            return None
+        return (value.encode() if isinstance(value, str) else value,)
+    if isinstance(other, bool | str | bytes | Temporal) or other is None:
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return (1, 0)  # above any number
+    # a decimal beside a float means the double nearest to it
+    as_double = isinstance(other, float) and not isinstance(value, int | float)
+    return (0, float(value) if as_double else value)
+
+
+def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
+    if left is None or right is None:
+        return _unknown(node, "a cast may change values")
+    if left.path == right.path and canon.order_class(left.type) is not None:
+        if op == "<=>":
+            return Constant(True)
+        return make_leaf(left, "always" if op in ("=", "<=", ">=") else "never")
+    kind = common_type(left.type, right.type)
+    if kind is None:
+        return _unknown(node, f"{left.type} and {right.type} cannot be compared")
+    return ColumnLeaf(op, left, right, kind)
+
+
+# -- the other leaves -------------------------------------------------------------------------------------------------
+
+
+def _bind_in(node: In, schema: pa.Schema) -> Node:
+    if isinstance(node.operand, Literal):
+        parts: list[Node] = [_bind_comparison(Comparison("=", node.operand, value), schema) for value in node.values]
+        found: Node = Or(tuple(parts)) if parts else Constant(False)
+        return Not(found) if node.negated else found
+    ref = _column_of(node.operand, schema)
+    if ref is None:
+        return _unknown(node, "a cast may change values")
+    given = [value for value in node.values if value.value is not None]
+    if not node.values:
+        return Constant(node.negated)
+    special = _without_order(node, ref) if given else None
+    if special is not None:
+        return special
+    try:
+        parts = [compare_values(ref, "in", [value.value for value in given])] if given else []
+    except NoMeaningError as error:
+        raise _no_meaning(node, ref, Literal(error.value)) from None
+    if len(given) < len(node.values):
+        parts.append(Constant(None))
+    found = parts[0] if len(parts) == 1 else Or(tuple(parts))
+    return Not(found) if node.negated else found
+
+
+def _bind_like(node: Like, schema: pa.Schema) -> Node:
+    pattern = parse_pattern(node.pattern, node.escape)
+    ref = _column_of(node.operand, schema)
+    refused = _not_text(node, ref)
+    if refused is not None:
+        return refused
+    if pattern.is_plain:
+        return _compare_place(ref, "=", place(pattern.prefix, ref.type))
+    if pattern.is_prefix:
+        return _starts_with(ref, pattern.prefix)
+    return make_leaf(ref, "like", [_as_stored(pattern.prefix, ref.type)], pattern)
+
+
+def _bind_starts_with(node: StartsWith, schema: pa.Schema) -> Node:
+    ref = _column_of(node.operand, schema)
+    refused = _not_text(node, ref)
+    if refused is not None:
+        return refused
+    try:
+        place(node.prefix, ref.type)
+    except NoMeaningError:
+        raise _no_meaning(node, ref, Literal(node.prefix)) from None
+    return _starts_with(ref, node.prefix)
+
+
+def _starts_with(ref: ColumnRef, prefix: str | bytes) -> Node:
+    if not prefix:
+        return make_leaf(ref, "always")
+    return make_leaf(ref, "starts_with", [_as_stored(prefix, ref.type)])
+
+
+def _as_stored(text: str | bytes, kind: pa.DataType) -> str | bytes:
+    if is_text(kind):
+        return text if isinstance(text, str) else text.decode()
+    return text.encode() if isinstance(text, str) else text
+
+
+def _not_text(node: Node, ref: ColumnRef | None) -> Node | None:
+    """Unknown, where the operand is no column of strings or bytes."""
+    if ref is None:
+        return _unknown(node, "a cast may change values, or no column is named")
+    if pa.types.is_null(ref.type):
+        return Constant(None)
+    return None if canon.is_bytes_like(ref.type) else _unknown(node, f"a pattern over {ref.type}")
+
+
+def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
+    if isinstance(node.operand, Literal):
+        return Constant(node.operand.value is None)
+    ref = _column_of(node.operand, schema)
+    return _unknown(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
+
+
+def _bind_is_nan(node: IsNaN, schema: pa.Schema) -> Node:
+    ref = _column_of(node.operand, schema)
+    if ref is None:
+        return _unknown(node, "a cast may change values, or no column is named")
+    if pa.types.is_floating(ref.type):
+        return make_leaf(ref, "<=>", [math.nan])  # never NULL, as Spark's isnan
+    if pa.types.is_integer(ref.type) or pa.types.is_decimal(ref.type) or pa.types.is_null(ref.type):
+        return Constant(False)
+    raise PredicateError(f"column {ref.name!r} is {ref.type}, which is never NaN", text=str(node))
+
+
+_BINDERS = {
+    Comparison: _bind_comparison,
+    In: _bind_in,
+    Like: _bind_like,
+    StartsWith: _bind_starts_with,
+    IsNull: _bind_is_null,
+    IsNaN: _bind_is_nan,
+}

@@ -1,0 +1,129 @@
+"""What a predicate is after it met a schema: And, Or, Not, Constant and Unknown over two kinds of leaf.
+
+A leaf holds its literals in the column's own type, so it compares exactly. Two leaves exist only here: `always` and
+`never` are TRUE and FALSE for every value but NULL for a null, which is what remains of `int < 1000.5` on an int8 or of
+`int = 1.5`; a constant in their place would be wrong under NOT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ... import canon
+from .arrays import array_of
+from .ast import Column, Literal, Node
+from .patterns import Pattern
+
+
+@dataclass(frozen=True)
+class ColumnRef:
+    """A column found in a schema: its dotted name, the field names that lead to it, and the type of its values."""
+
+    name: str
+    path: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf(Node):
+    """One column against literals.
+
+    op       = <=> != < <= > >= (one value); in, not in (ascending, distinct); starts_with, like (the text that begins
+             the value: a plain one, or `pattern`'s prefix); is_null, always, never (none)
+    values   an Array of the column's type, without nulls
+    pattern  of `like` only
+    """
+
+    ref: ColumnRef
+    op: str
+    values: pa.Array
+    pattern: Pattern | None = None
+
+    @property
+    def column(self) -> str:
+        return self.ref.name
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.ref.type
+
+    @cached_property
+    def codes(self) -> np.ndarray | list[bytes]:
+        """The values' order codes (int64) or order bytes."""
+        if len(self.values) == 0:
+            return []
+        if canon.order_class(self.values.type) == "code":
+            return canon.order_codes(self.values)
+        return canon.order_bytes(self.values).to_pylist()
+
+    @cached_property
+    def _key(self) -> tuple:
+        return self.ref, self.op, tuple(self.codes), self.pattern
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Leaf) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __str__(self) -> str:
+        name = str(Column(self.ref.name))
+        values = [str(Literal(value)) for value in self.values]
+        if self.op in ("in", "not in"):
+            return f"{name} {self.op.upper()} ({', '.join(values)})"
+        if self.op == "like":
+            return f"{name} LIKE {Literal(self.pattern.sql())}"
+        if self.op == "starts_with":
+            return f"STARTSWITH({name}, {values[0]})"
+        if self.op == "is_null":
+            return f"{name} IS NULL"
+        if self.op == "never":
+            return f"({name} IS NULL AND NULL)"
+        if self.op == "always":
+            return f"({name} IS NOT NULL OR NULL)"
+        return f"{name} {self.op} {values[0]}"
+
+
+@dataclass(frozen=True)
+class ColumnLeaf(Node):
+    """One column against another; `type` is the type in which their values are compared."""
+
+    op: str
+    left: ColumnRef
+    right: ColumnRef
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"{Column(self.left.name)} {self.op} {Column(self.right.name)}"
+
+
+_NO_VALUES = pa.nulls(0)
+
+
+def make_leaf(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Pattern | None = None) -> Leaf:
+    """A leaf from raw values (see `coerce.Place`); lists are sorted and made distinct, a list of one is = or !=."""
+    if not raws:
+        return Leaf(ref, op, _NO_VALUES, pattern)
+    kind = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
+    values = array_of(raws, kind)
+    return list_leaf(ref, op, values) if op in ("in", "not in") else Leaf(ref, op, values, pattern)
+
+
+def list_leaf(ref: ColumnRef, op: str, values: pa.Array) -> Leaf:
+    """An `in` or `not in` leaf over values of the column's type, in any order, repeated or not."""
+    if canon.is_bytes_like(ref.type):  # Arrow cannot take from views
+        values = array_of(sorted(set(canon.order_bytes(values).to_pylist())), ref.type)
+    else:
+        is_code = canon.order_class(ref.type) == "code"
+        forms = canon.order_codes(values).tolist() if is_code else canon.order_bytes(values).to_pylist()
+        first_of = {form: index for index, form in reversed(list(enumerate(forms)))}
+        values = values.take(array_of([first_of[form] for form in sorted(first_of)], pa.int64()))
+    if len(values) == 1:
+        op = "=" if op == "in" else "!="
+    return Leaf(ref, op, values)

@@ -1,0 +1,235 @@
+"""pyarrow expressions, read from their own serialized form.
+
+An Arrow expression has no public way in. Its pickle is an Arrow IPC file (Arrow C++, `expression.cc`, "Serialize"): one
+record batch whose columns are the literals and options, and whose schema metadata is the tree in prefix order
+
+    call NAME ... end NAME | field_ref NAME | nested_field_ref COUNT, and as many field_refs
+    literal COLUMN | options COLUMN
+
+That is exact, where the printed form is not (it drops types and abbreviates lists). Keys repeat, which pyarrow's own
+metadata hides, so they are read through the C data interface. Whatever is not as expected is Unknown, whole or in part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import PredicateError
+from .ast import (
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Constant,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Operand,
+    Or,
+    StartsWith,
+    Unknown,
+)
+from .from_tuples import member_of
+
+_COMPARISONS = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    arguments: tuple[Any, ...]  # _Call, Column or Literal or pa.Scalar
+    options: dict[str, Any]
+
+
+class _NotUnderstoodError(Exception):
+    """Ends the reading of one part, which then becomes Unknown with this reason."""
+
+
+def from_arrow(expression: pc.Expression) -> Node:
+    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not."""
+    try:
+        tree = _deserialize(expression)
+    except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
+        return Unknown(str(expression), "this pyarrow expression could not be read")
+    try:
+        return _predicate(tree)
+    except _NotUnderstoodError as reason:
+        return Unknown(str(expression), str(reason))
+    except RecursionError:
+        raise PredicateError(
+            "the pyarrow expression is nested too deeply; use isin for a long list of values"
+        ) from None
+
+
+# -- the serialized form ----------------------------------------------------------------------------------------------
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The head of `struct ArrowSchema` of the Arrow C data interface."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+def _deserialize(expression: pc.Expression) -> Any:
+    _, (buffer, *_) = expression.__reduce__()
+    batch = pa.ipc.open_file(buffer).get_batch(0)
+    items = iter(_metadata_items(batch.schema))
+    tree = _read(items, batch, *next(items))
+    if next(items, None) is not None:
+        raise ValueError("more than one expression")
+    return tree
+
+
+def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
+    """Keys and values of a schema's metadata, in order and with repeats."""
+    capsule = schema.__arrow_c_schema__()
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = _ArrowSchema.from_address(get_pointer(capsule, b"arrow_schema")).metadata
+    if not address:
+        return []
+    position = 0
+
+    def take_count() -> int:
+        nonlocal position
+        position += 4
+        return struct.unpack("=i", ctypes.string_at(address + position - 4, 4))[0]
+
+    def take_text() -> str:
+        nonlocal position
+        size_bytes = take_count()
+        position += size_bytes
+        return ctypes.string_at(address + position - size_bytes, size_bytes).decode()
+
+    items = [(take_text(), take_text()) for _ in range(take_count())]
+    del capsule  # held until here: it owns the memory
+    return items
+
+
+def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch, key: str, value: str) -> Any:
+    if key == "literal":
+        return batch.column(int(value))[0]
+    if key == "field_ref":
+        return Column(value)
+    if key == "nested_field_ref":
+        names = [next(items) for _ in range(int(value))]
+        if any(name_key != "field_ref" for name_key, _ in names):
+            raise ValueError("a path that is not made of names")
+        return Column(".".join(name for _, name in names))
+    if key != "call":
+        raise ValueError(f"{key} is not known")
+    arguments, options = [], {}
+    for inner_key, inner in items:
+        if inner_key == "end":
+            break
+        if inner_key == "options":
+            scalar = batch.column(int(inner))[0]
+            options = {field.name: scalar[field.name] for field in scalar.type}
+        else:
+            arguments.append(_read(items, batch, inner_key, inner))
+    return _Call(value, tuple(arguments), options)
+
+
+# -- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def _predicate(tree: Any) -> Node:
+    try:
+        return _understood(tree)
+    except _NotUnderstoodError as reason:
+        return Unknown(_text(tree), str(reason))
+
+
+def _text(tree: Any) -> str:
+    if isinstance(tree, _Call):
+        return f"{tree.name}({', '.join(_text(argument) for argument in tree.arguments)})"
+    return str(tree)
+
+
+def _understood(tree: Any) -> Node:
+    if isinstance(tree, Column):
+        return Comparison("=", tree, Literal(True))
+    if not isinstance(tree, _Call):
+        value = _literal(tree).value
+        if value is None or isinstance(value, bool):
+            return Constant(value)
+        raise _NotUnderstoodError(f"{value!r} is no truth value")
+    name, arguments, options = tree.name, tree.arguments, tree.options
+    if name in ("and_kleene", "or_kleene"):
+        return _connected(tree, And if name == "and_kleene" else Or)
+    if name == "invert":
+        return Not(_predicate(arguments[0]))
+    if name in _COMPARISONS:
+        return Comparison(_COMPARISONS[name], _operand(arguments[0]), _operand(arguments[1]))
+    if name == "is_valid":
+        return Not(IsNull(_column(arguments[0])))
+    if name == "is_null":
+        if options["nan_is_null"].as_py():
+            column = _column(arguments[0])
+            raise _NotUnderstoodError(f"is_null with nan_is_null over {column}")
+        return IsNull(_column(arguments[0]))
+    if name == "is_nan":
+        return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL where null, unlike Spark's isnan
+    if name == "is_in":
+        return _is_in(_column(arguments[0]), options)
+    if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
+        pattern = options["pattern"].as_py()
+        column = _column(arguments[0])
+        return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern)
+    raise _NotUnderstoodError(f"{name} is not understood")
+
+
+def _connected(tree: _Call, kind: type[And] | type[Or]) -> Node:
+    # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
+    name, children = tree.name, []
+    while isinstance(tree, _Call) and tree.name == name:
+        children.append(_predicate(tree.arguments[1]))
+        tree = tree.arguments[0]
+    children.append(_predicate(tree))
+    return kind(tuple(reversed(children)))
+
+
+def _operand(tree: Any) -> Operand:
+    if isinstance(tree, Column):
+        return tree
+    if isinstance(tree, pa.Scalar):
+        return _literal(tree)
+    if isinstance(tree, _Call) and tree.name == "cast" and "to_type" in tree.options:
+        return Cast(_operand(tree.arguments[0]), tree.options["to_type"].type)
+    raise _NotUnderstoodError(f"{_text(tree)} is no column, literal or cast")
+
+
+def _column(tree: Any) -> Column:
+    if isinstance(tree, Column):
+        return tree
+    raise _NotUnderstoodError(f"{_text(tree)} is no column")
+
+
+def _literal(scalar: pa.Scalar) -> Literal:
+    try:
+        return Literal(scalar)  # type: ignore[arg-type]
+    except PredicateError as error:
+        raise _NotUnderstoodError(error.message) from None
+
+
+def _is_in(column: Column, options: dict[str, Any]) -> Node:
+    # SetLookupOptions::NullMatchingBehavior: MATCH is 0, what isin gives unless asked for another
+    if options["null_matching_behavior"].as_py() != 0:
+        raise _NotUnderstoodError("is_in that skips nulls, or gives null for them")
+    return member_of(column, tuple(_literal(scalar) for scalar in options["value_set"].values))

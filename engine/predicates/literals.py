@@ -1,0 +1,274 @@
+"""Literals in one exact form, whatever they came as.
+
+A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, or a `Temporal`: an exact count
+of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
+
+Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
+`parse_temporal`; `literal_sql` prints what `from_sql` reads back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import math
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import PredicateError
+
+DAY_NS = 86_400_000_000_000
+_SECOND_NS = 1_000_000_000
+_DECIMAL_EXPONENT_MAX = 1_000
+NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True, order=True)
+class Temporal:
+    """`kind` is "timestamp", "date" (since 1970-01-01 UTC), "time" (since midnight) or "duration"; `ns` is exact."""
+
+    kind: str
+    ns: int
+
+
+LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | Temporal | None"
+
+
+def literal_value(value: object) -> LiteralValue:
+    """The one form of a Python, numpy, pandas or Arrow value. Raises PredicateError for what cannot be a literal."""
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | Temporal):
+        return value
+    if isinstance(value, pa.Scalar):
+        return _from_arrow(value)
+    if isinstance(value, np.generic):
+        return _from_numpy(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, decimal.Decimal):
+        return _from_decimal(value)
+    if isinstance(value, str):
+        return _checked_text(str(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, dt.date | dt.time | dt.timedelta):
+        return _from_datetime(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    raise PredicateError(
+        f"{value!r} ({type(value).__name__}) cannot be a literal; "
+        "use a number, string, bytes, date, time or Arrow scalar"
+    )
+
+
+def _from_decimal(value: decimal.Decimal) -> LiteralValue:
+    if not value.is_finite():
+        return math.nan if value.is_nan() else float(value)
+    if value and abs(value.adjusted()) > _DECIMAL_EXPONENT_MAX:
+        raise PredicateError(f"a decimal of more than {_DECIMAL_EXPONENT_MAX:,} digits cannot be a literal")
+    numerator, denominator = value.as_integer_ratio()
+    if denominator == 1:
+        return numerator
+    sign, digits, exponent = value.as_tuple()
+    trimmed = list(digits)
+    while trimmed[-1] == 0:
+        trimmed.pop()
+        exponent += 1
+    return decimal.Decimal((sign, tuple(trimmed), exponent))
+
+
+def _checked_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PredicateError(f"{text!r} holds a lone surrogate, which UTF-8 text cannot") from None
+    return text
+
+
+def _from_datetime(value: dt.date | dt.time | dt.timedelta) -> LiteralValue:
+    if type(value).__name__ == "NaTType":
+        return None
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(dt.UTC).replace(tzinfo=None)
+        # pandas' Timestamp is a datetime that holds the nanoseconds within a microsecond apart
+        return Temporal("timestamp", _microseconds(value - _EPOCH) * 1_000 + getattr(value, "nanosecond", 0))
+    if isinstance(value, dt.date):
+        return Temporal("date", (value.toordinal() - _EPOCH_DAY_ORDINAL) * DAY_NS)
+    if isinstance(value, dt.time):
+        if value.tzinfo is not None:
+            raise PredicateError(f"{value!r}: a time of day with a zone cannot be compared; drop the zone")
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return Temporal("time", seconds * _SECOND_NS + value.microsecond * 1_000)
+    return Temporal("duration", _microseconds(value) * 1_000 + getattr(value, "nanoseconds", 0))
+
+
+def _microseconds(delta: dt.timedelta) -> int:
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _from_numpy(value: np.generic) -> LiteralValue:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        if np.isnat(value):
+            return None
+        try:
+            return _from_arrow(pa.scalar(value))
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise PredicateError(f"{value!r} cannot be a literal: {error}") from None
+    if isinstance(value, np.longdouble):
+        return float(value)
+    item = value.item()
+    if isinstance(item, np.generic):
+        raise PredicateError(f"{value!r} cannot be a literal")
+    return literal_value(item)
+
+
+def _from_arrow(scalar: pa.Scalar) -> LiteralValue:
+    if isinstance(scalar, pa.DictionaryScalar | pa.ExtensionScalar):
+        scalar = scalar.value
+    if scalar is None or not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if pa.types.is_timestamp(kind):
+        return Temporal("timestamp", scalar.value * NS_PER_UNIT[kind.unit])
+    if pa.types.is_date(kind):
+        return Temporal("date", scalar.value * (DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms"]))
+    if pa.types.is_time(kind):
+        return Temporal("time", scalar.value * NS_PER_UNIT[kind.unit])
+    if pa.types.is_duration(kind):
+        return Temporal("duration", scalar.value * NS_PER_UNIT[kind.unit])
+    plain = scalar.as_py()
+    if isinstance(plain, list | dict | tuple):
+        raise PredicateError(f"a value of type {kind} cannot be a literal")
+    return literal_value(plain)
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+_DATE = r"(?P<year>[+-]?\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+_TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?P<zone>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)"
+_TIMESTAMP_PATTERN = re.compile(rf"{_DATE}(?:[T ]{_TIME}\s?{_ZONE}?)?", re.ASCII)
+_TIME_PATTERN = re.compile(_TIME, re.ASCII)
+_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def parse_temporal(text: str, kind: str) -> Temporal | None:
+    """The date, timestamp or time of day that a text names; None where it names none.
+
+    `kind` is "timestamp", "date" or "time". A date is a timestamp at midnight; a text with a time of day, read as a
+    date, stays a timestamp, so nothing is cut off.
+    """
+    text = text.strip()
+    if kind == "time":
+        match = _TIME_PATTERN.fullmatch(text)
+        ns = None if match is None else _time_of_day_ns(match)
+        return None if ns is None else Temporal("time", ns)
+    match = _TIMESTAMP_PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
+        return None
+    if month == 2 and day == 29 and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
+        return None
+    ns = _days_from_civil(year, month, day) * DAY_NS
+    if match["hour"] is None:
+        return Temporal(kind, ns)
+    within = _time_of_day_ns(match)
+    if within is None:
+        return None
+    return Temporal("timestamp", ns + within - _zone_ns(match["zone"]))
+
+
+def _time_of_day_ns(match: re.Match) -> int | None:
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
+    return ((hour * 60 + minute) * 60 + second) * _SECOND_NS + fraction_ns
+
+
+def _zone_ns(zone: str | None) -> int:
+    if zone is None or zone[0] not in "+-":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    minutes = int(digits[:2]) * 60 + int(digits[2:])
+    return (-minutes if zone[0] == "-" else minutes) * 60 * _SECOND_NS
+
+
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year (Howard Hinnant, "chrono-Compatible
+    Low-Level Date Algorithms"): Python's dates end at the years 1 and 9999, Arrow's do not."""
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+
+
+def _civil_from_days(days: int) -> tuple[int, int, int]:
+    """The inverse of `_days_from_civil`: year, month, day."""
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + (3 if shifted < 10 else -9)
+    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+
+
+def literal_sql(value: LiteralValue) -> str:
+    """SQL that `from_sql` reads back as this very literal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float_sql(value)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, str):
+        return string_sql(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if value.kind == "duration":
+        sign, ns = ("-", -value.ns) if value.ns < 0 else ("", value.ns)
+        return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"
+    days, ns = divmod(value.ns, DAY_NS)
+    if value.kind == "time":
+        return f"TIME '{_time_text(ns)}'"
+    year, month, day = _civil_from_days(days)
+    date = f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day:02}"
+    if value.kind == "date" and ns == 0:
+        return f"DATE '{date}'"
+    return f"TIMESTAMP '{date} {_time_text(ns)}'"
+
+
+def string_sql(text: str) -> str:
+    """A string literal in single quotes, with backslashes and quotes escaped."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _float_sql(value: float) -> str:
+    if not math.isfinite(value):
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{name}' AS DOUBLE)"
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
+
+
+def _time_text(ns: int) -> str:
+    seconds, fraction = divmod(ns, _SECOND_NS)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:09}".rstrip("0") if fraction else text

@@ -1,0 +1,108 @@
+"""Which outcomes a predicate may still have for the rows of a unit: sets of TRUE, FALSE and NULL, as three bits.
+
+AND, OR and NOT map sets to sets: the result holds every outcome that some pair of outcomes gives. So they are tables,
+8 x 8 and 8, and a million units are one numpy take each. This is sound under NOT, NULL and partial knowledge, where
+an inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
+
+    {}  0      T  1      F  2      TF  3      N  4      TN  5      FN  6      TFN  7
+
+The empty set says that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
+treats it as unknown: contradictory evidence must never prune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import PredicateError
+from .ast import And, Constant, Node, Not, Or, Unknown
+from .bound import ColumnLeaf, Leaf
+
+TRUE, FALSE, NULL = 1, 2, 4
+ANY = TRUE | FALSE | NULL
+_BIT = {True: TRUE, False: FALSE, None: NULL}
+
+
+def _and(a: bool | None, b: bool | None) -> bool | None:
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def _not(a: bool | None) -> bool | None:
+    return None if a is None else not a
+
+
+def _or(a: bool | None, b: bool | None) -> bool | None:
+    return _not(_and(_not(a), _not(b)))
+
+
+def _members(outcome_set: int) -> list[bool | None]:
+    return [value for value, bit in _BIT.items() if outcome_set & bit]
+
+
+def _pair_table(connective: Callable[[bool | None, bool | None], bool | None]) -> np.ndarray:
+    table = np.zeros(64, dtype=np.uint8)
+    for left in range(8):
+        for right in range(8):
+            for a in _members(left):
+                for b in _members(right):
+                    table[left * 8 + right] |= _BIT[connective(a, b)]
+    return table
+
+
+AND_TABLE = _pair_table(_and)  # uint8 [64]: the set of a AND b at 8 * a + b
+OR_TABLE = _pair_table(_or)
+NOT_TABLE = np.array([sum({_BIT[_not(a)] for a in _members(s)}) for s in range(8)], dtype=np.uint8)  # uint8 [8]
+
+
+def and_outcomes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """uint8 [n] sets of `left AND right`, unit by unit."""
+    return AND_TABLE.take((left << 3) | right)
+
+
+def or_outcomes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """uint8 [n] sets of `left OR right`, unit by unit."""
+    return OR_TABLE.take((left << 3) | right)
+
+
+def not_outcomes(child: np.ndarray) -> np.ndarray:
+    """uint8 [n] sets of `NOT child`, unit by unit."""
+    return NOT_TABLE.take(child)
+
+
+def evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray], count: int) -> np.ndarray:
+    """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
+
+    `leaf_outcomes` gives the sets of one leaf (of any shape that broadcasts to [count]); evidence from several sources
+    about one leaf is intersected (&) there.
+    """
+    return np.broadcast_to(_evaluate(node, leaf_outcomes), (count,))
+
+
+def _evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray]) -> np.ndarray:
+    if isinstance(node, Leaf | ColumnLeaf):
+        return leaf_outcomes(node)
+    if isinstance(node, And | Or):
+        table = AND_TABLE if isinstance(node, And) else OR_TABLE
+        result = np.uint8(TRUE if isinstance(node, And) else FALSE) * np.ones(1, dtype=np.uint8)
+        for child in node.children:
+            result = table.take((result << 3) | _evaluate(child, leaf_outcomes))
+        return result
+    if isinstance(node, Not):
+        return not_outcomes(_evaluate(node.child, leaf_outcomes))
+    if isinstance(node, Constant):
+        return np.array([_BIT[node.value]], dtype=np.uint8)
+    if isinstance(node, Unknown):
+        return np.array([ANY], dtype=np.uint8)
+    raise PredicateError(f"({node}) is not bound to a schema; bind it first")
+
+
+def can_match(outcomes: np.ndarray) -> np.ndarray:
+    """bool [n]: False where TRUE is impossible, so that the unit may be skipped. An empty set may match."""
+    return ((outcomes & TRUE) != 0) | (outcomes == 0)
+
+
+def only_true(outcomes: np.ndarray) -> np.ndarray:
+    """bool [n]: True where every row of the unit matches."""
+    return outcomes == TRUE

@@ -1,0 +1,104 @@
+"""LIKE patterns: split once into plain text and wildcards, then matched by a regular expression of our own making.
+
+Arrow's own LIKE knows no other escape than the backslash; here the escape is already resolved. `_` is one code point of
+a text and one byte of a binary; both wildcards match line ends too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import PredicateError
+from .arrays import to_bools
+
+ANY_CHARACTERS, ONE_CHARACTER = "%", "_"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """`parts` alternate freely: ("text", plain) or ("wildcard", "%" or "_"); no two texts or two % stand together."""
+
+    parts: tuple[tuple[str, str], ...]
+
+    @property
+    def prefix(self) -> str:
+        """The plain text before the first wildcard."""
+        return self.parts[0][1] if self.parts and self.parts[0][0] == "text" else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """No wildcard: only the text itself matches."""
+        return all(kind == "text" for kind, _ in self.parts)
+
+    @property
+    def is_prefix(self) -> bool:
+        """A text (perhaps empty), then one % and no more: whatever starts with the text matches."""
+        wildcards = [part for kind, part in self.parts if kind == "wildcard"]
+        return wildcards == [ANY_CHARACTERS] and self.parts[-1] == ("wildcard", ANY_CHARACTERS)
+
+    def sql(self) -> str:
+        """The pattern again, escaped by backslashes."""
+        pieces = []
+        for kind, text in self.parts:
+            if kind == "text":
+                text = "".join("\\" + c if c in "\\%_" else c for c in text)
+            pieces.append(text)
+        return "".join(pieces)
+
+    def matches(self, values: pa.Array) -> pa.BooleanArray:
+        """Which values of a string or binary type match; null where null."""
+        as_bytes = not is_text(values.type)
+        if pa.types.is_string_view(values.type):
+            values = values.cast(pa.large_string())
+        elif pa.types.is_binary_view(values.type) or pa.types.is_fixed_size_binary(values.type):
+            values = values.cast(pa.large_binary())
+        pieces = []
+        for kind, text in self.parts:
+            if kind == "text":
+                codes = text.encode() if as_bytes else [ord(c) for c in text]
+                pieces.extend(f"\\x{{{code:x}}}" for code in codes)
+            else:
+                pieces.append(".*" if text == ANY_CHARACTERS else ".")
+        return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")
+
+    def matches_stored(self, values: pa.Array, kind: pa.DataType) -> np.ndarray | None:
+        """bool [n]: which bytes match, read as values of `kind`; None where some are no text though `kind` is."""
+        try:
+            values = values.cast(pa.large_string()) if is_text(kind) else values
+        except pa.ArrowInvalid:
+            return None
+        return to_bools(self.matches(values))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Strings of any kind, not binaries."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def parse_pattern(text: str, escape: str = "\\") -> Pattern:
+    """Splits a LIKE pattern. Raises PredicateError where the escape stands last, or before what needs none."""
+    parts: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        part = ("wildcard", character)
+        if character == escape:
+            position += 1
+            character = text[position : position + 1]
+            if character not in (ANY_CHARACTERS, ONE_CHARACTER, escape):
+                raise PredicateError(
+                    f"in a LIKE pattern {escape!r} stands before %, _ or itself", text=text, position=position - 1
+                )
+            part = ("text", character)
+        elif character not in (ANY_CHARACTERS, ONE_CHARACTER):
+            part = ("text", character)
+        if parts and part[0] == "text" and parts[-1][0] == "text":
+            parts[-1] = ("text", parts[-1][1] + part[1])
+        elif part != ("wildcard", ANY_CHARACTERS) or parts[-1:] != [part]:
+            parts.append(part)
+        position += 1
+    return Pattern(tuple(parts))

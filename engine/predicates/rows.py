@@ -1,0 +1,215 @@
+"""Our own evaluator: which rows of a table a bound predicate matches, in three-valued logic.
+
+pyarrow's comparisons are used where they mean what `canon` means. They differ for NaN (Arrow says that NaN > 5 is
+false) and are missing for some types, so floats compare through the opposite question, times by their integers, and
+what is left by order codes or order bytes: the very forms that the index compares.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...errors import PredicateError, SchemaError
+from .arrays import array_of, boolean_array, constant_array, null_as_false, to_bools
+from .ast import And, Constant, Node, Not, Or, Unknown
+from .bound import ColumnLeaf, ColumnRef, Leaf
+from .widening import plain_type
+
+_FUNCTIONS = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
+    """One outcome a row: true, false, or null for NULL; a row matches where it is true.
+
+    Columns are found by the names that the predicate was bound with, and cast where the table holds them in another
+    type. Raises PredicateError for a predicate, or a part of one, that could not be understood, and SchemaError where a
+    column is missing or does not fit.
+    """
+    unknown = _first_unknown(bound)
+    if unknown is not None:
+        raise PredicateError(f"rows cannot be decided by this predicate: {unknown.reason}", text=unknown.text)
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    parts = [_batch_outcomes(bound, batch) for batch in batches]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts and table.num_rows:  # rows without columns make no batch
+        return _batch_outcomes(bound, table)
+    return pa.concat_arrays(parts) if parts else constant_array(None, 0)
+
+
+def _first_unknown(node: Node) -> Unknown | None:
+    if isinstance(node, Unknown):
+        return node
+    children = node.children if isinstance(node, And | Or) else (node.child,) if isinstance(node, Not) else ()
+    return next((found for found in map(_first_unknown, children) if found is not None), None)
+
+
+def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
+    if isinstance(node, Leaf):
+        return _leaf(node, batch)
+    if isinstance(node, ColumnLeaf):
+        return _column_leaf(node, batch)
+    if isinstance(node, And | Or):
+        connective = pc.and_kleene if isinstance(node, And) else pc.or_kleene
+        result = constant_array(isinstance(node, And), batch.num_rows)
+        for child in node.children:
+            result = connective(result, _batch_outcomes(child, batch))
+        return result
+    if isinstance(node, Not):
+        return pc.invert(_batch_outcomes(node.child, batch))
+    if isinstance(node, Constant):
+        return constant_array(node.value, batch.num_rows)
+    raise PredicateError(f"({node}) is not bound to a schema; bind it first")
+
+
+def _column(ref: ColumnRef, batch: pa.RecordBatch) -> pa.Array:
+    index = batch.schema.get_field_index(ref.path[0])
+    if index < 0:
+        raise SchemaError(f"the rows have no column {ref.path[0]!r} (or more than one)")
+    array = batch.column(index)
+    for name in ref.path[1:]:
+        array = array.storage if isinstance(array, pa.ExtensionArray) else array
+        if not pa.types.is_struct(array.type) or array.type.get_field_index(name) < 0:
+            raise SchemaError(f"the rows have no column {ref.name!r}")
+        array = pc.struct_field(array, name)  # null where the parent is
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _cast(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowException as error:
+        raise SchemaError(f"column {name!r} is {array.type} in the rows and {kind} in the table: {error}") from None
+
+
+# -- a column and literals --------------------------------------------------------------------------------------------
+
+
+def _leaf(leaf: Leaf, batch: pa.RecordBatch) -> pa.BooleanArray:
+    array = _column(leaf.ref, batch)
+    if leaf.op == "is_null":
+        # a dictionary may hold a null among its values, which is_null does not see
+        return pc.is_null(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
+    if pa.types.is_dictionary(array.type):
+        found = _plain_leaf(leaf, array.dictionary)
+        outcomes = found.take(array.indices)
+        if leaf.op == "<=>":
+            outcomes = null_as_false(outcomes)
+        return outcomes
+    return _plain_leaf(leaf, array)
+
+
+def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
+    if leaf.op in ("always", "never"):
+        return _with_nulls_of(array, np.full(len(array), leaf.op == "always"))
+    array = _cast(array, leaf.type, leaf.ref.name)
+    op = "=" if leaf.op == "<=>" else leaf.op
+    if op == "starts_with":
+        prefix = array_of(leaf.codes, pa.large_binary())[0]
+        found = pc.equal(_byte_prefix(array, len(leaf.codes[0])), prefix)
+    elif op == "like":
+        found = leaf.pattern.matches(array)
+    elif op in ("in", "not in"):
+        found = _members(leaf, array)
+    elif pa.types.is_floating(leaf.type):
+        found = _float_comparison(array, op, leaf.values[0].as_py())
+    else:
+        found = _FUNCTIONS[op](*_comparable(array, leaf.values))
+    return null_as_false(found) if leaf.op == "<=>" else found
+
+
+def _with_nulls_of(array: pa.Array, values: np.ndarray) -> pa.BooleanArray:
+    return boolean_array(values, canon.is_valid_mask(array))
+
+
+def _byte_prefix(array: pa.Array, size_bytes: int) -> pa.Array:
+    return pc.binary_slice(array.cast(pa.large_binary()), 0, size_bytes)
+
+
+def _members(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
+    if canon.order_class(leaf.type) == "code":
+        places = np.searchsorted(leaf.codes, codes := canon.order_codes(array))
+        found = np.asarray(leaf.codes)[np.minimum(places, len(leaf.codes) - 1)] == codes
+    else:
+        wanted = array_of(leaf.codes, pa.large_binary())
+        found = to_bools(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
+    return _with_nulls_of(array, found if leaf.op == "in" else ~found)
+
+
+def _float_comparison(array: pa.Array, op: str, literal: float) -> pa.BooleanArray:
+    """NaN equals NaN and is the greatest; Arrow's comparisons with NaN are false (and != true)."""
+    if pa.types.is_float16(array.type):  # Arrow compares no halves
+        array = array.cast(pa.float32())
+    if math.isnan(literal):
+        is_nan = pc.is_nan(array)
+        if op in ("=", ">="):
+            return is_nan
+        if op in ("<", "!="):
+            return pc.invert(is_nan)
+        return _with_nulls_of(array, np.full(len(array), op == "<="))
+    scalar = array_of([literal], array.type)[0]
+    if op == ">":
+        return pc.invert(pc.less_equal(array, scalar))
+    if op == ">=":
+        return pc.invert(pc.less(array, scalar))
+    return _FUNCTIONS[op](array, scalar)
+
+
+def _comparable(array: pa.Array, other: pa.Array) -> tuple[pa.Array, pa.Array | pa.Scalar]:
+    """Two arrays of one type in a form whose Arrow comparison is ours; an `other` of one value becomes a scalar."""
+    kind = array.type
+    if pa.types.is_temporal(kind):
+        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
+        array, other = array.view(whole), other.view(whole)
+    elif pa.types.is_boolean(kind):
+        array, other = array.cast(pa.uint8()), other.cast(pa.uint8())
+    elif canon.is_bytes_like(kind) and not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        array, other = array.cast(pa.large_binary()), other.cast(pa.large_binary())
+    return array, other[0] if len(other) == 1 != len(array) else other
+
+
+# -- two columns ------------------------------------------------------------------------------------------------------
+
+
+def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
+    left, right = (_in_type(ref, leaf.type, batch) for ref in (leaf.left, leaf.right))
+    op = "=" if leaf.op == "<=>" else leaf.op
+    if pa.types.is_floating(leaf.type):
+        codes = [canon.order_codes(array) for array in (left, right)]
+        both = pc.and_(left.is_valid(), right.is_valid())
+        found = _FUNCTIONS[op](*(array_of(one, pa.int64()) for one in codes))
+        found = pc.if_else(both, found, pa.nulls(len(both), pa.bool_()))
+    else:
+        first, _ = _comparable(left, left)
+        second, _ = _comparable(right, right)
+        found = _FUNCTIONS[op](first, second)
+    if leaf.op != "<=>":
+        return found
+    return pc.or_kleene(null_as_false(found), pc.and_(left.is_null(), right.is_null()))
+
+
+def _in_type(ref: ColumnRef, kind: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
+    array = _cast(canon.flatten(_column(ref, batch)), ref.type, ref.name)
+    if pa.types.is_integer(array.type) and pa.types.is_floating(kind):
+        return array.cast(kind, safe=False)  # rounds to the nearest double, as Spark does
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit))  # the instant, whatever zone shows it
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp(kind.unit)
+    if canon.is_bytes_like(array.type):
+        kind = pa.large_binary()
+    return _cast(array, plain_type(kind), ref.name)

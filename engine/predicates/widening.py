@@ -1,0 +1,88 @@
+"""Which changes of a column's type keep every value and its order.
+
+A file indexed before such a change still has the very values that are read now, so bounds and literals may be compared
+in the older type. Any other change (int64 to double, a decimal's scale cut) may move values: nothing is known then.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ... import canon
+
+_MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
+_UNIT_FINENESS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves: dictionaries and extensions taken off."""
+    while True:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def is_exact_widening(source: pa.DataType, target: pa.DataType) -> bool:
+    """True where a cast from source to target keeps every value and the order of all. Zones do not matter."""
+    source, target = plain_type(source), plain_type(target)
+    if source == target:
+        return True
+    if canon.is_bytes_like(source):
+        return canon.is_bytes_like(target)
+    if pa.types.is_integer(source):
+        return _holds_integers(source, target)
+    if pa.types.is_floating(source):
+        return pa.types.is_floating(target) and target.bit_width >= source.bit_width
+    if pa.types.is_decimal(source):
+        return (
+            pa.types.is_decimal(target)
+            and target.scale >= source.scale
+            and target.precision - target.scale >= source.precision - source.scale
+        )
+    if pa.types.is_date(source):
+        return pa.types.is_timestamp(target) or (pa.types.is_date32(source) and pa.types.is_date64(target))
+    for family in (pa.types.is_timestamp, pa.types.is_time, pa.types.is_duration):
+        if family(source):
+            return family(target) and _UNIT_FINENESS[target.unit] >= _UNIT_FINENESS[source.unit]
+    return False
+
+
+def _holds_integers(source: pa.DataType, target: pa.DataType) -> bool:
+    signed = pa.types.is_signed_integer(source)
+    magnitude_bits = source.bit_width - signed
+    if pa.types.is_integer(target):
+        target_signed = pa.types.is_signed_integer(target)
+        return target.bit_width - target_signed >= magnitude_bits and (target_signed or not signed)
+    if pa.types.is_floating(target):
+        return _MANTISSA_BITS[target.bit_width] >= magnitude_bits
+    if pa.types.is_decimal(target):
+        return target.scale >= 0 and 10 ** (target.precision - target.scale) - 1 >= 2**magnitude_bits
+    return False
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which values of two columns can be compared; None where there is none.
+
+    Exact, but for integers beside floats, which compare as doubles (as in Spark).
+    """
+    left, right = plain_type(left), plain_type(right)
+    if canon.order_class(left) is None or canon.order_class(right) is None:
+        return None
+    if is_exact_widening(left, right):
+        return right
+    if is_exact_widening(right, left):
+        return left
+    numbers = [kind for kind in (left, right) if pa.types.is_integer(kind) or pa.types.is_decimal(kind)]
+    if len(numbers) == 2:
+        scale = max(getattr(kind, "scale", 0) for kind in numbers)
+        whole = max(kind.precision - kind.scale if pa.types.is_decimal(kind) else 20 for kind in numbers)
+        return pa.decimal256(whole + scale, scale) if whole + scale <= 76 else None
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
+        return pa.float64()
+    instants = (left, right)
+    if all(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in instants):
+        return pa.timestamp(max((getattr(kind, "unit", "ms") for kind in instants), key=_UNIT_FINENESS.__getitem__))
+    return None

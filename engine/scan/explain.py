@@ -1,0 +1,90 @@
+"""A plan as a text that a person can act on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..predicates import unknowns
+from .steps import Step
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+_OUTCOMES = {
+    0: "the indexes contradict each other, so nothing is excluded",
+    1: "true for every row",
+    2: "false for every row",
+    3: "may be true (range overlaps, or a filter says it may be there)",
+    4: "null for every row",
+    5: "true or null",
+    6: "never true",
+    7: "may be true, and nothing is excluded (no statistics, or nulls and a range that overlaps)",
+}
+_HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
+
+
+def of_plan(plan: Plan) -> str:
+    """The steps as a table, and what a person should know besides."""
+    instant = plan.instant
+    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.bound}"]
+    lines += ["", *_table(plan.steps)]
+    for step in plan.steps:
+        if step.note:
+            lines.append(f"  {step.name}: {step.note}")
+    for part in unknowns(plan.bound):
+        lines.append(f"  not understood, so it prunes nothing: {part.text} ({part.reason})")
+    for path in plan.damaged:
+        lines.append(f"  damaged and left out: {path}; verify() tells more")
+    if instant.pending:
+        lines.append(f"  {len(instant.pending)} files are pending: not whole Parquet when they were listed")
+    return "\n".join(lines)
+
+
+def _table(steps: list[Step]) -> list[str]:
+    rows = [_HEADINGS, *(_row(step) for step in steps)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
+    left = {0, 3}
+    return [
+        "  ".join(
+            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))
+        ).rstrip()
+        for r in rows
+    ]
+
+
+def _row(step: Step) -> tuple[str, ...]:
+    return (
+        step.name,
+        f"{step.came_in:,}",
+        f"{step.went_out:,}",
+        step.index or "-",
+        f"{step.uncovered:,}" if step.uncovered else "-",
+        f"{step.requests:,}",
+        bytes_text(step.bytes_read),
+        f"{step.elapsed_ms:.1f}",
+    )
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes in a unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def reasons(plan: Plan, place: int) -> list[str]:
+    """One line a leaf of the predicate: what its indexes leave possible in the kept file at that place."""
+    unit = plan.pruned.units.unit_of[place]
+    told = []
+    for leaf, outcomes in plan.pruned.outcomes.items():
+        found = int(outcomes[unit])
+        told.append(f"{leaf}: {_OUTCOMES[found]}")
+    return told
+
+
+def of_file(plan: Plan, path: str) -> str:
+    """Why one file is, or is not, read."""
+    verdict = plan.verdict(path)
+    return f"{path}: {verdict}"

@@ -1,0 +1,342 @@
+"""A plan: the result of `Table.scan`, worked out as far as it is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
+from ..ingest.footers import leaf_types
+from ..manifest.snapshot import Snapshot
+from ..predicates import Node, columns_of, prepare, unknowns
+from ..storage import Counted, Storage
+from ..timeline import Instant
+from ..views import files_view
+from . import explain as explaining
+from .fine import RowGroups, row_groups_of
+from .gather import Gatherer, lacks
+from .prune import Pruned, prune
+from .rows import count_matches, empty, read_matches
+from .steps import Step, Steps
+from .tasks import FileTask, ReadContext
+
+_THREADS = min(8, os.cpu_count() or 1)
+
+
+class Plan:
+    """What a scan would read, and the rows themselves. Made by `Table.scan`.
+
+    Nothing is read before it is asked for; what was worked out once is kept. Threads may share a plan.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        storage: Storage,
+        where: object = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        strict: bool = False,
+    ):
+        schema = snapshot.instant.schema
+        self.where = where
+        self.bound: Node = prepare(where, schema)
+        self.columns = _checked_columns(columns, schema)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
+        self.limit = limit
+        self._index_storage = Counted(snapshot.readers.storage)
+        self._storage = Counted(storage)
+        self._steps = Steps(self._index_storage, self._storage)
+        # Readers that are open already stay in use; what this plan reads is counted on its own.
+        self._snapshot = snapshot
+        self._gatherer = Gatherer(snapshot, strict)
+
+    # -- what would be read -------------------------------------------------------------------------------------------
+
+    def files(self) -> pa.Table:
+        """The files that may hold a match, as `Table.files`: every live file of a unit that is kept."""
+        return files_view(self.pruned.units.files, self._snapshot)
+
+    def row_groups(self) -> pa.Table:
+        """path, row_group (int32) of what would be read; row_group is null where a file's are not known: all of it."""
+        paths, numbers = [], []
+        for task, groups in self._fine:
+            kept = [None] if groups.kept is None else groups.kept
+            paths += [task.path] * len(kept)
+            numbers += kept
+        return pa.table({"path": pa.array(paths, pa.string()), "row_group": pa.array(numbers, pa.int32())})
+
+    @property
+    def steps(self) -> list[Step]:
+        """What each step did, once it was done: see `explain`."""
+        return list(self._steps.steps)
+
+    def explain(self, path: str | None = None) -> str:
+        """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
+        path: why that file is, or is not, read."""
+        if path is not None:
+            return explaining.of_file(self, path)
+        self._fine  # noqa: B018 - worked out, so that its step can be told
+        return explaining.of_plan(self)
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def to_table(self) -> pa.Table:
+        """Exactly the rows that match, at most `limit` of them, in no promised order.
+
+        Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
+        indexed), PredicateError for a predicate that cannot be evaluated.
+        """
+        parts = list(self._tables())
+        if not parts:
+            return empty(self.context)
+        found = pa.concat_tables(parts)
+        return found if self.limit is None else found.slice(0, self.limit)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The same rows, batch by batch, as they are read."""
+        left = self.limit
+        for table in self._tables():
+            if left is not None:
+                table = table.slice(0, left)
+                left -= table.num_rows
+            yield from table.to_batches()
+            if left == 0:
+                return
+
+    def to_pandas(self, **options):
+        """The same rows as a pandas DataFrame."""
+        return self.to_table().to_pandas(**options)
+
+    def count(self) -> int:
+        """How many rows match, exactly, whatever `limit` says: from the index alone where that decides."""
+        self._check_evaluable()
+        units = self.pruned.units
+        decided = self.pruned.only_true & units.exact
+        rows = units.files.column("row_count").to_numpy()
+        of_files = decided[units.unit_of]
+        total = int(rows[of_files].sum())
+        if decided.all():
+            return total
+        self._check_readable(~decided)
+        left = [pair for pair, done in zip(self._fine, of_files, strict=True) if not done]
+        with self._steps.step("rows", "rows") as step:
+            step.note = "counted"
+            step.came_in = sum(sum(g.row_counts or []) for _, g in left)
+            counted = sum(self._side_by_side(lambda t, g: count_matches(t, g, self.context, self._storage), left))
+            step.went_out = counted
+        return total + counted
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
+        schema = empty(self.context).schema
+        reader = pa.RecordBatchReader.from_batches(schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    # -- for explain --------------------------------------------------------------------------------------------------
+
+    @property
+    def instant(self) -> Instant:
+        """The version that is scanned."""
+        return self._snapshot.instant
+
+    @property
+    def location(self) -> str:
+        """The table's directory."""
+        return self._storage.uri
+
+    @property
+    def damaged(self) -> list[str]:
+        """Index runs that could not be read, and were left out."""
+        return self._gatherer.damaged
+
+    def verdict(self, path: str) -> str:
+        """Whether a file is read, and why, in a sentence or two."""
+        live = self._snapshot.files()
+        at = pc.index(live.column("path"), path).as_py()
+        if at < 0:
+            raise InvalidArgumentError(f"{path}: not a file of version {self.instant.version}")
+        kept = self.pruned.units.files
+        place = pc.index(kept.column("path"), path).as_py()
+        if place < 0:
+            return "skipped: no row of it can match"
+        reasons = explaining.reasons(self, place)
+        task, groups = self._fine[place]
+        if task.all_match:
+            return "read: every row of it matches"
+        if groups.kept is None:
+            told = "its row groups are not known, so all of it is read"
+        elif not groups.kept:
+            told = "none of its row groups can match, so nothing of it is read"
+        else:
+            told = f"row groups {', '.join(map(str, groups.kept))} of {groups.total} may match"
+        return "\n  ".join([f"kept: {told}", *reasons])
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pruned(self) -> Pruned:
+        """What the coarse indexes keep."""
+        return prune(self._snapshot, self.bound, self._gatherer, self._steps)
+
+    @cached_property
+    def context(self) -> ReadContext:
+        """What every file of this plan is read with."""
+        instant = self._snapshot.instant
+        kinds = leaf_types(instant.schema)
+        asked = [c for c in columns_of(self.bound) if c in kinds and c not in instant.partitioning]
+        leaves: dict[str, dict[int, tuple[str, pa.DataType]]] = {c: {} for c in asked}
+        lacking: dict[str, frozenset[int]] = {}
+        for column in asked:
+            without = []
+            for number, known in enumerate(instant.file_schemas):
+                path = next((p for p, i in known.columns.items() if i == instant.columns[column]), None)
+                if path is not None:
+                    leaves[column][number] = (path, leaf_types(known.schema)[path])
+                elif lacks(known.schema, column):
+                    without.append(number)
+            lacking[column] = frozenset(without)
+        return ReadContext(
+            location=self._storage.uri,
+            index_location=self._index_storage.uri,
+            schema=instant.schema,
+            columns=self.columns,
+            bound=self.bound,
+            partitioning=instant.partitioning,
+            types={c: kinds[c] for c in asked},
+            leaves=leaves,
+            lacking=lacking,
+        )
+
+    @cached_property
+    def tasks(self) -> list[FileTask]:
+        """One task a file that may match: all that an executor needs, besides the context."""
+        pruned, instant = self.pruned, self._snapshot.instant
+        units, files = pruned.units, pruned.units.files
+        if files.num_rows == 0:
+            return []
+        ids = files.column("partition_id").to_numpy()
+        known = self._snapshot.partitions().column("partition_id").to_numpy()
+        used, of_file = np.unique(ids, return_inverse=True)
+        at = pa.array(np.searchsorted(known, used))
+        values = self._snapshot.partition_values()
+        taken = [values[name].take(at).to_pylist() for name in instant.partitioning]
+        partitions = [dict(zip(instant.partitioning, row, strict=True)) for row in zip(*taken, strict=True)] or [{}]
+        fine = self._gatherer.fine_locations(files)
+        tasks = []
+        for i, row in enumerate(files.select(_TASK_FIELDS).to_pylist()):
+            unit = units.unit_of[i]
+            tasks.append(
+                FileTask(
+                    path=row["path"],
+                    size_bytes=row["size_bytes"],
+                    modified_ns=row["modified_ns"],
+                    partition=partitions[of_file[i]] if instant.partitioning else {},
+                    row_count=row["row_count"],
+                    is_exact=bool(units.exact[unit]),
+                    schema_id=row["schema_id"],
+                    all_match=bool(pruned.only_true[unit]),
+                    may_prune=bool(units.readable[unit]),
+                    fine=fine[i],
+                    filters={c: found[i] for c, found in pruned.fine.items() if found[i] is not None},
+                )
+            )
+        return tasks
+
+    @cached_property
+    def _fine(self) -> list[tuple[FileTask, RowGroups]]:
+        """Each file's task with its row groups."""
+        tasks = self.tasks
+        with self._steps.step("row groups", "row groups") as step:
+            groups = self._side_by_side(
+                lambda t, _: row_groups_of(t, self.context, self._index_storage), [(t, None) for t in tasks]
+            )
+            known = [g for g in groups if g.kept is not None]
+            step.index = "fine statistics" + "".join(f", bloom({c})" for c in self.pruned.fine)
+            step.came_in = sum(g.total or 0 for g in known)
+            step.went_out = sum(len(g.kept or []) for g in known)
+            step.uncovered = len(groups) - len(known)
+            if step.uncovered:
+                step.note = f"{step.uncovered} files are read whole: their row groups are not known"
+        return list(zip(tasks, groups, strict=True))
+
+    def _tables(self) -> Iterator[pa.Table]:
+        self._check_evaluable()
+        if self.limit == 0:
+            return
+        self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
+        found = 0
+        with self._steps.step("rows", "rows") as step:
+            left = [(t, g) for t, g in self._fine if g.kept != []]
+            step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
+            step.bytes_read = 0
+
+            def read(task: FileTask, groups: RowGroups) -> list[pa.Table]:
+                return list(read_matches(task, groups, self.context, self._storage))
+
+            for tables in self._side_by_side(read, left, lazily=True):
+                for table in tables:
+                    found += table.num_rows
+                    step.went_out = found
+                    yield table
+                if self.limit is not None and found >= self.limit:
+                    return
+
+    def _side_by_side(self, work, pairs: list, lazily: bool = False):
+        """The results of `work(*pair)`, in order; in threads where there is more than one."""
+        if len(pairs) < 2 or _THREADS < 2:
+            results = (work(*pair) for pair in pairs)
+            return results if lazily else list(results)
+        return _ahead(work, pairs) if lazily else list(_ahead(work, pairs))
+
+    def _check_evaluable(self) -> None:
+        """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
+        for part in unknowns(self.bound):
+            raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+
+    def _check_readable(self, asked: np.ndarray) -> None:
+        units = self.pruned.units
+        bad = (asked & ~units.readable)[units.unit_of]
+        if bad.any():
+            paths = units.files.filter(pa.array(bad)).column("path").to_pylist()
+            raise NotReadableError(
+                f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can "
+                f"apply, {paths[0]} among them; files() names all that are to be read",
+                paths=paths,
+            )
+
+
+def _ahead(work, pairs: list) -> Iterator:
+    """Results in order, a bounded number of pairs ahead; what was not asked for is given up."""
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-read")
+    try:
+        waiting = []
+        for pair in pairs:
+            waiting.append(pool.submit(work, *pair))
+            if len(waiting) > 2 * _THREADS:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_TASK_FIELDS = ["path", "size_bytes", "modified_ns", "row_count", "schema_id"]
+
+
+def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(schema.names)
+    if isinstance(columns, str):
+        columns = [columns]
+    for name in columns:
+        if schema.get_field_index(name) < 0:
+            raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
+    return tuple(columns)

@@ -1,0 +1,213 @@
+"""The driver's part of a scan: which units may hold a matching row.
+
+    partitions by value -> files by statistics -> files by coarse filters
+
+Each leaf of the predicate has a set of possible outcomes for each unit; every index that speaks of the leaf narrows
+the sets (&), and after each index the whole predicate is evaluated over them again. What an index does not cover it
+leaves as it was. Units in which TRUE is impossible are skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ... import canon
+from ...bloom import hash_array
+from ...hfile_like import SortedFileReader
+from ..indexes.coverage import is_covered
+from ..indexes.filters import FilterRun
+from ..indexes.stats import positions
+from ..ingest.task_index import FileFilter
+from ..manifest.snapshot import Snapshot
+from ..predicates import (
+    ANY,
+    ColumnLeaf,
+    Leaf,
+    Node,
+    can_match,
+    columns_of,
+    evaluate,
+    leaf_outcomes,
+    leaves_of,
+    member_outcomes,
+    only_true,
+    probe_values,
+)
+from ..timeline import IndexState
+from .gather import Gatherer
+from .steps import Step, Steps
+from .units import Units, units_of
+
+AnyLeaf = Leaf | ColumnLeaf
+
+
+@dataclass
+class Pruned:
+    """What the driver keeps.
+
+    units       the units that may hold a match, with their files
+    only_true   bool [units]: every row of the unit matches
+    fine        column -> (path, fine filter) of each kept file, where a filter index speaks of it
+    outcomes    each leaf's possible outcomes, uint8 [units]
+    """
+
+    units: Units
+    only_true: np.ndarray
+    outcomes: dict[AnyLeaf, np.ndarray]
+    fine: dict[str, list[tuple[str, FileFilter] | None]] = field(default_factory=dict)
+
+
+def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> Pruned:
+    """Applies every coarse index to a bound predicate."""
+    leaves = leaves_of(bound)
+    partition_ids = _partitions(snapshot, bound, leaves, gatherer, steps)
+    with steps.step("files", "files") as step:
+        files = snapshot.files(partition_ids)
+        step.came_in = files.num_rows
+        units = units_of(files)
+        units = units.selected(~_is_empty(units))
+        step.went_out = units.files.num_rows
+        step.index = "manifest"
+    outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
+    pruned = Pruned(units, _only_true(bound, outcomes, units.count), outcomes)
+    if leaves:
+        with steps.step("statistics", "files") as step:
+            pruned = _by_statistics(pruned, bound, gatherer, step)
+    for index in snapshot.instant.indexes:
+        if index.kind == "bloom":
+            column = snapshot.instant.path_of(index.columns[0])
+            asked = [leaf for leaf in leaves if probe_values(leaf) is not None and columns_of(leaf) == [column]]
+            if asked and pruned.units.count:
+                with steps.step("filter", "files") as step:
+                    step.index = f"bloom({column})"
+                    pruned = _by_filter(pruned, bound, index, column, asked, gatherer, step)
+    return pruned
+
+
+def _partitions(
+    snapshot: Snapshot, bound: Node, leaves: list[AnyLeaf], gatherer: Gatherer, steps: Steps
+) -> np.ndarray | None:
+    """The ids of the partitions that may match; None for all of them."""
+    with steps.step("partitions", "partitions") as step:
+        known = snapshot.partitions()
+        step.came_in = step.went_out = known.num_rows
+        by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(snapshot.instant.partitioning)]
+        if not by_value:
+            return None
+        ids = known.column("partition_id").to_numpy()
+        outcomes = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
+        for leaf in by_value:
+            evidence = {c: gatherer.of_partitions(c, ids) for c in columns_of(leaf)}
+            if all(e is not None for e in evidence.values()):
+                outcomes[leaf] = leaf_outcomes(leaf, evidence)  # type: ignore[arg-type]
+        kept = can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
+        step.index, step.went_out = "partition values", int(kept.sum())
+        return None if kept.all() else ids[kept]
+
+
+def _is_empty(units: Units) -> np.ndarray:
+    """bool [units]: no rows at all, known exactly."""
+    rows = units.files.column("row_count").to_numpy()
+    filled = np.zeros(units.count, dtype=bool)
+    np.logical_or.at(filled, units.unit_of, rows > 0)
+    return ~filled & units.exact
+
+
+def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) -> Pruned:
+    units = pruned.units
+    step.index, step.came_in = "stats", units.files.num_rows
+    evidence = {}
+    for column in dict.fromkeys(c for leaf in pruned.outcomes for c in columns_of(leaf)):
+        about_files = gatherer.of_files(column, units.files)
+        evidence[column] = [units.of_units(e) for e in about_files]
+        unknown = np.ones(units.count, dtype=bool)
+        for known in evidence[column]:
+            unknown &= ~(known.has_lower | known.has_upper | ~known.may_be_value | ~known.may_be_null)
+        step.uncovered = max(step.uncovered, int(unknown[units.unit_of].sum()))
+    for leaf, found in pruned.outcomes.items():
+        for choice in _choices(columns_of(leaf), evidence):
+            found &= leaf_outcomes(leaf, choice, units.count)
+    return _kept(pruned, bound, step)
+
+
+def _choices(columns: list[str], evidence: dict) -> list[dict]:
+    """One mapping a type in which the column was indexed; two columns are compared where each has one type."""
+    if len(columns) == 1:
+        return [{columns[0]: known} for known in evidence[columns[0]]]
+    if all(len(evidence[c]) == 1 for c in columns):
+        return [{c: evidence[c][0] for c in columns}]
+    return []
+
+
+def _by_filter(
+    pruned: Pruned,
+    bound: Node,
+    index: IndexState,
+    column: str,
+    asked: list[AnyLeaf],
+    gatherer: Gatherer,
+    step: Step,
+) -> Pruned:
+    units = pruned.units
+    files = units.files
+    ids = files.column("file_id").to_numpy()
+    step.came_in = files.num_rows
+    covered = is_covered(index.coverage, files.column("segment").to_numpy(), ids)
+    hashed = {leaf: hash_array(probe_values(leaf)) for leaf in asked}
+    names = {leaf: _hash_name(leaf) for leaf in asked}
+    may = {leaf: np.ones((len(hashed[leaf].hashes), len(ids)), dtype=bool) for leaf in asked}
+    fine: list[tuple[str, FileFilter] | None] = [None] * len(ids)
+    spoken = np.zeros(len(ids), dtype=bool)
+    for run in index.runs:
+        opened = gatherer.tolerant(run, lambda run=run: FilterRun(_reader(gatherer, run), run))
+        if opened is None:
+            continue
+        at = positions(opened.file_ids, ids)
+        here = np.flatnonzero((at >= 0) & covered)
+        if not len(here):
+            continue
+        for leaf in asked:
+            answer = gatherer.tolerant(
+                run,
+                lambda: opened.may_contain(hashed[leaf].hashes, names[leaf], at[here]),  # noqa: B023
+            )
+            if answer is not None:
+                may[leaf][:, here] &= answer
+        spoken[here] = True
+        for position in here.tolist():
+            fine[position] = opened.fine(int(at[position]))
+    step.uncovered = int((~spoken).sum())
+    for leaf in asked:
+        pruned.outcomes[leaf] &= member_outcomes(leaf, units.any_file(may[leaf]))
+    pruned.fine[column] = fine
+    return _kept(pruned, bound, step)
+
+
+def _reader(gatherer: Gatherer, run) -> SortedFileReader:
+    return gatherer.snapshot.readers.reader(run)
+
+
+def _hash_name(leaf: AnyLeaf) -> str:
+    return canon.hash_name(probe_values(leaf).type) or ""
+
+
+def _kept(pruned: Pruned, bound: Node, step: Step) -> Pruned:
+    """Evaluates the predicate over the narrowed outcomes, and drops the units in which it cannot be TRUE."""
+    verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count)
+    kept = can_match(verdict)
+    of_files = kept[pruned.units.unit_of]
+    units = pruned.units.selected(kept)
+    step.went_out = units.files.num_rows
+    at = np.flatnonzero(of_files)
+    return Pruned(
+        units=units,
+        only_true=only_true(verdict)[kept],
+        outcomes={leaf: found[kept] for leaf, found in pruned.outcomes.items()},
+        fine={column: [known[i] for i in at] for column, known in pruned.fine.items()},
+    )
+
+
+def _only_true(bound: Node, outcomes: dict[AnyLeaf, np.ndarray], count: int) -> np.ndarray:
+    return only_true(evaluate(bound, outcomes.__getitem__, count))

@@ -1,0 +1,180 @@
+"""Reading the rows that match: the predicate's columns first, the others only where something matched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import NotReadableError, SchemaError
+from ..ingest.footers import open_parquet
+from ..ingest.leaves import top_level
+from ..predicates import Constant, columns_of, matches
+from ..storage import FileMissingError, Storage
+from .fine import RowGroups
+from .tasks import FileTask, ReadContext
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_SOUGHT_ROWS_MAX = 64  # up to here rows are sought batch by batch, and reading stops at the last
+_SEEK_ROWS = 8192
+
+
+def read_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Storage) -> Iterator[pa.Table]:
+    """The matching rows of one file, a table a row group, in the columns asked for.
+
+    Raises NotReadableError where the file is gone or is not the one that was planned.
+    """
+    check_identity(task, storage)
+    with open_parquet(storage, task.path) as file:
+        reader = _FileReader(file, task, context)
+        kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
+        known = groups.all_match or [False] * len(kept)
+        for group, all_match in zip(kept, known, strict=True):
+            rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
+            if rows is not None and rows.num_rows:
+                yield rows
+
+
+def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Storage) -> int:
+    """How many rows of one file match: row groups that match wholly are counted, not read."""
+    kept, known, counts = groups.kept, groups.all_match or [], groups.row_counts or []
+    if kept is not None:
+        total = sum(count for count, every in zip(counts, known, strict=True) if every)
+        kept = [group for group, every in zip(kept, known, strict=True) if not every]
+        if not kept:
+            return total
+    else:
+        total = 0
+    check_identity(task, storage)
+    with open_parquet(storage, task.path) as file:
+        reader = _FileReader(file, task, context)
+        for group in range(file.metadata.num_row_groups) if kept is None else kept:
+            total += pc.sum(reader.mask(group)).as_py() or 0
+    return total
+
+
+def check_identity(task: FileTask, storage: Storage) -> None:
+    """Raises NotReadableError where the file is gone, or another lies under its path."""
+    try:
+        found = storage.stat(task.path)
+    except FileMissingError:
+        raise NotReadableError(
+            f"{task.path}: planned, but gone from storage; sync() or refresh() the table and scan again",
+            paths=[task.path],
+        ) from None
+    changed = task.modified_ns is not None and found.modified_ns != task.modified_ns
+    if found.size_bytes != task.size_bytes or changed:
+        raise NotReadableError(
+            f"{task.path}: overwritten since it was indexed; sync() the table and scan again", paths=[task.path]
+        )
+
+
+class _FileReader:
+    """One open Parquet file, read a row group at a time in the table's names and types."""
+
+    def __init__(self, file: pq.ParquetFile, task: FileTask, context: ReadContext):
+        self._file, self._task, self._context = file, task, context
+        self._physical = set(file.schema_arrow.names)
+        self._tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """All rows of a row group."""
+        return self._shaped(self._raw(group, columns), columns, self._rows(group))
+
+    def mask(self, group: int) -> pa.BooleanArray:
+        """Which rows of a row group match."""
+        if self._context.bound == Constant(True):
+            return pa.array(np.ones(self._rows(group), dtype=bool))
+        tested = self.read(group, self._tested)
+        return self._mask_of(tested)
+
+    def matching(self, group: int) -> pa.Table | None:
+        """The matching rows of a row group, None where there are none."""
+        context = self._context
+        if context.bound == Constant(True):
+            return self.read(group, context.columns)
+        tested = self.read(group, self._tested)
+        mask = self._mask_of(tested)
+        count = mask.true_count
+        if count == 0:
+            return None
+        rest = [name for name in context.columns if name not in self._tested]
+        found = tested.filter(mask)
+        others = self._others(group, rest, mask, count)
+        columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
+        return pa.Table.from_arrays(columns, schema=_selected(context))
+
+    def _mask_of(self, tested: pa.Table) -> pa.BooleanArray:
+        if not self._tested:  # a predicate over no column: rows are counted by what stands beside
+            tested = tested.append_column("", pa.nulls(tested.num_rows))
+        mask = pc.fill_null(matches(self._context.bound, tested), False)
+        return mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
+
+    def _others(self, group: int, names: list[str], mask: pa.BooleanArray, count: int) -> pa.Table:
+        if count > _SOUGHT_ROWS_MAX:
+            return self.read(group, names).filter(mask)
+        physical = self._stored(names)
+        wanted = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+        parts, start = [], 0
+        if physical:
+            batches = self._file.iter_batches(_SEEK_ROWS, row_groups=[group], columns=physical, use_threads=True)
+            for batch in batches:
+                here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
+                if len(here):
+                    parts.append(batch.take(pa.array(here)))
+                start += batch.num_rows
+                if start > wanted[-1]:
+                    break
+        raw = pa.Table.from_batches(parts) if parts else None
+        return self._shaped(raw, names, count)
+
+    def _rows(self, group: int) -> int:
+        return self._file.metadata.row_group(group).num_rows
+
+    def _stored(self, names: Sequence[str]) -> list[str]:
+        return [n for n in names if n in self._physical and n not in self._task.partition]
+
+    def _raw(self, group: int, names: Sequence[str]) -> pa.Table | None:
+        physical = self._stored(names)
+        return self._file.read_row_group(group, columns=physical) if physical else None
+
+    def _shaped(self, raw: pa.Table | None, names: Sequence[str], count: int) -> pa.Table:
+        """Columns as the table has them: partition values put in, missing ones null, types widened."""
+        columns = []
+        for name in names:
+            kind = self._context.schema.field(name).type
+            if name in self._task.partition:
+                value = pa.array([self._task.partition[name]], kind)
+                columns.append(value.take(pa.array(np.zeros(count, dtype=np.int64))))
+            elif raw is None or raw.schema.get_field_index(name) < 0:
+                columns.append(pa.nulls(count, kind))
+            else:
+                columns.append(_cast(raw.column(name), kind, self._task.path, name))
+        if not columns:
+            return pa.table({"": pa.nulls(count)}).select([])
+        return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _selected(context: ReadContext) -> pa.Schema:
+    return pa.schema([context.schema.field(name) for name in context.columns])
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(
+            f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def empty(context: ReadContext) -> pa.Table:
+    """No rows, in the columns asked for."""
+    return _selected(context).empty_table()

@@ -1,0 +1,62 @@
+"""What a driver hands to whoever reads: small, picklable, and enough to prune and read without the index's footers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ..ingest.task_index import FileFilter
+from ..predicates import Node
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One file to be read.
+
+    path, size_bytes, modified_ns    where it is and what was planned; another identity is another file
+    partition       value of each partition column
+    row_count       rows; exact where `is_exact`
+    schema_id       which of the context's file schemas; None where the file was only told of
+    all_match       every row of the file matches
+    may_prune       its row groups may be pruned (not where other files lie over it)
+    fine            (index file, offset, length) of its fine statistics, or None
+    filters         column -> (index file, fine filter)
+    """
+
+    path: str
+    size_bytes: int
+    modified_ns: int | None
+    partition: dict[str, object]
+    row_count: int
+    is_exact: bool
+    schema_id: int | None
+    all_match: bool
+    may_prune: bool
+    fine: tuple[str, int, int] | None = None
+    filters: dict[str, tuple[str, FileFilter]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReadContext:
+    """What is the same for every file of a scan.
+
+    location, index_location    of the table and of its index
+    schema          the table's
+    columns         names to read, in order
+    bound           the predicate, bound to the schema
+    partitioning    names of the partition columns
+    types           column -> its type in the table, for the predicate's columns that can be indexed
+    leaves          column -> {schema_id: (physical path, type)} for the predicate's columns
+    lacking         column -> schema ids whose files do not have it: null in every row
+    """
+
+    location: str
+    index_location: str
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    bound: Node
+    partitioning: tuple[str, ...]
+    types: dict[str, pa.DataType]
+    leaves: dict[str, dict[int, tuple[str, pa.DataType]]]
+    lacking: dict[str, frozenset[int]]

@@ -1,0 +1,45 @@
+"""A storage that counts: how many reads were asked of it and how many bytes came, for `explain` and the benchmarks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from .interface import Entry, Storage
+
+
+class Counted:
+    """Wraps a storage; `requests` and `bytes_read` grow with every read. Threads may share one."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+        self._lock = threading.Lock()
+        self.requests = 0
+        self.bytes_read = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self._storage, name)
+
+    def stat(self, path: str) -> Entry:
+        self.count(1, 0)
+        return self._storage.stat(path)
+
+    def read(self, path: str) -> bytes:
+        data = self._storage.read(path)
+        self.count(1, len(data))
+        return data
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        parts = self._storage.read_ranges(path, ranges)
+        self.count(len(parts), sum(map(len, parts)))
+        return parts
+
+    def count(self, requests: int, size_bytes: int) -> None:
+        with self._lock:
+            self.requests += requests
+            self.bytes_read += size_bytes
+
+    def reading(self) -> tuple[int, int]:
+        """(requests, bytes) until now: the difference of two readings is what a step cost."""
+        with self._lock:
+            return self.requests, self.bytes_read

@@ -1,0 +1,174 @@
+"""Files on a local disk, or on anything mounted as one.
+
+What is published is whole: written to a temporary name in the same folder, flushed to the disk, then given its name,
+and the folder flushed too. `put_if_absent` gives the name with a hard link, which fails where the name is taken; an
+exclusive create would show the name before the bytes, and a crash there would block that version for ever. Where a
+file system has no links we refuse and say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from ...errors import StorageError
+from .interface import Entry, FileMissingError
+
+TEMPORARY_PREFIX = "._tmp-"
+
+
+class LocalStorage:
+    """A folder. It need not exist until something is written."""
+
+    def __init__(self, root: str | os.PathLike):
+        self.root = os.path.abspath(os.fspath(root))
+        self.uri = self.root
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self.root!r})"
+
+    def local_path(self, path: str) -> str:
+        """Where a file lies on this disk. Files outside the root are named by an absolute path or a file:// URI."""
+        if path.startswith("file://"):
+            return path[len("file://") :]
+        if path.startswith("/"):
+            return path
+        return os.path.join(self.root, *path.split("/")) if path else self.root
+
+    def stat(self, path: str) -> Entry:
+        with _refusals(path):
+            found = os.stat(self.local_path(path))
+        return Entry(path, found.st_size, found.st_mtime_ns)
+
+    def read(self, path: str) -> bytes:
+        with _refusals(path), open(self.local_path(path), "rb") as file:
+            return file.read()
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        with _refusals(path):
+            descriptor = os.open(self.local_path(path), os.O_RDONLY)
+            try:
+                return [_read_at(descriptor, offset, length) for offset, length in ranges]
+            finally:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        with self._temporary(path) as (file, temporary):
+            yield file
+            with _refusals(path):
+                _flush(file)
+                os.rename(temporary, self.local_path(path))
+                _flush_folder(os.path.dirname(temporary))
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.create(path) as file:
+            file.write(data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        target = self.local_path(path)
+        with self._temporary(path) as (file, temporary), _refusals(path):
+            file.write(data)
+            _flush(file)
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise StorageError(
+                        f"{self.root}: this file system has no hard links, so a commit cannot be atomic here; "
+                        "keep the index elsewhere with index_path="
+                    ) from error
+                raise
+            _flush_folder(os.path.dirname(target))
+        return True
+
+    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+        files: list[Entry] = []
+        folders: list[str] = []
+        prefix = f"{path}/" if path else ""
+        try:
+            with os.scandir(self.local_path(path)) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        folders.append(entry.name)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):  # gone since the folder was read: not there
+                        found = entry.stat()
+                        files.append(Entry(prefix + entry.name, found.st_size, found.st_mtime_ns))
+        except (FileNotFoundError, NotADirectoryError):
+            return [], []
+        except OSError as error:
+            raise StorageError(f"{self.local_path(path)}: cannot list: {error}") from error
+        return files, folders
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileMissingError), _refusals(path):
+            os.unlink(self.local_path(path))
+
+    @contextlib.contextmanager
+    def _temporary(self, path: str) -> Iterator[tuple[BinaryIO, str]]:
+        """A temporary beside `path`, gone at the end unless it was renamed away."""
+        folder = os.path.dirname(self.local_path(path))
+        temporary = os.path.join(folder, TEMPORARY_PREFIX + uuid.uuid4().hex)
+        with _refusals(path):
+            _make_folders(folder)
+            file = open(temporary, "wb")  # noqa: SIM115 - closed below, before the name is taken away
+        try:
+            with file:
+                yield file, temporary
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def _make_folders(folder: str) -> None:
+    """Creates folders so that they survive a crash: each new one's parent is flushed."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        _flush_folder(os.path.dirname(path))
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _flush_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_at(descriptor: int, offset: int, length: int) -> bytes:
+    data = os.pread(descriptor, length, offset)
+    while len(data) < length:  # a signal, or a file larger than one read may return
+        more = os.pread(descriptor, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError as error:
+        raise FileMissingError(f"{path}: no such file") from error
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,271 @@
+"""A table: a handle on one version, and the verbs that make others.
+
+A handle pins what it saw when it was opened; `refresh` moves it to the latest, and so does an action through it. A
+handle on an older version reads, and refuses actions.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ..errors import InvalidArgumentError, NotATableError
+from .commit.indexing import create_index, drop_index, refresh_index
+from .commit.transaction import Transaction
+from .manifest.runs import RunReaders
+from .manifest.snapshot import Snapshot
+from .scan.plan import Plan
+from .storage import LocalStorage, open_storage
+from .timeline import Instant, Timeline
+from .verify import Finding, verify
+from .views import files_view, history_view, indexes_view, partition_id, partitions_view
+
+INDEX_FOLDER = ".skipstone"
+Progress = Callable[[str, int, int | None], None]
+
+
+def index_location(storage: LocalStorage, index_path: str | os.PathLike | None) -> str:
+    """Where a table's index lies."""
+    return os.path.join(storage.root, INDEX_FOLDER) if index_path is None else os.fspath(index_path)
+
+
+def relative_path(storage: LocalStorage, path: str | os.PathLike) -> str:
+    """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
+    text = os.fspath(path)
+    text = text[len("file://") :] if text.startswith("file://") else text
+    if os.path.isabs(text):
+        inside = os.path.relpath(os.path.normpath(text), storage.root)
+        return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
+    return os.path.normpath(text).replace(os.sep, "/")
+
+
+def open_table(
+    location: str | os.PathLike,
+    *,
+    version: int | None = None,
+    as_of: dt.datetime | None = None,
+    savepoint: str | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    strict: bool = False,
+) -> Table:
+    """Opens a table at its latest version, or at another.
+
+    Args:
+        location: the table's directory.
+        version, as_of: at most one of them: a version number, or the latest version at a time (naive means UTC).
+        index_path: where the index lies, if not in the table.
+        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
+
+    Raises:
+        NotATableError: no index there, or no such version.
+    """
+    if storage_options:
+        raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
+    if savepoint is not None:
+        raise InvalidArgumentError("savepoints are not supported by this version; open by version= or as_of=")
+    if version is not None and as_of is not None:
+        raise InvalidArgumentError("give version= or as_of=, not both")
+    storage = open_storage(location)
+    index_storage = open_storage(index_location(storage, index_path))
+    timeline = Timeline(index_storage)
+    if version is not None:
+        instant: Instant | None = timeline.read(version)
+    else:
+        instant = timeline.latest()
+    if instant is None:
+        hint = "" if os.path.isdir(storage.root) else " (and no such directory)"
+        raise NotATableError(
+            f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
+        )
+    if as_of is not None:
+        instant = _as_of(timeline, instant, as_of)
+    is_pinned = version is not None or as_of is not None
+    return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict)
+
+
+def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
+    if as_of.tzinfo is None:
+        as_of = as_of.replace(tzinfo=dt.UTC)
+    wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
+    low, high = 1, latest.version  # times never go back, so versions can be halved
+    if timeline.read(1).time_us > wanted:
+        raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}")
+    while low < high:
+        middle = (low + high + 1) // 2
+        if timeline.read(middle).time_us <= wanted:
+            low = middle
+        else:
+            high = middle - 1
+    return timeline.read(low)
+
+
+class Table:
+    """A handle on one version of a table. Made by `create` and `open`; threads may read through one."""
+
+    def __init__(
+        self,
+        storage: LocalStorage,
+        index_storage: LocalStorage,
+        timeline: Timeline,
+        readers: RunReaders,
+        instant: Instant,
+        is_pinned: bool = False,
+        strict: bool = False,
+    ):
+        self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
+        self.strict = strict
+        self._is_pinned = is_pinned
+        self.instant = instant
+        self.snapshot = Snapshot(instant, readers)
+
+    def __repr__(self) -> str:
+        totals = self.instant.totals
+        return (
+            f"<skipstone.Table {self.storage.uri!r} version {self.version}: "
+            f"{totals['files']:,} files, {totals['rows']:,} rows>"
+        )
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files that reading opened. The handle may be used again: they are opened anew."""
+        self.readers.close()
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> str:
+        """The table's directory."""
+        return self.storage.uri
+
+    @property
+    def version(self) -> int:
+        """The version that this handle reads; 1 after `create`."""
+        return self.instant.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Data columns and partition columns."""
+        return self.instant.schema
+
+    @property
+    def is_hive(self) -> bool:
+        """True where partitions are told by `key=value` folders."""
+        return bool(self.instant.source.get("hive"))
+
+    def relative(self, path: str | os.PathLike) -> str:
+        """A path as `files()` tells it."""
+        return relative_path(self.storage, path)
+
+    def partitions(self) -> pa.Table:
+        """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
+        return partitions_view(self.snapshot)
+
+    def files(self, partition: str | None = None) -> pa.Table:
+        """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
+        ids = None if partition is None else [partition_id(self.snapshot, partition)]
+        return files_view(self.snapshot.files(ids), self.snapshot)
+
+    def history(self) -> pa.Table:
+        """One row an instant up to this version: version, time, action, files_added, files_removed, ..."""
+        return history_view(self.timeline.instants(1, self.version))
+
+    def indexes(self) -> pa.Table:
+        """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
+        return indexes_view(self.snapshot)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        where: object = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        mode: str = "snapshot",
+    ) -> Plan:
+        """A plan for the rows that match.
+
+        Args:
+            where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row.
+            columns: what to read (default: all), in this order.
+            limit: at most so many rows, in no promised order.
+
+        Raises:
+            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
+        """
+        if mode != "snapshot":
+            raise InvalidArgumentError(f"mode {mode!r} is not supported by this version; it reads snapshots")
+        return Plan(self.snapshot, self.storage, where, columns, limit, self.strict)
+
+    def refresh(self) -> Table:
+        """Moves this handle to the latest version."""
+        latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
+        assert latest is not None
+        self._is_pinned = False
+        self.move_to(latest)
+        return self
+
+    def move_to(self, instant: Instant) -> None:
+        """Makes this handle read another version."""
+        if instant.version != self.version or instant.transaction != self.instant.transaction:
+            self.instant, self.snapshot = instant, Snapshot(instant, self.readers)
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    def transaction(self, key: str | None = None) -> Transaction:
+        """Opens a transaction; `key`, if given, makes a retry of the same work commit once."""
+        self.check_latest()
+        return Transaction(self, key)
+
+    def create_index(
+        self,
+        columns: str | Sequence[str],
+        kind: str,
+        *,
+        fpp: float = 0.01,
+        maintain: str = "commit",
+        progress: Progress | None = None,
+    ) -> int:
+        """Builds an index over the live files and keeps it from then on. Returns the version made.
+
+        Args:
+            columns: a name, or several: each gets a filter of its own.
+            kind: "bloom": which files and row groups may hold a value.
+            fpp: how often a row group without the value may be read all the same.
+            maintain: "commit": writers keep it up; "refresh": it falls behind until `refresh_index`.
+
+        Raises:
+            SchemaError: no such column, or of a type that cannot be hashed. InvalidArgumentError: there already.
+        """
+        self.check_latest()
+        return create_index(self, columns, kind, fpp=fpp, maintain=maintain, progress=progress)
+
+    def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | None = None) -> int:
+        """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
+        self.check_latest()
+        return refresh_index(self, columns, kind, progress=progress)
+
+    def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
+        """Takes an index away. Returns the version made."""
+        self.check_latest()
+        return drop_index(self, columns, kind)
+
+    def verify(self, deep: bool = False) -> list[Finding]:
+        """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.
+        `deep` reads every byte of the index, and every footer."""
+        return verify(self, deep)
+
+    def check_latest(self) -> None:
+        """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
+        if self._is_pinned:
+            raise InvalidArgumentError(
+                f"this handle was opened on version {self.version}, which is for reading; refresh() it, or open() anew"
+            )

@@ -1,0 +1,213 @@
+"""An instant: one action on the timeline, and with it the whole state of the table at that version.
+
+An instant is one JSON document on one line, its checksum on the next, published if absent under its version's name. It lists *everything* that a reader
+needs: the schema, every run of the manifest and of each index, what each index covers, and the id of the transaction
+that made it. So opening any version is one small read, and nothing that no instant names is ever trusted.
+
+    version          int, 1 and up; never used twice
+    transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
+    action           create | commit | replace | index | ...
+    time_us          microseconds since 1970 UTC; never goes back
+    source           {"kind": "directory" | ..., "version": the external log's version or null}
+    schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
+    partitioning     names of the partition columns, outermost first
+    columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
+    file_schemas     [{"schema", "columns": {physical path: column id}}]: how to read the names in a file; files hold
+                     the position in this list
+    next             high-water marks of ids: sequence, partition, column, index
+    manifest         runs, oldest first: partitions and files, with tombstones
+    indexes          definitions, runs and coverage
+    totals           live files, rows, bytes
+    summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
+    pending          files seen but not yet readable: [{"path", "reason"}]
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+
+from ...errors import CorruptionError, FormatVersionError, SkipstoneError
+
+INSTANT_FORMAT = 0  # experimental until the format is frozen
+
+
+@dataclass(frozen=True)
+class Run:
+    """One immutable sorted-block file. `segments` are the first and last segment that it speaks for."""
+
+    path: str
+    size_bytes: int
+    entries: int
+    segments: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The files that an index speaks for: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
+
+    segments: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()
+
+    def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
+        """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
+        return Coverage(
+            _joined([*self.segments, (segment, segment)]),
+            _joined([*self.holes, *((h, h) for h in holes)]),
+        )
+
+    def joined(self, other: Coverage) -> Coverage:
+        """The segments of both, with this one's holes."""
+        return Coverage(_joined([*self.segments, *other.segments]), self.holes)
+
+    def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
+        """The same segments with exactly these holes."""
+        return Coverage(self.segments, _joined(holes))
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """One index: what it is, its runs (oldest first) and what they cover."""
+
+    id: int
+    kind: str
+    columns: tuple[int, ...]
+    options: dict
+    maintain: str
+    runs: tuple[Run, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True)
+class FileSchema:
+    """A physical schema, and which column each of its leaves is."""
+
+    schema: pa.Schema
+    columns: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Instant:
+    """One version of a table; the fields are told at the head of this file."""
+
+    version: int
+    transaction: str
+    action: str
+    time_us: int
+    table_id: str
+    source: dict
+    schema: pa.Schema
+    partitioning: tuple[str, ...]
+    columns: dict[str, int]
+    file_schemas: tuple[FileSchema, ...]
+    next: dict[str, int]
+    manifest: tuple[Run, ...]
+    indexes: tuple[IndexState, ...]
+    totals: dict[str, int]
+    summary: dict
+    pending: tuple[dict, ...] = ()
+    key: str | None = None
+    stats_columns: tuple[str, ...] | None = None
+
+    def index(self, kind: str, columns: Iterable[int] | None = None) -> IndexState | None:
+        """The index of a kind (and of exactly these column ids, where given); None where there is none."""
+        wanted = None if columns is None else tuple(columns)
+        for index in self.indexes:
+            if index.kind == kind and (wanted is None or index.columns == wanted):
+                return index
+        return None
+
+    def with_index(self, changed: IndexState) -> Instant:
+        """The same instant with one index replaced, or added."""
+        others = tuple(i for i in self.indexes if i.id != changed.id)
+        return replace(self, indexes=tuple(sorted((*others, changed), key=lambda i: i.id)))
+
+    def path_of(self, column_id: int) -> str:
+        """The dotted path of a column id."""
+        return next(path for path, known in self.columns.items() if known == column_id)
+
+    def to_bytes(self) -> bytes:
+        plain = {f: getattr(self, f) for f in self.__dataclass_fields__}
+        plain["format"] = INSTANT_FORMAT
+        plain["schema"] = _schema_text(self.schema)
+        plain["columns"] = [{"id": i, "path": p} for p, i in self.columns.items()]
+        plain["file_schemas"] = [{"schema": _schema_text(s.schema), "columns": s.columns} for s in self.file_schemas]
+        plain["manifest"] = [asdict(r) for r in self.manifest]
+        plain["indexes"] = [asdict(i) for i in self.indexes]
+        document = json.dumps(plain, ensure_ascii=False).encode()
+        return document + b"\n" + _seal(document)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, path: str) -> Instant:
+        """Raises CorruptionError where the document is not whole, FormatVersionError where it is of another format."""
+        try:
+            document, _, seal = data.partition(b"\n")
+            if seal != _seal(document):
+                raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
+            plain = json.loads(document)
+            if plain.pop("format") != INSTANT_FORMAT:
+                raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
+            plain["schema"] = _schema_of(plain["schema"])
+            plain["columns"] = {c["path"]: c["id"] for c in plain["columns"]}
+            plain["file_schemas"] = tuple(
+                FileSchema(_schema_of(s["schema"]), s["columns"]) for s in plain["file_schemas"]
+            )
+            plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
+            plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
+            for name in ("partitioning", "pending"):
+                plain[name] = tuple(plain[name])
+            if plain["stats_columns"] is not None:
+                plain["stats_columns"] = tuple(plain["stats_columns"])
+            return cls(**plain)
+        except SkipstoneError:
+            raise
+        except (ValueError, KeyError, TypeError, pa.ArrowException, OSError) as error:
+            raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
+
+
+def _seal(document: bytes) -> bytes:
+    """The second line: a checksum, since a flipped digit would still be JSON."""
+    return b"crc32 %08x\n" % zlib.crc32(document)
+
+
+def _run(plain: dict) -> Run:
+    return Run(plain["path"], plain["size_bytes"], plain["entries"], tuple(plain["segments"]))
+
+
+def _index(plain: dict) -> IndexState:
+    coverage = plain["coverage"]
+    return IndexState(
+        id=plain["id"],
+        kind=plain["kind"],
+        columns=tuple(plain["columns"]),
+        options=plain["options"],
+        maintain=plain["maintain"],
+        runs=tuple(_run(r) for r in plain["runs"]),
+        coverage=Coverage(
+            tuple((low, high) for low, high in coverage["segments"]),
+            tuple((low, high) for low, high in coverage["holes"]),
+        ),
+    )
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,138 @@
+"""The timeline of a table: instants by version, under names that are given once and never freed.
+
+    timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
+    timeline/HINT                      a version that existed once: where to begin looking for the latest
+    pending/TRANSACTION.json           a transaction in flight
+
+Finding the latest version costs the hint, then one read a version that came after it; only where the hint is missing
+or wrong are the folders listed. The hint is never believed without its instant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Iterator
+
+from ...errors import NotATableError, StorageError
+from ..storage import FileMissingError, Storage
+from .instant import Instant
+
+FOLDER = "timeline"
+PENDING = "pending"
+_HINT = f"{FOLDER}/HINT"
+_VERSIONS_A_FOLDER = 1000
+
+
+def instant_path(version: int) -> str:
+    return f"{FOLDER}/{version // _VERSIONS_A_FOLDER:05d}/{version:010d}.json"
+
+
+class Timeline:
+    """The instants of one index root."""
+
+    def __init__(self, storage: Storage):
+        self.storage = storage
+
+    def read(self, version: int) -> Instant:
+        """One version. Raises NotATableError where there is none of that number."""
+        found = self._probe(version)
+        if found is None:
+            raise NotATableError(f"{self.storage.uri}: no version {version}")
+        return found
+
+    def latest(self, known: Instant | None = None) -> Instant | None:
+        """The newest instant, or None where the timeline is empty. `known`, if given, saves the reads before it."""
+        found = known or self._hinted() or self._listed()
+        while found is not None:
+            later = self._probe(found.version + 1)
+            if later is None:
+                return found
+            found = later
+        return None
+
+    def publish(self, instant: Instant) -> bool:
+        """Puts an instant if its version is free; False where another transaction has it.
+
+        An error may come after the put was done (a lost answer, a retry that met its own success): the instant that
+        is there then tells, by its transaction's id, whether it is ours.
+        """
+        path = instant_path(instant.version)
+        try:
+            published = self.storage.put_if_absent(path, instant.to_bytes())
+        except StorageError:
+            there = self._probe(instant.version)
+            if there is None:
+                raise
+            published = False
+        if not published:
+            there = self._probe(instant.version)
+            published = there is not None and there.transaction == instant.transaction
+        if published:
+            with contextlib.suppress(StorageError):  # only a hint: a reader finds its way without
+                self.storage.put(_HINT, str(instant.version).encode())
+        return published
+
+    def instants(self, first: int, last: int) -> Iterator[Instant]:
+        """The instants of versions first..last, both inclusive."""
+        for version in range(first, last + 1):
+            yield self.read(version)
+
+    def _probe(self, version: int) -> Instant | None:
+        path = instant_path(version)
+        try:
+            data = self.storage.read(path)
+        except FileMissingError:
+            return None
+        return Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
+
+    def _hinted(self) -> Instant | None:
+        try:
+            return self._probe(int(self.storage.read(_HINT)))
+        except (FileMissingError, ValueError):
+            return None
+
+    def _listed(self) -> Instant | None:
+        _, folders = self.storage.list_folder(FOLDER)
+        for folder in sorted((f for f in folders if f.isdigit()), reverse=True):
+            files, _ = self.storage.list_folder(f"{FOLDER}/{folder}")
+            versions = [_version_of(f.path) for f in files]
+            newest = max((v for v in versions if v is not None), default=None)
+            if newest is not None:
+                return self._probe(newest)
+        return None
+
+    # -- transactions in flight ---------------------------------------------------------------------------------------
+
+    def mark(self, transaction: str, base: int) -> None:
+        """Leaves the marker of a transaction: durable before its first file."""
+        told = {"transaction": transaction, "base": base, "time_us": now_us()}
+        self.storage.put(f"{PENDING}/{transaction}.json", json.dumps(told).encode())
+
+    def unmark(self, transaction: str) -> None:
+        self.storage.delete(f"{PENDING}/{transaction}.json")
+
+    def in_flight(self) -> list[dict]:
+        """The markers that stand: transaction, base version, time."""
+        files, _ = self.storage.list_folder(PENDING)
+        found = []
+        for entry in files:
+            with contextlib.suppress(FileMissingError, ValueError):
+                found.append(json.loads(self.storage.read(entry.path)))
+        return found
+
+
+def _version_of(path: str) -> int | None:
+    name = path.rsplit("/", 1)[-1]
+    return int(name[:-5]) if name.endswith(".json") and name[:-5].isdigit() else None
+
+
+def now_us(after: int = 0) -> int:
+    """Microseconds since 1970 UTC, always greater than `after`: time on a timeline never goes back."""
+    return max(time.time_ns() // 1000, after + 1)
+
+
+def new_transaction_id() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,110 @@
+"""What a version holds, as tables for people: partitions, files, history, indexes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import InvalidArgumentError
+from .indexes.coverage import is_covered
+from .manifest.snapshot import Snapshot
+from .timeline import Instant
+
+
+def partitions_view(snapshot: Snapshot) -> pa.Table:
+    """partition, one typed column a key, file_count, row_count, size_bytes."""
+    found = snapshot.partitions()
+    return pa.table(
+        {
+            "partition": found.column("partition"),
+            **snapshot.partition_values(),
+            "file_count": found.column("file_count"),
+            "row_count": found.column("live_rows"),
+            "size_bytes": found.column("live_bytes"),
+        }
+    )
+
+
+def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
+    """file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
+    partitions = snapshot.partitions()
+    at = np.searchsorted(partitions.column("partition_id").to_numpy(), files.column("partition_id").to_numpy())
+    named = partitions.column("partition").take(pa.array(at))
+    kept = ["file_id", "path", "size_bytes", "row_count", "segment", "kind", "file_group"]
+    return files.select(kept).add_column(1, pa.field("partition", pa.string()), named)
+
+
+def partition_id(snapshot: Snapshot, partition: str) -> int:
+    """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
+    found = snapshot.partitions()
+    texts = found.column("partition").to_pylist()
+    wanted = partition.strip("/")
+    if wanted not in texts:
+        near = ", ".join(repr(t) for t in texts[:5])
+        raise InvalidArgumentError(f"no partition {partition!r}; there are {len(texts)}, as {near}")
+    return found.column("partition_id")[texts.index(wanted)].as_py()
+
+
+def history_view(instants: Iterable[Instant]) -> pa.Table:
+    """One row an instant: version, time, action, files_added, files_removed, rows_changed, bytes_changed, files, rows,
+    key."""
+    rows = [
+        {
+            "version": i.version,
+            "time": i.time_us,
+            "action": i.action,
+            **{n: i.summary.get(n, 0) for n in ("files_added", "files_removed", "rows_changed", "bytes_changed")},
+            "files": i.totals["files"],
+            "rows": i.totals["rows"],
+            "key": i.key,
+        }
+        for i in instants
+    ]
+    counts = ("files_added", "files_removed", "rows_changed", "bytes_changed", "files", "rows")
+    schema = pa.schema(
+        [
+            ("version", pa.int64()),
+            ("time", pa.timestamp("us", "UTC")),
+            ("action", pa.string()),
+            *((n, pa.int64()) for n in counts),
+            ("key", pa.string()),
+        ]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def indexes_view(snapshot: Snapshot) -> pa.Table:
+    """name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
+    instant = snapshot.instant
+    files = snapshot.files()
+    ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
+    paths = {number: path for path, number in instant.columns.items()}
+    rows = []
+    for index in instant.indexes:
+        columns = [paths[c] for c in index.columns]
+        rows.append(
+            {
+                "name": index.kind if not columns else f"{index.kind}({', '.join(columns)})",
+                "columns": columns,
+                "kind": index.kind,
+                "files_covered": int(is_covered(index.coverage, segments, ids).sum()),
+                "files_total": len(ids),
+                "size_bytes": sum(r.size_bytes for r in index.runs),
+                "options": json.dumps({**index.options, "maintain": index.maintain}),
+            }
+        )
+    schema = pa.schema(
+        [
+            ("name", pa.string()),
+            ("columns", pa.list_(pa.string())),
+            ("kind", pa.string()),
+            ("files_covered", pa.int64()),
+            ("files_total", pa.int64()),
+            ("size_bytes", pa.int64()),
+            ("options", pa.string()),
+        ]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)

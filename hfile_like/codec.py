@@ -1,0 +1,142 @@
+"""Checksums and compression: what every stored piece of a sorted-block file shares.
+
+A checksum is bound to its place: `crc32(stored bytes) ^ crc32(offset as 8 little-endian bytes)`. So a whole piece
+that lies where another should is found, and a piece that is copied to another offset is bound again by two
+exclusive ors, without reading it.
+
+Nothing here trusts a length. What a piece claims to be when decompressed is bounded by a cap, by what zstandard can
+reach at all, and by what its frame says, before a byte is allocated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+import zstandard
+
+from ..errors import CorruptionError
+
+CODEC_RAW = 0
+CODEC_ZSTD = 1
+ZSTD_LEVEL = 1
+
+# A zstandard block of 4 bytes stands for at most 128 KiB.
+_ZSTD_RATIO_MAX = 32_768
+_COMPRESS_MIN_BYTES = 48
+
+_local = threading.local()
+
+
+class Where(NamedTuple):
+    """A place in a file, for errors."""
+
+    path: str | None
+    offset: int
+
+    def bad(self, check: str, message: str) -> CorruptionError:
+        """A CorruptionError for this place; `check` names the check that failed."""
+        return CorruptionError(
+            f"{message}; the file is damaged: restore or rebuild it", path=self.path, offset=self.offset, check=check
+        )
+
+
+def place_crc(offset: int) -> int:
+    """The part of a checksum that binds it to its offset."""
+    return zlib.crc32(offset.to_bytes(8, "little"))
+
+
+def checksum_at(offset: int, *parts) -> int:
+    """The checksum of the bytes `parts`, one after the other, stored for the place `offset`."""
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return crc ^ place_crc(offset)
+
+
+def place_crcs(offsets: np.ndarray) -> np.ndarray:
+    """uint32 [n]: `place_crc` of each offset. A CRC is affine, so 8 tables of 256 entries give it bytewise."""
+    tables = _place_tables()
+    by_byte = np.ascontiguousarray(offsets, dtype="<u8").view(np.uint8).reshape(-1, 8)
+    crcs = np.full(len(by_byte), place_crc(0), dtype=np.uint32)
+    for position in range(8):
+        crcs ^= tables[position][by_byte[:, position]]
+    return crcs
+
+
+def _place_tables() -> np.ndarray:
+    tables = getattr(_local, "place_tables", None)
+    if tables is None:
+        zero = place_crc(0)
+        tables = np.array([[place_crc(v << (8 * p)) ^ zero for v in range(256)] for p in range(8)], dtype=np.uint32)
+        _local.place_tables = tables
+    return tables
+
+
+def padding(length_bytes: int) -> bytes:
+    """The zero bytes that bring a length to a multiple of 8."""
+    return bytes(-length_bytes % 8)
+
+
+def compress(data: bytes, compressor: zstandard.ZstdCompressor | None) -> tuple[int, bytes]:
+    """(codec, stored bytes). Raw where there is no compressor or where compression gains less than a sixteenth."""
+    if compressor is None or len(data) < _COMPRESS_MIN_BYTES:
+        return CODEC_RAW, data
+    packed = compressor.compress(data)
+    if len(packed) > len(data) - len(data) // 16:
+        return CODEC_RAW, data
+    return CODEC_ZSTD, packed
+
+
+def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:
+    """The plain bytes of a stored piece: the same memory where it is raw. Raises CorruptionError."""
+    if codec == CODEC_RAW:
+        if raw_length != len(stored):
+            raise where.bad("raw length", f"an uncompressed piece of {len(stored)} bytes claims {raw_length}")
+        return stored
+    if codec != CODEC_ZSTD:
+        raise where.bad("codec", f"compression id {codec} is not known")
+    if raw_length > cap or raw_length > _ZSTD_RATIO_MAX * (len(stored) + 1):
+        raise where.bad("decompressed size", f"{len(stored)} compressed bytes claim to be {raw_length}")
+    try:
+        if zstandard.frame_content_size(stored) != raw_length:
+            raise where.bad("decompressed size", f"a compressed piece is not of the {raw_length} bytes it claims")
+        plain = _decompressor().decompress(stored)
+    except zstandard.ZstdError as error:
+        raise where.bad("zstandard frame", f"a piece does not decompress ({error})") from None
+    if len(plain) != raw_length:
+        raise where.bad("decompressed size", f"a compressed piece gave {len(plain)} bytes for {raw_length}")
+    return plain
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    """One a thread: making one takes 8 µs, using one 0.2, and it may not be shared."""
+    found = getattr(_local, "decompressor", None)
+    if found is None:
+        found = _local.decompressor = zstandard.ZstdDecompressor()
+    return found
+
+
+def pack_strings(items: list[bytes]) -> bytes:
+    """u32 count, u32 length of each, then their bytes."""
+    lengths = np.array([len(items), *map(len, items)], dtype="<u4")
+    return lengths.tobytes() + b"".join(items)
+
+
+def unpack_strings(data: memoryview, where: Where) -> tuple[list[bytes], memoryview]:
+    """The inverse of `pack_strings`: (items, what follows them). Raises CorruptionError."""
+    if len(data) < 4:
+        raise where.bad("string table", "a table of strings is cut short")
+    count = int.from_bytes(data[:4], "little")
+    body = 4 + 4 * count
+    if body > len(data):
+        raise where.bad("string table", f"a table of {count} strings does not fit {len(data)} bytes")
+    ends = body + np.cumsum(np.frombuffer(data[4:body], dtype="<u4"), dtype=np.int64)
+    end = int(ends[-1]) if count else body
+    if end > len(data):
+        raise where.bad("string table", f"a table of strings ends {end - len(data)} bytes past its section")
+    cuts = [body, *ends.tolist()]
+    return [bytes(data[a:b]) for a, b in itertools.pairwise(cuts)], data[end:]

@@ -1,0 +1,186 @@
+"""A run of entries in memory: keys, value columns and tombstones of one length, from whatever a caller gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidArgumentError, SchemaError
+from .arrays import binary_array, from_numpy
+from .keys import KEY_BYTES_MAX, key_buffers
+from .values import row_bytes
+
+_BINARY_BYTES_MAX = (1 << 31) - 1
+
+
+@dataclass
+class Entries:
+    """Entries in key order.
+
+    keys      binary [n]
+    columns   one array [n] for each value column of the schema
+    deleted   bool [n], or None where nothing is deleted
+    """
+
+    keys: pa.BinaryArray
+    columns: list[pa.Array]
+    deleted: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def slice(self, start: int, length: int | None = None) -> Entries:
+        """A part, without a copy."""
+        stop = None if length is None else start + length
+        deleted = None if self.deleted is None else self.deleted[start:stop]
+        return Entries(self.keys.slice(start, length), [c.slice(start, length) for c in self.columns], deleted)
+
+    def take(self, positions: np.ndarray) -> Entries:
+        """The entries at `positions`, in that order."""
+        which = from_numpy(positions)
+        deleted = None if self.deleted is None else self.deleted[positions]
+        return Entries(self.keys.take(which), [c.take(which) for c in self.columns], deleted)
+
+    def compact(self) -> Entries:
+        """The same entries, in memory of their own."""
+        return self.take(np.arange(len(self)))
+
+    def row_bytes(self) -> np.ndarray:
+        """int64 [n]: what each entry takes before compression."""
+        offsets, _ = key_buffers(self.keys)
+        return np.diff(offsets.astype(np.int64)) + sum(row_bytes(column) for column in self.columns) + 1
+
+    @classmethod
+    def concat(cls, parts: Sequence[Entries]) -> Entries:
+        """The parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        deleted = None
+        if any(p.deleted is not None for p in parts):
+            deleted = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
+        columns = [pa.concat_arrays(list(c)) for c in zip(*(p.columns for p in parts), strict=True)]
+        return cls(pa.concat_arrays([p.keys for p in parts]), columns, deleted)
+
+
+def entries_of(schema: pa.Schema, keys: object, values: object, deleted: object) -> list[Entries]:
+    """What a caller gave, as entries of the schema in one or more parts. Raises InvalidArgumentError, SchemaError."""
+    chunks = key_chunks(keys)
+    count = sum(map(len, chunks))
+    batches = _batches(schema, values, count)
+    flags = _flags(deleted, count)
+    parts: list[Entries] = []
+    at = 0
+    for chunk in chunks:
+        done = 0
+        while done < len(chunk):
+            columns, size = _columns_at(batches, at, len(chunk) - done)
+            part = None if flags is None else flags[at : at + size]
+            parts.append(Entries(chunk.slice(done, size), columns, part))
+            done, at = done + size, at + size
+    return parts
+
+
+def key_chunks(keys: object) -> list[pa.BinaryArray]:
+    """Keys as plain binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
+    if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        try:
+            plain = isinstance(keys, list) and all(type(key) is bytes for key in keys)
+            keys = binary_array(keys) if plain else pa.array(keys, pa.large_binary())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(f"keys must be bytes ({error})") from None
+    kind = keys.type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+        raise InvalidArgumentError(f"keys must be binary, not {kind}: cast them")
+    if keys.null_count:
+        raise InvalidArgumentError(f"{keys.null_count} keys are null: every entry needs a key")
+    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    plain = [piece for chunk in chunks if len(chunk) for piece in _binary_chunks(chunk)]
+    for chunk in plain:
+        if int(np.diff(key_buffers(chunk)[0]).max()) > KEY_BYTES_MAX:
+            raise InvalidArgumentError(f"a key is longer than {KEY_BYTES_MAX:,} bytes: shorten it")
+    return plain
+
+
+def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
+    if pa.types.is_binary(chunk.type) and not pa.types.is_fixed_size_binary(chunk.type):
+        return [chunk]
+    if chunk.nbytes > _BINARY_BYTES_MAX // 2 and len(chunk) > 1:
+        half = len(chunk) // 2
+        return _binary_chunks(chunk.slice(0, half)) + _binary_chunks(chunk.slice(half))
+    try:
+        return [chunk.cast(pa.binary())]
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"keys cannot be read as binary ({error})") from None
+
+
+def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
+    """The last key. Raises InvalidArgumentError, naming the first key that is not above the one before it."""
+    first = keys[0].as_py()
+    if before is not None and first <= before:
+        raise _out_of_order(first, before)
+    rises = pc.less(keys[:-1], keys[1:])
+    if not pc.all(rises).as_py() and len(rises):
+        at = pc.index(rises, False).as_py()
+        raise _out_of_order(keys[at + 1].as_py(), keys[at].as_py())
+    return keys[len(keys) - 1].as_py()
+
+
+def _out_of_order(key: bytes, before: bytes) -> InvalidArgumentError:
+    what = "is there twice" if key == before else f"comes after {_short(before)}"
+    return InvalidArgumentError(f"key {_short(key)} {what}: keys must be unique and ascending")
+
+
+def _short(key: bytes) -> str:
+    return repr(key) if len(key) <= 80 else f"{key[:80]!r}... ({len(key):,} bytes)"
+
+
+def _batches(schema: pa.Schema, values: object, count: int) -> list[pa.RecordBatch]:
+    if values is None:
+        return [pa.RecordBatch.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)] if count else []
+    if not isinstance(values, (pa.RecordBatch, pa.Table)):
+        raise InvalidArgumentError(f"values must be a RecordBatch or a Table, not {type(values).__name__}")
+    if sorted(values.schema.names) != sorted(schema.names):
+        raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
+    for field in schema:
+        given = values.schema.field(field.name).type
+        if given != field.type:
+            raise SchemaError(f"column {field.name!r} is of type {given}, the file holds {field.type}: cast it")
+    if values.num_rows != count and (schema.names or values.num_rows):
+        raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
+    if not schema.names:
+        return []
+    values = values.select(schema.names)
+    batches = values.to_batches() if isinstance(values, pa.Table) else [values]
+    return [batch for batch in batches if batch.num_rows]
+
+
+def _columns_at(batches: list[pa.RecordBatch], at: int, most: int) -> tuple[list[pa.Array], int]:
+    """The columns of rows from `at`, at most `most` and within one batch, and how many rows that is."""
+    for batch in batches:
+        if at < batch.num_rows:
+            size = min(most, batch.num_rows - at)
+            return [column.slice(at, size) for column in batch.columns], size
+        at -= batch.num_rows
+    return [], most
+
+
+def _flags(deleted: object, count: int) -> np.ndarray | None:
+    if deleted is None:
+        return None
+    if isinstance(deleted, (pa.Array, pa.ChunkedArray)):
+        if deleted.null_count or not pa.types.is_boolean(deleted.type):
+            raise InvalidArgumentError("`deleted` must be booleans without nulls")
+        deleted = deleted.to_numpy() if isinstance(deleted, pa.ChunkedArray) else deleted.to_numpy(zero_copy_only=False)
+    try:
+        flags = np.asarray(deleted)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"`deleted` must be booleans ({error})") from None
+    if flags.dtype != bool and len(flags):
+        raise InvalidArgumentError(f"`deleted` must be booleans, not {flags.dtype}")
+    if flags.ndim != 1 or len(flags) != count:
+        raise InvalidArgumentError(f"there are {count} keys and {flags.size} `deleted`")
+    return flags.astype(bool) if flags.any() else None

@@ -1,0 +1,110 @@
+"""Composite keys of unsigned fields: big-endian, one after the other, so that bytes order as the fields do.
+
+    KeyLayout([("kind", 1), ("column", 4), ("partition", 4)]).encode(kind=1, column=7, partition=parts)
+
+`parts` is an array, `kind` and `column` stand for every row. `prefix(kind=1, column=7)` is what a prefix scan takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import CorruptionError, InvalidArgumentError
+from .keys import key_buffers
+
+_FIELD_BYTES_MAX = 8
+
+
+class KeyLayout:
+    """The fields of a key: (name, width in bytes, 1 to 8) in the order in which they sort.
+
+    width_bytes    of a whole key
+    names          of the fields
+    """
+
+    def __init__(self, fields: Sequence[tuple[str, int]]):
+        self.names = tuple(name for name, _ in fields)
+        self.widths = tuple(width for _, width in fields)
+        if not fields or len(set(self.names)) != len(self.names):
+            raise InvalidArgumentError(f"a key needs fields of different names, not {list(self.names)}")
+        for name, width in fields:
+            if not 1 <= width <= _FIELD_BYTES_MAX:
+                raise InvalidArgumentError(f"key field {name!r} is {width} bytes wide: give 1 to {_FIELD_BYTES_MAX}")
+        self.width_bytes = sum(self.widths)
+
+    def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
+        """Binary keys [n] from one array [n] or one integer for each field. Where all are integers, one key.
+        Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
+        if set(columns) != set(self.names):
+            raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
+        arrays = {n: np.asarray(v) for n, v in columns.items() if not isinstance(v, (int, np.integer))}
+        if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
+            raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
+        count = len(next(iter(arrays.values()))) if arrays else 1
+        out = np.empty((count, self.width_bytes), dtype=np.uint8)
+        at = 0
+        for name, width in zip(self.names, self.widths, strict=True):
+            if name in arrays:
+                wide = _unsigned(name, arrays[name], width).astype(">u8")
+                out[:, at : at + width] = wide.view(np.uint8).reshape(count, 8)[:, 8 - width :]
+            else:
+                out[:, at : at + width] = np.frombuffer(_field(name, columns[name], width), dtype=np.uint8)
+            at += width
+        offsets = np.arange(count + 1, dtype=np.int64) * self.width_bytes
+        if offsets[-1] > np.iinfo(np.int32).max:
+            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out.reshape(-1))]
+        return pa.Array.from_buffers(pa.binary(), count, buffers, 0)
+
+    def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
+        """The fields of binary keys: arrays [n] of uint8, uint16, uint32 or uint64, the least that holds the width.
+        Raises CorruptionError where a key is not of this layout's length."""
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.combine_chunks()
+            keys = pa.concat_arrays(keys.chunks) if isinstance(keys, pa.ChunkedArray) else keys
+        keys = keys.cast(pa.binary())
+        offsets, data = key_buffers(keys)
+        count = len(keys)
+        if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
+            raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
+        start = int(offsets[0])
+        table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
+        table = table.reshape(count, self.width_bytes)
+        fields, at = {}, 0
+        for name, width in zip(self.names, self.widths, strict=True):
+            native = 1 << (width - 1).bit_length()
+            wide = np.zeros((count, native), dtype=np.uint8)
+            wide[:, native - width :] = table[:, at : at + width]
+            fields[name] = wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
+            at += width
+        return fields
+
+    def prefix(self, **leading: int) -> bytes:
+        """The bytes with which keys of these leading fields begin. Raises InvalidArgumentError if they don't lead."""
+        if set(leading) != set(self.names[: len(leading)]):
+            raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
+        pairs = zip(self.names, self.widths, strict=True)
+        return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
+
+
+def _field(name: str, value: int, width: int) -> bytes:
+    try:
+        return int(value).to_bytes(width, "big")
+    except OverflowError:
+        raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
+
+
+def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
+    if values.dtype.kind not in "iu":
+        if len(values):
+            raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
+        return values.astype(np.uint64)
+    if len(values):
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= 1 << 8 * width:
+            bad = low if low < 0 else high
+            raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {bad}")
+    return values.astype(np.uint64)

@@ -1,0 +1,240 @@
+"""Keys inside a block: one of two encodings, chosen block by block, each decoded without numba.
+
+    1  fixed width      All keys of the block have one length. The prefix that they share is stored once and the rest
+                        byte-transposed: first byte of every key, second byte of every key, ... so that the slow
+                        leading bytes of sorted binary keys become runs.
+    2  bundle prefix    Keys of any length. The prefix that the block shares is stored once, then for each bundle of 16
+                        keys the further prefix that it shares, then each key's own suffix. After Pebble's
+                        `sstable/colblk/prefix_bytes.go`, with lengths stored and not offsets, which compress better.
+
+A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .arrays import binary_array, empty_bytes, from_numpy
+from .codec import Where
+
+ENCODING_FIXED = 1
+ENCODING_BUNDLE = 2
+
+BUNDLE_KEYS = 16
+KEY_BYTES_MAX = 1 << 20
+
+_FIXED_HEAD = struct.Struct("<II")
+_BUNDLE_HEAD = struct.Struct("<IBBH")
+_LENGTH_TYPES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+# Up to this many bytes after the prefix, transposing always wins or loses too little to measure.
+_FIXED_ALWAYS_BYTES = 16
+_SAMPLE_KEYS = 512
+
+
+def key_buffers(keys: pa.BinaryArray) -> tuple[np.ndarray, memoryview]:
+    """(int32 offsets [n + 1], data) of a binary array, whatever its own offset."""
+    _, offsets, data = keys.buffers()
+    if offsets is None or len(keys) == 0:
+        return np.zeros(len(keys) + 1, dtype=np.int32), memoryview(b"")
+    window = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    return window, memoryview(data) if data is not None else memoryview(b"")
+
+
+def common_prefix_length(a: bytes, b: bytes) -> int:
+    """How many leading bytes two keys share."""
+    shorter = min(len(a), len(b))
+    differing = int.from_bytes(a[:shorter], "big") ^ int.from_bytes(b[:shorter], "big")
+    return shorter - (differing.bit_length() + 7) // 8
+
+
+# -- encoding ---------------------------------------------------------------------------------------------------------
+
+
+def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> tuple[int, bytes]:
+    """(encoding, bytes) of a block's keys, ascending and at least one. `stored_size` tells what bytes take once
+    compressed: it decides between the encodings for wide keys of one length, on a sample."""
+    offsets, _ = key_buffers(keys)
+    lengths = np.diff(offsets)
+    width = int(lengths[0])
+    if (lengths == width).all():
+        shared = common_prefix_length(keys[0].as_py(), keys[len(keys) - 1].as_py())
+        if width - shared <= _FIXED_ALWAYS_BYTES:
+            return ENCODING_FIXED, _encode_fixed(keys)
+        sample = keys[:_SAMPLE_KEYS]
+        if stored_size(_encode_fixed(sample)) <= stored_size(_encode_bundles(sample)):
+            return ENCODING_FIXED, _encode_fixed(keys)
+    return ENCODING_BUNDLE, _encode_bundles(keys)
+
+
+def _encode_fixed(keys: pa.BinaryArray) -> bytes:
+    offsets, data = key_buffers(keys)
+    width = int(offsets[1] - offsets[0])
+    first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
+    shared = common_prefix_length(first, last)
+    table = np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=int(offsets[0]) if width else 0)
+    transposed = np.ascontiguousarray(table.reshape(len(keys), width)[:, shared:].T)
+    return _FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
+
+
+def _encode_bundles(keys: pa.BinaryArray) -> bytes:
+    count = len(keys)
+    offsets, data = key_buffers(keys)
+    starts, ends = offsets[:-1].tolist(), offsets[1:].tolist()
+    data = bytes(data[starts[0] : ends[-1]]) if count else b""
+    base = starts[0]
+    starts = [s - base for s in starts]
+    ends = [e - base for e in ends]
+    block_prefix = common_prefix_length(data[starts[0] : ends[0]], data[starts[-1] : ends[-1]])
+    heads, head_lengths, cuts = [], [], []
+    for low in range(0, count, BUNDLE_KEYS):
+        high = min(low + BUNDLE_KEYS, count) - 1
+        first = data[starts[low] : ends[low]]
+        # The last key of a bundle of one would share all of itself: leave the suffix to hold it.
+        shared = common_prefix_length(first, data[starts[high] : ends[high]]) if high > low else block_prefix
+        heads.append(first[block_prefix:shared])
+        head_lengths.append(shared - block_prefix)
+        cuts.extend([shared] * (high - low + 1))
+    suffixes = [data[s + c : e] for s, c, e in zip(starts, cuts, ends, strict=True)]
+    head_width, head_lengths_bytes = _pack_lengths(np.array(head_lengths))
+    suffix_width, suffix_lengths_bytes = _pack_lengths(np.array([len(s) for s in suffixes]))
+    return b"".join(
+        (
+            _BUNDLE_HEAD.pack(block_prefix, head_width, suffix_width, 0),
+            data[starts[0] : starts[0] + block_prefix],
+            head_lengths_bytes,
+            suffix_lengths_bytes,
+            *heads,
+            *suffixes,
+        )
+    )
+
+
+def _pack_lengths(lengths: np.ndarray) -> tuple[int, bytes]:
+    largest = int(lengths.max())
+    width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
+    return width, lengths.astype(_LENGTH_TYPES[width]).tobytes()
+
+
+# -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+class FixedKeys:
+    """The keys of a block in encoding 1."""
+
+    def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
+        if len(raw) < _FIXED_HEAD.size:
+            raise where.bad("key section", "the keys of a block are cut short")
+        self.width, shared = _FIXED_HEAD.unpack_from(raw)
+        body = _FIXED_HEAD.size + shared
+        rest = self.width - shared
+        # Keys differ, so only a block of one key may share all bytes.
+        if rest < 0 or body + rest * count != len(raw) or (rest == 0 and count > 1) or self.width * count > cap:
+            raise where.bad("key section", f"{count} keys of {self.width} bytes do not fit {len(raw)}")
+        self._prefix = bytes(raw[_FIXED_HEAD.size : body])
+        self._columns = np.frombuffer(raw, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
+        self._columns = self._columns.reshape(rest, count)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def key_at(self, i: int) -> bytes:
+        return self._prefix + self._columns[:, i].tobytes()
+
+    def to_arrow(self) -> pa.BinaryArray:
+        table = np.empty((self._count, self.width), dtype=np.uint8)
+        shared = len(self._prefix)
+        table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)
+        table[:, shared:] = self._columns.T
+        offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(self.width)
+        return pa.Array.from_buffers(
+            pa.binary(), self._count, [None, pa.py_buffer(offsets), pa.py_buffer(table.reshape(-1))], 0
+        )
+
+
+class BundleKeys:
+    """The keys of a block in encoding 2."""
+
+    def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
+        if len(raw) < _BUNDLE_HEAD.size:
+            raise where.bad("key section", "the keys of a block are cut short")
+        shared, head_width, suffix_width, _ = _BUNDLE_HEAD.unpack_from(raw)
+        if head_width not in _LENGTH_TYPES or suffix_width not in _LENGTH_TYPES:
+            raise where.bad("key section", f"lengths of {head_width} and {suffix_width} bytes are not known")
+        bundles = -(-count // BUNDLE_KEYS)
+        heads_at = _BUNDLE_HEAD.size + shared
+        suffixes_at = heads_at + head_width * bundles
+        data_at = suffixes_at + suffix_width * count
+        if data_at > len(raw):
+            raise where.bad("key section", f"the lengths of {count} keys do not fit {len(raw)} bytes")
+        head_lengths = np.frombuffer(raw[heads_at:suffixes_at], dtype=_LENGTH_TYPES[head_width])
+        suffix_lengths = np.frombuffer(raw[suffixes_at:data_at], dtype=_LENGTH_TYPES[suffix_width])
+        self._heads = _offsets(head_lengths)
+        self._suffixes = _offsets(suffix_lengths)
+        head_bytes, suffix_bytes = int(self._heads[-1]), int(self._suffixes[-1])
+        if data_at + head_bytes + suffix_bytes != len(raw):
+            raise where.bad("key section", f"the bytes of {count} keys do not fill their section")
+        # The exact size costs a pass: take it only where the loose bound says too much.
+        if (shared + int(head_lengths.max())) * count + suffix_bytes > cap:
+            further = np.repeat(head_lengths.astype(np.int64), BUNDLE_KEYS)[:count]
+            if shared * count + int(further.sum()) + suffix_bytes > cap:
+                raise where.bad("key section", f"{count} keys would take more than {cap} bytes")
+        self._prefix = bytes(raw[_BUNDLE_HEAD.size : heads_at])
+        self._head_data = raw[data_at : data_at + head_bytes]
+        self._suffix_data = raw[data_at + head_bytes :]
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _head(self, bundle: int) -> bytes:
+        return self._prefix + self._head_data[self._heads[bundle] : self._heads[bundle + 1]]
+
+    def key_at(self, i: int) -> bytes:
+        return self._head(i // BUNDLE_KEYS) + self._suffix_data[self._suffixes[i] : self._suffixes[i + 1]]
+
+    def to_arrow(self) -> pa.BinaryArray:
+        buffers = [None, pa.py_buffer(self._suffixes.astype(np.int32)), pa.py_buffer(self._suffix_data)]
+        suffixes = pa.Array.from_buffers(pa.binary(), self._count, buffers, 0)
+        bundles = len(self._heads) - 1
+        if not self._prefix and not len(self._head_data):
+            return suffixes
+        heads = binary_array([self._head(b) for b in range(bundles)])
+        which = np.repeat(np.arange(bundles, dtype=np.int32), BUNDLE_KEYS)[: self._count]
+        # Arrow's join is one copy a piece: a gather in numpy would pay for every byte.
+        return pc.binary_join_element_wise(heads.take(from_numpy(which)), suffixes, empty_bytes())
+
+
+BlockKeys = FixedKeys | BundleKeys
+
+
+def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Where) -> BlockKeys:
+    """The keys of a block of `count` entries; at most `cap` bytes once decoded. Raises CorruptionError."""
+    if encoding == ENCODING_FIXED:
+        return FixedKeys(raw, count, cap, where)
+    if encoding == ENCODING_BUNDLE:
+        return BundleKeys(raw, count, cap, where)
+    raise where.bad("key encoding", f"key encoding {encoding} is not known")
+
+
+def lower_bound(keys: BlockKeys, key: bytes) -> int:
+    """The first position whose key is not below `key`."""
+    return bisect_left(range(len(keys)), key, key=keys.key_at)
+
+
+def prefix_successor(prefix: bytes) -> bytes | None:
+    """The least key above every key that begins with `prefix`; None where there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

@@ -1,0 +1,146 @@
+"""Merging runs: the newest entry of a key wins. Streams: each run holds one decoded block.
+
+A round takes, from every run, what is not above the least of the last keys of the blocks at hand; all later keys are
+above it, so what the rounds give is in order. Where only one run has keys in a round, its entries pass as they are.
+Where several have, the newer is laid over the older with one sorted search: no sort.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import CorruptionError, InvalidArgumentError, SchemaError
+from .batches import block_entries
+from .entries import Entries, check_ascending
+from .reader import SortedFileReader
+from .source import Source
+from .writer import SortedFileWriter
+
+
+@dataclass(frozen=True)
+class MergeSummary:
+    """What a merge wrote: entries (tombstones counted), tombstones, bytes."""
+
+    num_entries: int
+    num_deleted: int
+    size_bytes: int
+
+
+def merge_runs(
+    runs: Sequence[str | os.PathLike[str] | bytes | Source | SortedFileReader],
+    output: str | os.PathLike[str] | BinaryIO,
+    drop_tombstones: bool = False,
+    **options: object,
+) -> MergeSummary:
+    """Writes one file of the newest entry of each key of `runs`, given oldest first. Groups, strided sections, metas
+    and properties are not carried over.
+
+    drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
+    options           of SortedFileWriter: block_size, compression, use, properties
+
+    Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
+    """
+    if not runs:
+        raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
+    with contextlib.ExitStack() as stack:
+        readers = [r if isinstance(r, SortedFileReader) else stack.enter_context(SortedFileReader(r)) for r in runs]
+        schema = readers[0].schema
+        for reader in readers[1:]:
+            if not reader.schema.equals(schema):
+                raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
+        writer = stack.enter_context(SortedFileWriter(output, schema=schema, **options))
+        for entries in _merged([_Cursor(reader) for reader in readers]):
+            if drop_tombstones and entries.deleted is not None:
+                entries = entries.take(np.flatnonzero(~entries.deleted))
+            if len(entries):
+                batch = pa.RecordBatch.from_arrays(entries.columns, schema=schema) if entries.columns else None
+                writer.write(entries.keys, batch, entries.deleted)
+        # Closed here and not by the stack: the summary is of a file that is whole.
+        writer.close()
+    return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
+
+
+class _Cursor:
+    """A run, from which entries are taken front to back. A block is decoded when its first entry is taken."""
+
+    def __init__(self, reader: SortedFileReader):
+        self._name, self._infos = reader.name, reader.blocks()
+        self._blocks = reader.iter_blocks(range(reader.num_blocks))
+        self._columns = list(range(len(reader.schema)))
+        self._at = -1
+        self._entries: Entries | None = None
+        self.first_key, self.last_key = b"", b""
+        self._next()
+
+    def _next(self) -> None:
+        before = self.last_key
+        self._at += 1
+        self._entries = None
+        self.live = self._at < len(self._infos)
+        if self.live:
+            info = self._infos[self._at]
+            self.first_key, self.last_key = info.first_key, info.last_key
+            if self.first_key > self.last_key or (self._at and self.first_key <= before):
+                raise self._bad("the blocks of a run are not in key order")
+
+    def _decode(self) -> Entries:
+        entries = block_entries(next(self._blocks), self._columns)
+        ends = (entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py())
+        try:
+            check_ascending(entries.keys, None)
+        except InvalidArgumentError as error:
+            raise self._bad(str(error)) from None
+        if ends != (self.first_key, self.last_key):
+            raise self._bad("a block does not begin and end with the keys that the index names")
+        return entries
+
+    def _bad(self, message: str) -> CorruptionError:
+        offset = self._infos[self._at].offset
+        return CorruptionError(f"{message}; rebuild the run", path=self._name, offset=offset, check="key order")
+
+    def take_through(self, bound: bytes) -> Entries:
+        """What is left of this block up to `bound`, which is not above its last key."""
+        if self._entries is None:
+            self._entries = self._decode()
+        if bound == self.last_key:
+            taken = self._entries
+            self._next()
+            return taken
+        cut = int(np.searchsorted(_objects(self._entries.keys), np.array([bound], dtype=object), side="right")[0])
+        taken, self._entries = self._entries.slice(0, cut), self._entries.slice(cut)
+        self.first_key = self._entries.keys[0].as_py()
+        return taken
+
+
+def _merged(cursors: list[_Cursor]):
+    while cursors := [c for c in cursors if c.live]:
+        bound = min(c.last_key for c in cursors)
+        pieces = [c.take_through(bound) for c in cursors if c.first_key <= bound]
+        merged = pieces[0]
+        for newer in pieces[1:]:
+            merged = _overlay(merged, newer)
+        yield merged
+
+
+def _overlay(older: Entries, newer: Entries) -> Entries:
+    """Both, in key order; of a key in both, the newer."""
+    old_keys, new_keys = _objects(older.keys), _objects(newer.keys)
+    places = np.searchsorted(old_keys, new_keys)
+    inside = np.flatnonzero(places < len(old_keys))
+    replaced = places[inside[old_keys[places[inside]] == new_keys[inside]]]
+    order = np.insert(np.arange(len(older)), places, len(older) + np.arange(len(newer)))
+    keep = np.ones(len(older) + len(newer), dtype=bool)
+    keep[replaced] = False
+    return Entries.concat([older, newer]).take(order[keep[order]])
+
+
+def _objects(keys: pa.BinaryArray) -> np.ndarray:
+    """Keys as numpy objects: its fixed-width bytes would drop trailing NULs."""
+    return keys.to_numpy(zero_copy_only=False)

@@ -1,0 +1,91 @@
+"""Checking a whole file: what `SortedFileReader.verify` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from .entries import check_ascending
+from .footer import HEADER, Footer, check_header
+from .source import Source, read_exact
+from .strided import StridedSection, read_strided_rows
+
+if TYPE_CHECKING:
+    from .reader import SortedFileReader
+
+_ROWS_AT_ONCE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: which check, where (bytes, or None), and what it is in words."""
+
+    check: str
+    offset: int | None
+    message: str
+
+
+def findings_of(reader: SortedFileReader, source: Source, footer: Footer) -> list[Finding]:
+    """Every finding of a file, part by part: damage in one does not hide another."""
+    steps = [lambda: check_header(read_exact(source, [(0, len(HEADER))])[0], reader.name)]
+    steps += [lambda i=i: _check_block(reader, footer, i) for i in range(footer.block_count)]
+    steps += [reader.groups, lambda: reader.properties]
+    findings = list(_run(steps))
+    for section in _or_nothing(reader.strided_sections, findings):
+        findings += _check_rows(source, section)
+    for name in _or_nothing(reader.metas, findings):
+        findings += _run([lambda name=name: reader.meta(name)])
+    return findings
+
+
+def _run(steps: list) -> Iterator[Finding]:
+    for step in steps:
+        try:
+            step()
+        except CorruptionError as error:
+            yield Finding(error.check or "unknown", error.offset, str(error))
+        except FormatVersionError as error:
+            yield Finding("version", None, str(error))
+
+
+def _or_nothing(table, findings: list[Finding]) -> list:
+    held: list = []
+
+    def read() -> None:
+        found = table()
+        held.extend(found.values() if isinstance(found, dict) else found)
+
+    findings += _run([read])
+    return held
+
+
+def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
+    info, block = footer.block(i), reader.block(i)
+    decoded = block.keys.to_arrow()
+    where = {"path": reader.name, "offset": info.offset, "check": "key order"}
+    try:
+        check_ascending(decoded, footer.last_key(i - 1) if i else None)
+    except InvalidArgumentError as error:
+        raise CorruptionError(f"block {i}: {error}", **where) from None
+    if (decoded[0].as_py(), decoded[-1].as_py()) != (info.first_key, info.last_key):
+        raise CorruptionError(f"block {i} does not begin and end with the keys that the index names", **where)
+    deleted = block.deleted()
+    if (0 if deleted is None else int(deleted.sum())) != info.deleted:
+        raise CorruptionError(f"block {i} does not hold the {info.deleted} tombstones that the index names", **where)
+    for position in range(len(reader.schema)):
+        block.column(position).validate()
+
+
+def _check_rows(source: Source, section: StridedSection) -> list[Finding]:
+    """One finding for each damaged row: where a run of rows fails, they are read one by one."""
+    at_once = max(1, _ROWS_AT_ONCE_BYTES // section.stride)
+    findings: list[Finding] = []
+    for low in range(0, section.rows, at_once):
+        rows = np.arange(low, min(low + at_once, section.rows))
+        if list(_run([lambda rows=rows: read_strided_rows(source, section, rows)])):
+            findings += _run([lambda row=row: read_strided_rows(source, section, [row]) for row in rows.tolist()])
+    return findings

@@ -1,0 +1,285 @@
+"""Writing a sorted-block file, front to back, holding about one block of it.
+
+Nothing of a call is kept before all of it was checked, so a refused call leaves the writer as it was. Blocks follow
+one another without gaps inside a group: a group is one range. Metas come after all blocks; strided sections lie
+where they were written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+
+from ..errors import InvalidArgumentError, StorageError
+from . import codec, strided
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
+from .entries import Entries, check_ascending, entries_of
+from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
+from .output import open_output
+from .strided import STRIDE_BYTES_MAX, StridedSection
+from .values import check_schema, check_text
+
+# A get pays for a block, a scan for the requests between blocks.
+BLOCK_SIZE_AUTO_BYTES = {"get": 16 * 1024, "both": 32 * 1024, "scan": 64 * 1024}
+BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
+_STRIDED_AT_ONCE_BYTES = 1 << 20
+
+
+class SortedFileWriter:
+    """Writes one sorted-block file of unique, ascending keys.
+
+    target        a path (a temporary beside it is renamed over it at the end: whole or absent), or a writable binary
+                  file object, left open
+    schema        of the value columns: integers, floats, bool, decimal128, date, time, timestamp, duration, string,
+                  binary and their large and fixed-size kinds. Fields become nullable
+    block_size    bytes of keys and values before compression, or "auto" by `use`
+    compression   "zstd", "none", or "auto" (zstd, sections that do not shrink stay raw)
+    use           "get", "scan" or "both": what "auto" sizes for
+    properties    short texts kept in the footer
+
+    Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
+    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
+    written. Raises SchemaError, InvalidArgumentError, StorageError.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        *,
+        schema: pa.Schema,
+        block_size: str | int = "auto",
+        compression: str = "auto",
+        use: str = "both",
+        properties: Mapping[str, str] | None = None,
+    ):
+        self.schema = check_schema(schema)
+        self._block_bytes = _block_bytes(block_size, use)
+        if compression not in ("auto", "zstd", "none"):
+            raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
+        self._compressor = None if compression == "none" else zstandard.ZstdCompressor(level=codec.ZSTD_LEVEL)
+        self._contents = Contents(self.schema, _texts(properties or {}))
+        self.groups: dict[str, GroupHandle] = {}
+        self.strided_sections: dict[str, StridedSection] = {}
+        self.num_entries = 0
+        self.num_deleted = 0
+        self._metas: dict[str, bytes] = {}
+        self._pending: list[Entries] = []
+        self._pending_bytes = 0
+        self._pending_count = 0
+        self._last_key: bytes | None = None
+        self._group_from_block = 0
+        self._state = "open"
+        self._offset = 0
+        self._output = open_output(target)
+        try:
+            self._put(HEADER)
+        except BaseException:
+            self.abort()
+            raise
+
+    # -- entries ------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        keys: pa.Array | pa.ChunkedArray | Sequence[bytes],
+        values: pa.RecordBatch | pa.Table | None = None,
+        deleted: pa.Array | np.ndarray | Sequence[bool] | None = None,
+    ) -> None:
+        """Adds entries. `keys`: binary [n], strictly ascending, above all keys written before. `values`: n rows of
+        the schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone.
+        Raises InvalidArgumentError (naming the key out of order) or SchemaError before anything is written."""
+        self._check_open()
+        parts = entries_of(self.schema, keys, values, deleted)
+        last = self._last_key
+        for part in parts:
+            last = check_ascending(part.keys, last)
+            for name, column in zip(self.schema.names, part.columns, strict=True):
+                check_text(column, name)
+        sizes = [part.row_bytes() for part in parts]
+        for size in sizes:
+            if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
+                raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
+        for part, size in zip(parts, sizes, strict=True):
+            self._add(part, size)
+        self._last_key = last
+
+    def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
+        """Cuts entries into blocks: a block ends with the row that fills it."""
+        ends = np.cumsum(row_bytes, dtype=np.int64)
+        start, total = 0, len(part)
+        while start < total:
+            before = int(ends[start - 1]) if start else 0
+            cut = int(np.searchsorted(ends, before + self._block_bytes - self._pending_bytes)) + 1
+            cut = min(cut, total, start + BLOCK_ENTRIES_MAX - self._pending_count)
+            self._pending.append(part.slice(start, cut - start))
+            self._pending_bytes += int(ends[cut - 1]) - before
+            self._pending_count += cut - start
+            start = cut
+            if self._pending_bytes >= self._block_bytes or self._pending_count == BLOCK_ENTRIES_MAX:
+                self._flush()
+        # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
+        if self._pending:
+            self._pending[-1] = self._pending[-1].compact()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        entries = Entries.concat(self._pending)
+        self._pending, self._pending_bytes, self._pending_count = [], 0, 0
+        data = build_block(self._offset, entries.keys, entries.columns, entries.deleted, self._compressor)
+        if len(data) >= BLOCK_BYTES_MAX:
+            self.abort()
+            raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
+        deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
+        first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
+        self._contents.blocks.append(BlockInfo(self._offset, len(data), len(entries), deleted, first, last))
+        self.num_entries += len(entries)
+        self.num_deleted += deleted
+        self._put(data)
+
+    def end_group(self, name: str) -> GroupHandle:
+        """Closes the block and names what was written since the last group: readers read it in one range. Raises
+        InvalidArgumentError for a name twice, or where a strided section was written in between."""
+        self._check_open()
+        self._check_name("group", name, self.groups)
+        self._flush()
+        blocks = self._contents.blocks[self._group_from_block :]
+        offset = blocks[0].offset if blocks else 0
+        length = blocks[-1].offset + blocks[-1].length - offset if blocks else 0
+        if sum(b.length for b in blocks) != length:
+            raise InvalidArgumentError(
+                f"a strided section was written within group {name!r}, which must be one range: end the group first"
+            )
+        entries = sum(b.entries for b in blocks)
+        handle = GroupHandle(name, offset, length, entries, self._group_from_block if blocks else 0, len(blocks))
+        self.groups[name] = handle
+        self._contents.groups.append(handle)
+        self._group_from_block = len(self._contents.blocks)
+        return handle
+
+    # -- sections beside the blocks -----------------------------------------------------------------------------------
+
+    def put_meta(self, name: str, data: bytes) -> None:
+        """Keeps some bytes under a name, compressed and checksummed. They are held until the file is closed."""
+        self._check_open()
+        self._check_name("meta", name, self._metas)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InvalidArgumentError(f"meta {name!r} must be bytes, not {type(data).__name__}")
+        if len(data) > META_BYTES_MAX:
+            raise InvalidArgumentError(f"meta {name!r} has {len(data):,} bytes: at most {META_BYTES_MAX >> 20} MiB")
+        self._metas[name] = bytes(data)
+
+    def write_strided(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> StridedSection:
+        """Writes rows of `stride` bytes, each with a checksum of its own, so that any of them is one range read.
+        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; where chunks
+        before it were written, the file is discarded."""
+        self._check_open()
+        self._check_name("strided section", name, self.strided_sections)
+        if not 1 <= stride <= STRIDE_BYTES_MAX:
+            raise InvalidArgumentError(f"a stride of {stride} bytes: give 1 to {STRIDE_BYTES_MAX:,}")
+        chunks = iter(strided.row_chunks(rows, stride))
+        chunk = next(chunks, None)
+        self._flush()
+        start, count = self._offset, 0
+        at_once = max(1, _STRIDED_AT_ONCE_BYTES // stride)
+        try:
+            while chunk is not None:
+                for low in range(0, len(chunk), at_once):
+                    part = chunk[low : low + at_once]
+                    self._put(strided.encode_rows(part, self._offset))
+                    count += len(part)
+                chunk = next(chunks, None)
+            self._put(codec.padding(self._offset))
+        except BaseException:
+            self.abort()
+            raise
+        section = StridedSection(name, start, count, stride)
+        self.strided_sections[name] = section
+        self._contents.strided.append(section)
+        return section
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Writes the footer and publishes the file. A second call does nothing."""
+        if self._state == "closed":
+            return
+        self._check_open()
+        try:
+            self._flush()
+            for name, data in self._metas.items():
+                packed_as, stored = codec.compress(data, self._compressor)
+                checksum = codec.checksum_at(self._offset, stored)
+                handle = MetaHandle(name, self._offset, len(stored), len(data), checksum, packed_as)
+                self._contents.metas.append(handle)
+                self._put(stored + codec.padding(len(stored)))
+            self._put(encode_footer(self._contents, self._offset, self._compressor))
+            self._output.commit()
+        except BaseException:
+            self.abort()
+            raise
+        self._state = "closed"
+
+    def abort(self) -> None:
+        """Discards the file: nothing is left of it. After `close` it does nothing."""
+        if self._state != "closed":
+            self._state = "aborted"
+            self._output.discard()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far; of the whole file once closed."""
+        return self._offset
+
+    def __enter__(self) -> SortedFileWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _put(self, data: bytes) -> None:
+        try:
+            self._output.write(data)
+        except StorageError:
+            # Part of it may be there: offsets would no longer be true.
+            self.abort()
+            raise
+        self._offset += len(data)
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise InvalidArgumentError(f"{self._output.name}: the writer is {self._state}; make a new one")
+
+    def _check_name(self, what: str, name: str, taken: Mapping) -> None:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"a {what} needs a name, not {name!r}")
+        _texts({name: ""})
+        if name in taken:
+            raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
+
+
+def _block_bytes(block_size: str | int, use: str) -> int:
+    if use not in BLOCK_SIZE_AUTO_BYTES:
+        raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
+    if block_size == "auto":
+        return BLOCK_SIZE_AUTO_BYTES[use]
+    if isinstance(block_size, bool) or not isinstance(block_size, int) or not 1 <= block_size <= BLOCK_SIZE_MAX_BYTES:
+        raise InvalidArgumentError(f"block_size {block_size!r}: give bytes, 1 to {BLOCK_SIZE_MAX_BYTES:,}, or 'auto'")
+    return block_size
+
+
+def _texts(properties: Mapping[str, str]) -> dict[str, str]:
+    for name, text in properties.items():
+        try:
+            name.encode(), text.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise InvalidArgumentError(f"{name!r}: {text!r} is not text: names and properties are str") from None
+    return dict(properties)

@@ -1,0 +1,136 @@
+"""The benchmarks' own tools: wrong answers are never timed, a report says what it was made on, data is what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def _load(name: str) -> Iterator[ModuleType]:
+    """bench/ is no part of the package, so its modules are loaded from their files."""
+    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", REPOSITORY / "bench" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[ModuleType]:
+    yield from _load("harness")
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[ModuleType]:
+    yield from _load("data")
+
+
+def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    bench.case("row", "us", lambda: calls.append("us") or [1, 2], kind="us")
+    bench.case("row", "peer", lambda: calls.append("peer") or [1, 3])
+    with pytest.raises(harness.AnswersDifferError, match=r"us says \[1, 2\], peer says \[1, 3\]"):
+        bench.run(3)
+    assert calls == ["us", "peer"]
+    silent = harness.Bench("silent", "Silent", "make bench", results=tmp_path)
+    silent.case("row", "peer", lambda: None)
+    with pytest.raises(harness.AnswersDifferError, match="gave no answer"):
+        silent.run(3)
+
+
+def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
+    bench = harness.Bench("same", "Same", "make bench", results=tmp_path)
+    bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")
+    bench.case("row", "b", lambda: pa.table({"y": pa.array(["a", "b"], pa.large_string()), "x": [2, 1]}))
+    bench.case("row", "c", lambda: harness.Answer(pa.table({"x": [1, 2], "y": ["b", "a"]}), requests=3, bytes=4096))
+    bench.case("row", "less", lambda: None, kind="floor")
+    bench.run(1)
+    figures = {one["contender"]: one for one in _document(bench, tmp_path)["cases"]}
+    assert (figures["c"]["requests"], figures["c"]["bytes"]) == (3, 4096)
+    assert figures["a"]["requests"] is None
+
+
+def test_rounds_are_interleaved_and_setup_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
+    order = []
+
+    def setup() -> str:
+        time.sleep(0.02)
+        return "cold"
+
+    bench = harness.Bench("turns", "Turns", "make bench NAME=turns", results=tmp_path)
+    bench.case("row", "us", lambda state: order.append("us") or state, setup=setup, kind="us")
+    bench.case("row", "slow", lambda state: order.append("slow") or time.sleep(0.01) or state, setup=setup)
+    bench.run(3)
+    assert order == ["us", "slow"] * 4  # once to compare, then three rounds
+    slow = _document(bench, tmp_path)["cases"][1]
+    assert slow["ratio_to_us"] > 5
+    assert len(slow["samples_s"]) == 3
+    text = (tmp_path / "turns.md").read_text(encoding="utf-8")
+    assert "How to rerun: `make bench NAME=turns`" in text
+    assert "| row | **us** |" in text
+
+
+def test_the_machine_line_names_no_host(harness: ModuleType) -> None:
+    line = harness.machine_line(["duckdb", "no-such-library"])
+    assert "no-such-library absent" in line
+    assert "pyarrow " in line
+    assert str(Path.home()) not in line
+    assert platform.node() not in line.replace(platform.system(), "").split()
+
+
+def _document(bench: Any, folder: Path) -> dict[str, Any]:
+    bench.report()
+    return json.loads((folder / f"{bench.name}.json").read_text(encoding="utf-8"))
+
+
+def test_random_uuids_are_version_4_and_repeatable(data: ModuleType) -> None:
+    ids = data.random_uuids(500, np.random.default_rng(7)).to_pylist()
+    assert all(str(uuid.UUID(one)) == one and uuid.UUID(one).version == 4 for one in ids)
+    assert len(set(ids)) == 500
+    assert ids == data.random_uuids(500, np.random.default_rng(7)).to_pylist()
+    assert data.random_uuids(0, np.random.default_rng(7)).to_pylist() == []
+
+
+def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
+    if not Path(sys.executable).with_name("tpchgen-cli").exists():
+        pytest.skip('tpchgen-cli is not installed: pip install -e ".[bench]"')
+    lake = data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path)
+    paths = sorted(lake.iterdir())
+    assert [path.name for path in paths] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    footers = [pq.read_metadata(path) for path in paths]
+    assert [footer.num_row_groups for footer in footers] == [2, 2, 2]
+    assert sum(footer.num_rows for footer in footers) == 60_175  # TPC-H's own count at this scale
+    orders = pq.read_table(lake, columns=["l_orderkey"]).column(0).to_numpy()
+    assert (np.diff(orders) >= 0).all()
+    with_filter = {
+        footer.row_group(group).column(column).path_in_schema
+        for footer in footers
+        for group in range(2)
+        for column in range(footer.num_columns)
+        if footer.row_group(group).column(column).bloom_filter_offset is not None
+    }
+    assert with_filter == {"event_id"}
+    picked = data.sample(lake, "event_id", 4, seed=1)
+    assert set(picked) <= set(pq.read_table(lake, columns=["event_id"]).column(0).to_pylist())
+    written = [path.stat().st_mtime_ns for path in paths]
+    assert data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path) == lake
+    assert [path.stat().st_mtime_ns for path in paths] == written
+    assert list(tmp_path.iterdir()) == [lake]

@@ -1,0 +1,166 @@
+"""Transposed groups: each member answers as its filter would, whole or from the rows of single buckets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skipstone.bloom import (
+    FilterGroup,
+    SplitBlockFilter,
+    bucket_of,
+    fpp_of,
+    hash_array,
+    kernels,
+    lazy,
+    probe_rows,
+    solve_blocks,
+)
+from skipstone.errors import InvalidArgumentError
+
+MEMBERS = st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=80), min_size=1, max_size=8).map(
+    lambda lists: [np.array(values, dtype=np.uint64) for values in lists]
+)
+
+
+def skewed() -> list[pa.Array]:
+    return [pa.array(np.arange(start, start + count)) for start, count in [(0, 30_000), (10, 5), (50_000, 400), (7, 1)]]
+
+
+@given(MEMBERS, st.sampled_from([1, 2, 5, 64]))
+def test_a_group_answers_as_its_members_would(members: list[np.ndarray], blocks: int):
+    group = FilterGroup.build_from_hashes(members, blocks, hash="int")
+    alone = [SplitBlockFilter.build_from_hashes(hashes, blocks, "int") for hashes in members]
+    asked = np.concatenate([*members, np.arange(50, dtype=np.uint64) << np.uint64(33)])
+    expected = np.stack([each.contains_hashes(asked) for each in alone], axis=1)
+    assert (group.contains_hashes(asked) == expected).all()
+    assert group.rows.shape == (blocks, 32 * len(members))
+    assert group.rows.flags.c_contiguous
+    for place, each in enumerate(alone):
+        assert (group.member(place).words == each.words).all()
+        assert (group.rows.reshape(blocks, -1, 32)[:, place].reshape(-1) == each.words.view(np.uint8).reshape(-1)).all()
+    stored = np.frombuffer(b"x" + group.rows.tobytes(), dtype=np.uint8)[1:].reshape(blocks, -1)
+    assert (FilterGroup.from_rows(stored, len(members), "int").contains_hashes(asked) == expected).all()
+    assert (probe_rows(stored[bucket_of(asked, blocks)], asked) == expected).all()
+    for i in range(0, len(asked), 17):
+        one = asked[i : i + 1]
+        assert (probe_rows(stored[bucket_of(one, blocks)], one)[0] == expected[i]).all()
+    compiled = kernels.probe_group(
+        lazy.read_only(group.parts[0].words.reshape(-1)), len(members), lazy.read_only(asked)
+    )
+    assert (compiled == expected).all()
+
+
+@given(st.lists(st.lists(st.none() | st.text(max_size=12), max_size=30), min_size=1, max_size=6))
+def test_no_member_of_a_group_is_ever_missed(columns: list[list[str | None]]):
+    arrays = [pa.array(values, pa.string()) for values in columns]
+    group = FilterGroup.build(arrays)
+    joined = FilterGroup.from_filters([SplitBlockFilter.build(array) for array in arrays])
+    for place, array in enumerate(arrays):
+        assert group.contains(array)[:, place].all()
+        assert joined.contains(array)[:, place].all()
+    assert group.members == joined.members == len(arrays)
+
+
+def test_a_value_is_found_in_its_members_and_hardly_elsewhere():
+    arrays = [pa.array([f"{member}-{i}" for i in range(300)]) for member in range(20)]
+    group = FilterGroup.build(arrays, fpp=0.001)
+    asked = pa.array(["3-7", "absent", None, "19-299"])
+    answers = group.contains(asked)
+    assert answers.shape == (4, 20)
+    assert answers[0, 3] and answers[3, 19]
+    assert answers[2].all(), "a null is never in a filter: unknown"
+    assert answers[[0, 1, 3]].sum() <= 2 + 3
+    assert group.contains(asked[:0]).shape == (0, 20)
+
+
+def test_rule_31_members_of_unlike_sizes_go_to_different_parts():
+    arrays = skewed()
+    group = FilterGroup.build(arrays)
+    assert len(group.parts) > 1
+    assert sorted(member for part in group.parts for member in part.members) == [0, 1, 2, 3]
+    alone = sum(32 * solve_blocks(len(array), 0.01) for array in arrays)
+    assert group.size_bytes <= 2.2 * alone
+    for place, array in enumerate(arrays):
+        assert group.contains(array)[:, place].all()
+        assert fpp_of(len(array), group.member(place).blocks) <= 0.01
+    strangers = group.contains(pa.array(np.arange(10**9, 10**9 + 50_000)))
+    # Expected 500 a member or less, standard deviation 22: more than 640 is less than one in a million.
+    assert (strangers.sum(axis=0) < 640).all()
+    for act in (lambda: group.rows, lambda: group.blocks):
+        with pytest.raises(InvalidArgumentError, match="parts"):
+            act()
+
+
+def test_rule_31_a_filter_is_folded_only_within_its_fpp():
+    exact = SplitBlockFilter.build(pa.array(np.arange(1_000)), blocks=64)
+    roomy = SplitBlockFilter.build(pa.array(np.arange(1_000, 2_000)), blocks=64 * 8)
+    tight = SplitBlockFilter.build(pa.array(np.arange(2_000, 4_000)), blocks=128)
+    group = FilterGroup.from_filters([exact, roomy, tight], fpp=0.01)
+    assert group.blocks == 128
+    assert group.member(0).blocks == 128
+    assert (group.member(0).words == exact.replicate(128).words).all()
+    assert (group.member(1).words == roomy.fold(128).words).all()
+    assert (group.member(2).words == tight.words).all()
+    for place in range(3):
+        assert group.member(place).fpp <= 0.0115
+    apart = FilterGroup.from_filters([tight, SplitBlockFilter.build(pa.array([1]))])
+    assert len(apart.parts) == 2
+
+
+def test_rule_31_a_filter_that_misses_its_target_is_not_folded_further():
+    full = SplitBlockFilter.build(pa.array(np.arange(5_000)), blocks=64)
+    assert full.fpp > 0.01
+    assert FilterGroup.from_filters([full], fpp=0.01).blocks == 64
+
+
+def test_large_batches_answer_as_small_ones():
+    arrays = [pa.array(np.arange(i, 20_000, 7)) for i in range(7)]
+    group = FilterGroup.build(arrays)
+    asked = pa.array(np.arange(0, 40_000, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy, "_loaded", kernels)
+        patch.setattr(lazy, "USE_ABOVE_NS", -1)
+        compiled = group.contains(asked)
+        patch.setattr(lazy, "USE_ABOVE_NS", 10**18)
+        assert (group.contains(asked) == compiled).all()
+    assert (group.contains(asked[100:101])[0] == compiled[100]).all()
+
+
+def test_parquet_floats_in_a_group():
+    group = FilterGroup.build([pa.array([0.0, 1.5]), pa.array([-0.0])], hash="parquet:DOUBLE")
+    assert group.contains(pa.array([0.0, -0.0, float("nan"), None, 1.5])).tolist()[:4] == [[True, True]] * 4
+    narrow = FilterGroup.build([pa.array([0.5], pa.float32())], hash="parquet:FLOAT")
+    assert narrow.contains(pa.array([0.1, 0.5])).tolist() == [[False], [True]]
+
+
+def test_bad_groups_are_refused():
+    ints, texts = pa.array([1]), pa.array(["a"])
+    group = FilterGroup.build([ints])
+    hashes = hash_array(ints).hashes
+    bad = [
+        lambda: FilterGroup.build([]),
+        lambda: FilterGroup.build([ints, texts]),
+        lambda: FilterGroup.build([ints], fpp=2),
+        lambda: FilterGroup.build_from_hashes([], hash="int"),
+        lambda: FilterGroup.build_from_hashes([[1]], hash="int"),
+        lambda: FilterGroup.build_from_hashes([hashes], 0, hash="int"),
+        lambda: FilterGroup.from_filters([]),
+        lambda: FilterGroup.from_filters([SplitBlockFilter.build(ints), SplitBlockFilter.build(texts)]),
+        lambda: FilterGroup.from_filters([SplitBlockFilter.build(ints, blocks=3)]),
+        lambda: FilterGroup.from_rows(np.zeros((4, 32), np.uint8), 2, "int"),
+        lambda: FilterGroup.from_rows(np.zeros((4, 0), np.uint8), 0, "int"),
+        lambda: FilterGroup.from_rows(np.zeros(32, np.uint8), 1, "int"),
+        lambda: FilterGroup.from_rows(b"", 1, "int"),
+        lambda: group.member(1),
+        lambda: group.contains(texts),
+        lambda: probe_rows(np.zeros((2, 32), np.uint8), hashes),
+        lambda: probe_rows(np.zeros((1, 31), np.uint8), hashes),
+        lambda: probe_rows(np.zeros((1, 32), np.uint8), [1]),
+        lambda: bucket_of(hashes, 0),
+    ]
+    for act in bad:
+        with pytest.raises(InvalidArgumentError):
+            act()

@@ -1,0 +1,78 @@
+"""numba stays out of small work, and its absence, or a place without a cache, changes no answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from skipstone.bloom import SplitBlockFilter, lazy
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_small_work_never_imports_numba():
+    out = run(
+        "import sys, pyarrow as pa\n"
+        "from skipstone.bloom import SplitBlockFilter, FilterGroup\n"
+        "values = pa.array([f'key {i}' for i in range(5_000)])\n"
+        "f = SplitBlockFilter.from_bytes(SplitBlockFilter.build(values).to_bytes())\n"
+        "assert f.contains(values).to_pylist() == [True] * 5_000\n"
+        "assert SplitBlockFilter.build(pa.array(range(50_000))).contains(pa.array([3])).to_pylist() == [True]\n"
+        "assert FilterGroup.build([values, values]).contains(values[:10]).all()\n"
+        "print('numba' in sys.modules)"
+    )
+    assert out.strip() == "False"
+
+
+LARGE = (
+    "import sys, numpy as np\n"
+    "from skipstone.bloom import SplitBlockFilter, plain\n"
+    "hashes = np.random.default_rng(1).integers(0, 2**64, 3_000_000, dtype=np.uint64)\n"
+    "f = SplitBlockFilter.build_from_hashes(hashes, 64, 'int')\n"
+    "words = np.zeros((64, 8), np.uint32)\n"
+    "plain.insert(words, hashes[:100_000])\n"
+    "assert (f.words & words == words).all()\n"
+    "assert f.contains_hashes(hashes[:1000]).all()\n"
+    "print('numba' in sys.modules)"
+)
+
+
+def test_a_large_batch_pays_for_numba():
+    assert run(LARGE).strip() == "True"
+
+
+def test_a_broken_numba_falls_back_to_the_plain_twin():
+    assert run("import sys; sys.modules['llvmlite'] = None; sys.modules['numba'] = None\n" + LARGE).strip() == "True"
+
+
+def test_kernels_compile_where_no_cache_can_be_written():
+    """numba raises at the decorator where it finds no writable place: then kernels are compiled without a cache."""
+    out = run(
+        "import numba.core.caching as caching\n"
+        "caching.CacheImpl._locator_classes = []\n"
+        "import numpy as np\n"
+        "from skipstone.bloom import kernels\n"
+        "words = np.zeros(8, np.uint32)\n"
+        "kernels.insert(words, np.arange(3, dtype=np.uint64))\n"
+        "print(type(kernels.insert._cache).__name__, bool(words.any()))"
+    )
+    assert out.strip() == "NullCache True"
+
+
+def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lazy, "_loaded", None)
+    assert lazy.kernels_for(lazy.LOAD_ABOVE_NS) is None
+    loaded = lazy.kernels_for(lazy.LOAD_ABOVE_NS + 1)
+    assert loaded is not None and hasattr(loaded, "insert")
+    assert lazy.kernels_for(lazy.USE_ABOVE_NS) is None
+    assert lazy.kernels_for(lazy.USE_ABOVE_NS + 1) is loaded
+    assert SplitBlockFilter.build(pa.array([1])).contains(pa.array([1])).to_pylist() == [True]

@@ -1,0 +1,117 @@
+"""Merging runs, against a dict to which they are applied in order."""
+
+import io
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.errors import CorruptionError, InvalidArgumentError, SchemaError
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+
+SCHEMA = pa.schema([("n", pa.int32()), ("s", pa.string())])
+KEYS = st.one_of(st.integers(0, 60).map(b"%02d".__mod__), st.binary(max_size=3))
+RUN = st.dictionaries(KEYS, st.none() | st.integers(0, 99), max_size=40)
+
+
+def run_of(entries: dict, block_size: int) -> bytes:
+    """None is a tombstone."""
+    target = io.BytesIO()
+    ordered = sorted(entries.items())
+    rows = [{"n": v, "s": None if v is None else f"v{v}"} for _, v in ordered]
+    with SortedFileWriter(target, schema=SCHEMA, block_size=block_size) as writer:
+        batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+        writer.write([k for k, _ in ordered], batch, [v is None for _, v in ordered])
+    return target.getvalue()
+
+
+def contents(data: bytes) -> dict:
+    table = SortedFileReader(data).scan_table(include_deleted=True)
+    for row in table.to_pylist():
+        assert row["s"] == (None if row["deleted"] else f"v{row['n']}")
+    return {r["key"]: None if r["deleted"] else r["n"] for r in table.to_pylist()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    runs=st.lists(st.tuples(RUN, st.sampled_from([1, 20, 60, 10_000])), min_size=1, max_size=4),
+    drop=st.booleans(),
+    block_size=st.sampled_from([1, 50, 10_000]),
+)
+def test_the_newest_entry_of_a_key_wins(runs, drop, block_size):
+    expected: dict = {}
+    for entries, _ in runs:
+        expected.update(entries)
+    if drop:
+        expected = {k: v for k, v in expected.items() if v is not None}
+    output = io.BytesIO()
+    summary = merge_runs([run_of(*r) for r in runs], output, drop_tombstones=drop, block_size=block_size)
+    merged = output.getvalue()
+    assert contents(merged) == expected
+    assert SortedFileReader(merged).verify() == []
+    assert summary.num_entries == len(expected)
+    assert summary.num_deleted == sum(v is None for v in expected.values())
+    assert summary.size_bytes == len(merged)
+
+
+def test_rule_32_tombstones_dropped_without_the_oldest_run_bring_keys_back():
+    oldest, middle, newest = run_of({b"k": 1}, 1), run_of({b"k": None}, 1), run_of({b"z": 2}, 1)
+
+    def merged(runs, drop):
+        output = io.BytesIO()
+        merge_runs(runs, output, drop_tombstones=drop)
+        return output.getvalue()
+
+    kept = merged([oldest, merged([middle, newest], False)], True)
+    assert contents(kept) == {b"z": 2}
+    returned = merged([oldest, merged([middle, newest], True)], True)
+    assert contents(returned) == {b"k": 1, b"z": 2}
+
+
+def test_paths_readers_and_an_input_as_output(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(run_of({b"a": 1, b"b": 2}, 1))
+    second.write_bytes(run_of({b"b": 3}, 1))
+    with SortedFileReader(second) as reader:
+        merge_runs([str(first), reader], first)
+        assert reader.get(b"b") == {"n": 3, "s": "v3"}
+    assert contents(first.read_bytes()) == {b"a": 1, b"b": 3}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_what_cannot_be_merged_leaves_nothing(tmp_path):
+    other = io.BytesIO()
+    with SortedFileWriter(other, schema=pa.schema([("n", pa.int64())])):
+        pass
+    damaged = bytearray(run_of({b"%03d" % i: i for i in range(50)}, 20))
+    damaged[SortedFileReader(bytes(damaged)).blocks()[-1].offset + 30] ^= 1
+    with pytest.raises(SchemaError):
+        merge_runs([run_of({}, 1), other.getvalue()], tmp_path / "out")
+    with pytest.raises(CorruptionError):
+        merge_runs([run_of({}, 1), bytes(damaged)], tmp_path / "out")
+    with pytest.raises(InvalidArgumentError):
+        merge_runs([], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_merge_holds_a_block_of_each_run_and_not_the_runs():
+    class Watching:
+        """Notes how far ahead of what was written a run has been read."""
+
+        def __init__(self, data, sink):
+            self.data, self.size, self.sink, self.ahead = data, len(data), sink, 0
+
+        def read_ranges(self, ranges):
+            if len(self.sink.getvalue()) > 8:
+                self.ahead = max(self.ahead, max(o + n for o, n in ranges) - len(self.sink.getvalue()))
+            return [self.data[o : o + n] for o, n in ranges]
+
+    values = pa.record_batch({"b": [bytes([i % 251]) * 8192 for i in range(1500)]})
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=values.schema, compression="none") as writer:
+        writer.write([b"%06d" % i for i in range(1500)], values)
+    sink = io.BytesIO()
+    source = Watching(target.getvalue(), sink)
+    merge_runs([source, target.getvalue()], sink, compression="none")
+    assert source.size > 12_000_000
+    assert 0 < source.ahead < 2_500_000
