@@ -182,8 +182,8 @@ def from_order_bytes(array: pa.Array, kind: pa.DataType) -> pa.Array:
 class HashForm:
     """What is hashed of an array, value by value.
 
-    name     what equal forms mean: "int", "float", "bytes", "instant", "span", or "decimal:SCALE". Only values of one name
-             may meet in a filter.
+    name     what equal forms mean: "int", "float", "bytes", "instant", "span", or "decimal:SCALE". Only values of one
+             name may meet in a filter.
     fixed    uint64 [n], hashed as 8 little-endian bytes; or None
     wide     uint8 [n, width], hashed row by row; or None
     offsets, data    int64 [n + 1] and uint8 [bytes]: value i is data[offsets[i]:offsets[i + 1]]; or None
@@ -265,7 +265,8 @@ def _float64(array: pa.Array) -> np.ndarray:
 
 def _canonical_floats(values: np.ndarray) -> np.ndarray:
     """-0.0 becomes 0.0, every NaN the one quiet positive NaN."""
-    values = values + 0.0
+    with np.errstate(invalid="ignore"):  # a signalling NaN is one like any other
+        values = values + 0.0
     values[np.isnan(values)] = np.nan
     return values
 

@@ -95,6 +95,6 @@ class StorageError(SkipstoneError, OSError):
     """The disk or the object store refused; the message holds what it said."""
 
 
-def _rebuild(kind: type[SkipstoneError], message: str, details: dict):
+def _rebuild(kind: type[SkipstoneError], message: str, details: dict) -> SkipstoneError:
     """Executors send errors back pickled: the keyword arguments must survive."""
     return kind(message, **details)

@@ -16,7 +16,7 @@ from .ingest.attach import attach_files
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
-from .storage import Entry, FileMissingError, LocalStorage, open_storage
+from .storage import Counted, Entry, FileMissingError, Storage, open_storage
 from .table import Table, index_location, relative_path
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
 
@@ -59,8 +59,8 @@ def create(
         raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if isinstance(columns, str):
         columns = [columns]
-    storage = open_storage(location)
-    index_storage = open_storage(index_location(storage, index_path))
+    storage = Counted(open_storage(location))
+    index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
@@ -97,7 +97,7 @@ def create(
 
 
 def _entries(
-    storage: LocalStorage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
+    storage: Storage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
 ) -> list[Entry]:
     if files is not None:
         paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
@@ -105,9 +105,9 @@ def _entries(
             return [storage.stat(path) for path in paths]
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
-    if os.path.isfile(storage.root):
+    if os.path.isfile(storage.uri):
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
-    if not os.path.isdir(storage.root) and schema is None:
+    if not os.path.isdir(storage.uri) and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
     found = list_parquet(storage, progress)
     if not found and schema is None:
@@ -116,7 +116,7 @@ def _entries(
 
 
 def _first_instant(
-    storage: LocalStorage,
+    storage: Storage,
     transaction: str,
     schema: pa.Schema | None,
     partitioning: str | Sequence[str] | pa.Schema | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from .commit.transaction import Transaction
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
 from .scan.plan import Plan
-from .storage import LocalStorage, open_storage
+from .storage import Counted, Storage, open_storage
 from .timeline import Instant, Timeline
 from .verify import Finding, verify
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
@@ -27,17 +28,17 @@ INDEX_FOLDER = ".skipstone"
 Progress = Callable[[str, int, int | None], None]
 
 
-def index_location(storage: LocalStorage, index_path: str | os.PathLike | None) -> str:
+def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
     """Where a table's index lies."""
-    return os.path.join(storage.root, INDEX_FOLDER) if index_path is None else os.fspath(index_path)
+    return os.path.join(storage.uri, INDEX_FOLDER) if index_path is None else os.fspath(index_path)
 
 
-def relative_path(storage: LocalStorage, path: str | os.PathLike) -> str:
+def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
     text = os.fspath(path)
     text = text[len("file://") :] if text.startswith("file://") else text
     if os.path.isabs(text):
-        inside = os.path.relpath(os.path.normpath(text), storage.root)
+        inside = os.path.relpath(os.path.normpath(text), storage.uri)
         return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
     return os.path.normpath(text).replace(os.sep, "/")
 
@@ -69,15 +70,15 @@ def open_table(
         raise InvalidArgumentError("savepoints are not supported by this version; open by version= or as_of=")
     if version is not None and as_of is not None:
         raise InvalidArgumentError("give version= or as_of=, not both")
-    storage = open_storage(location)
-    index_storage = open_storage(index_location(storage, index_path))
+    storage = Counted(open_storage(location))
+    index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
     if version is not None:
         instant: Instant | None = timeline.read(version)
     else:
         instant = timeline.latest()
     if instant is None:
-        hint = "" if os.path.isdir(storage.root) else " (and no such directory)"
+        hint = "" if os.path.isdir(storage.uri) else " (and no such directory)"
         raise NotATableError(
             f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
         )
@@ -108,8 +109,8 @@ class Table:
 
     def __init__(
         self,
-        storage: LocalStorage,
-        index_storage: LocalStorage,
+        storage: Counted,
+        index_storage: Counted,
         timeline: Timeline,
         readers: RunReaders,
         instant: Instant,
@@ -132,7 +133,7 @@ class Table:
     def __enter__(self) -> Table:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self.close()
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class Table:
         """
         if mode != "snapshot":
             raise InvalidArgumentError(f"mode {mode!r} is not supported by this version; it reads snapshots")
-        return Plan(self.snapshot, self.storage, where, columns, limit, self.strict)
+        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict)
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""

@@ -17,13 +17,19 @@ from ..timeline import IndexState, Instant
 
 
 def with_filters(
-    after: Instant, storage: Storage, results: Sequence[TaskResult], ids: Sequence[np.ndarray], name: str
+    after: Instant,
+    storage: Storage,
+    results: Sequence[TaskResult],
+    ids: Sequence[np.ndarray],
+    name: str,
+    written: list[str],
 ) -> Instant:
     """The instant with a new run for each filter index that the tasks carry filters for, in the segment that is
-    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered."""
+    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered. The paths of the
+    runs are added to `written`."""
     for index in after.indexes:
         if index.kind == "bloom" and index.maintain == "commit":
-            after = _with_run(after, index, storage, results, ids, name)
+            after = _with_run(after, index, storage, results, ids, name, written)
     return after
 
 
@@ -34,6 +40,7 @@ def _with_run(
     results: Sequence[TaskResult],
     ids: Sequence[np.ndarray],
     name: str,
+    written: list[str],
 ) -> Instant:
     column = after.path_of(index.columns[0])
     if not any(r.index is not None and column in r.index.task_filters for r in results):
@@ -41,6 +48,7 @@ def _with_run(
     holes: list[int] = []
     path = run_path(after.transaction, f"{name}-i{index.id}")
     with FilterRunWriter(storage, path, index.options["fpp"]) as writer:
+        written.append(path)
         for result, file_ids in zip(results, ids, strict=True):
             if result.index is None or column not in result.index.task_filters:
                 holes += file_ids.tolist()

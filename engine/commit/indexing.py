@@ -197,7 +197,6 @@ def _built(
     fpp = index.options["fpp"]
     with FilterRunWriter(table.index_storage, path, fpp) as writer:
         written.append(path)
-        done = 0
         for ordinal, (file_id, hashed) in enumerate(_hashes(table, files, column)):
             if isinstance(hashed, Exception):
                 holes.append(file_id)
@@ -206,9 +205,8 @@ def _built(
                 name, groups = hashed
                 fine = writer.write_fine(ordinal, fine_rows(groups, fpp, name), name)
                 writer.add_task([(file_id, None, fine)], task_filter(groups, fpp, name))
-            done += 1
             if progress:
-                progress(f"bloom({column})", done, files.num_rows)
+                progress(f"bloom({column})", ordinal + 1, files.num_rows)
         run: Run = writer.finish((1, table.version))
     every = table.snapshot.files()
     holes += _no_base(every)

@@ -50,8 +50,8 @@ def publish(
 ) -> Instant:
     """Commits a change after `base` and returns the instant made.
 
-    Raises CommitConflictError where a commit since the base removed or added the same file, SchemaError where a file
-    does not fit. With `only_first`, anybody who was first is a conflict. Whatever is raised, nothing of the change is visible.
+    Raises CommitConflictError where a commit since the base removed or added the same file (with `only_first`: where
+    there was any), SchemaError where a file does not fit. Whatever is raised, nothing of the change is visible.
     """
     searched = 0
     for attempt in range(ATTEMPTS_MAX):
@@ -178,12 +178,7 @@ def _write(
             after = after.with_index(
                 _with_stats(storage, readers, stats_index, bound.stats, change.transaction, attempt, version, written)
             )
-        names = set(written)
-        after = with_filters(after, storage, change.results, bound.ids, str(attempt))
-        written += [
-            r.path for i in after.indexes for r in i.runs if change.transaction in r.path and r.path not in names
-        ]
-        return after, written
+        return with_filters(after, storage, change.results, bound.ids, str(attempt), written), written
     except BaseException:
         _remove(storage, written)
         raise

@@ -11,8 +11,8 @@ The transaction's marker is durable before its first file. On an exception every
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,16 +48,16 @@ class Transaction:
         self._is_open = True
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._is_open = False
         try:
             if kind is not None:
-                self._abort(kind, error, traceback)
+                self._abort()
                 return
             try:
                 self._commit()
-            except BaseException as failure:
-                self._abort(type(failure), failure, failure.__traceback__)
+            except BaseException:
+                self._abort()
                 raise
         finally:
             with contextlib.suppress(SkipstoneError):  # a marker that stays is found, and cleaned, by its age
@@ -65,7 +65,7 @@ class Transaction:
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
-    def write(self, data) -> None:
+    def write(self, data: Any) -> None:
         """Adds rows: a pyarrow Table, RecordBatch, batches or an Arrow stream, partitioned as the table is.
 
         Raises SchemaError for columns that the table does not have or values that do not fit.
@@ -151,7 +151,7 @@ class Transaction:
             self._discard()
         self._table.move_to(self.committed)
 
-    def _abort(self, kind, error, traceback) -> None:
+    def _abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
         self._discard()
@@ -184,7 +184,7 @@ class Transaction:
             raise InvalidArgumentError("a transaction is used within its `with` block")
 
 
-def _partition_choices(table: Table, paths: set[str]):
+def _partition_choices(table: Table, paths: set[str]) -> Iterator[list[int] | None]:
     """Where to look for paths: first the partitions that their folders name, then everywhere."""
     partitions = table.snapshot.partitions()
     if table.is_hive:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +59,7 @@ class FilterRunWriter:
     def __enter__(self) -> FilterRunWriter:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
     def write_fine(self, ordinal: int, rows: np.ndarray, hash_name: str) -> FileFilter:
@@ -144,6 +146,33 @@ class FilterRun:
         row = {name: self.table.column(name)[at].as_py() for name in RUN_SCHEMA.names}
         section = StridedSection("fine", row["fine_offset"], row["fine_rows"], row["fine_stride"])
         return row["fine_path"] or self.run.path, FileFilter(section, row["hash"])
+
+
+@dataclass
+class FilterPlaces:
+    """Where the fine filters of some files lie: for each file, which of `runs` (-1: none) and which of its entries."""
+
+    runs: list[FilterRun]
+    run_of: np.ndarray
+    at: np.ndarray
+
+    @classmethod
+    def nowhere(cls, files: int) -> FilterPlaces:
+        return cls([], np.full(files, -1, dtype=np.int64), np.full(files, -1, dtype=np.int64))
+
+    def add(self, run: FilterRun, files: np.ndarray, at: np.ndarray) -> None:
+        """The files at these positions have their filters at these entries of a run."""
+        self.run_of[files] = len(self.runs)
+        self.at[files] = at
+        self.runs.append(run)
+
+    def selected(self, kept: np.ndarray) -> FilterPlaces:
+        return FilterPlaces(self.runs, self.run_of[kept], self.at[kept])
+
+    def fine(self, file: int) -> tuple[str, FileFilter] | None:
+        """(path, fine filter) of one file, None where it has none."""
+        run = int(self.run_of[file])
+        return None if run < 0 else self.runs[run].fine(int(self.at[file]))
 
 
 def probe_fine(storage: Storage, path: str, fine: FileFilter, hashes: np.ndarray) -> np.ndarray:

@@ -148,7 +148,7 @@ def _extreme_bytes(values: pa.Array, used: np.ndarray, slice_of: np.ndarray, sli
     found = grouped.group_by("slice").aggregate([("value", which)])
     at = np.full(slices, -1)
     at[found.column("slice").to_numpy()] = np.arange(found.num_rows)
-    picked = canon.flatten(found.column(f"value_{which}")).take(pa.array(np.where(at < 0, None, at), pa.int64()))
+    picked = canon.flatten(found.column(f"value_{which}")).take(pa.array(at, pa.int64(), mask=at < 0))
     return picked.fill_null(b"")
 
 

@@ -72,7 +72,9 @@ def attach_files(
     return built.result(index=index, pending=pending)
 
 
-def _footers(storage: Storage, entries: Sequence[Entry], wanted) -> Iterator[tuple[Entry, Footer | Exception]]:
+def _footers(
+    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool]
+) -> Iterator[tuple[Entry, Footer | Exception]]:
     """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
 
     def read(entry: Entry) -> Footer | Exception:

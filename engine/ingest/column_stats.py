@@ -7,8 +7,9 @@ are None where nobody counted: unknown never means zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -119,7 +120,7 @@ def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
     )
 
 
-def _extreme(values: list, pick):
+def _extreme(values: list, pick: Callable[[list], Any]) -> Any:
     return pick(values) if values and all(v is not None for v in values) else None
 
 

@@ -134,7 +134,8 @@ def _stats(
     if not pa.types.is_struct(given.type):
         raise SchemaError("column 'stats' must be a struct with a struct {min, max, null_count, nan_count} a column")
     leaves = {p: t for p, t in leaf_types(schema).items() if p not in partitioning}
-    parts, names = [], []
+    parts: list[pa.Table] = []
+    names: list[str] = []
     for i in range(given.type.num_fields):
         name = given.type.field(i).name
         if name not in leaves:

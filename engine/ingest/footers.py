@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,8 @@ from .column_stats import ColumnStats, shortened
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+BoundReader = Callable[[Any], int | bytes | None]
 
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -53,7 +55,7 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, path: str, **options) -> pq.ParquetFile:
+def open_parquet(storage: Storage, path: str, **options: Any) -> pq.ParquetFile:
     """An open Parquet file. Raises CorruptionError for one that is truncated or not Parquet, StorageError where it
     cannot be opened at all."""
     import pyarrow.parquet as pq
@@ -89,7 +91,7 @@ def read_footer(storage: Storage, path: str, wanted: Callable[[str], bool] = lam
             ) from error
 
 
-def parse_footer(metadata, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
+def parse_footer(metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
     """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     leaves = list(_leaves(schema))
@@ -104,7 +106,7 @@ def parse_footer(metadata, schema: pa.Schema, wanted: Callable[[str], bool] = la
     return Footer(plain_schema(schema), row_groups_of(metadata), stats)
 
 
-def row_groups_of(metadata) -> list[RowGroup]:
+def row_groups_of(metadata: Any) -> list[RowGroup]:
     """The row groups that pyarrow's FileMetaData tells of."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return [RowGroup(g.num_rows, sum(g.column(i).total_compressed_size for i in range(g.num_columns))) for g in groups]
@@ -154,7 +156,7 @@ def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.
         yield path, kind
 
 
-def _chunk_stats(chunk, read: Callable[[object], int | bytes | None] | None, kind: pa.DataType) -> ColumnStats:
+def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> ColumnStats:
     sizes = {"compressed_bytes": chunk.total_compressed_size, "uncompressed_bytes": chunk.total_uncompressed_size}
     counts = {"value_count": chunk.num_values, "nan_count": None if pa.types.is_floating(kind) else 0}
     found = chunk.statistics
@@ -163,10 +165,11 @@ def _chunk_stats(chunk, read: Callable[[object], int | bytes | None] | None, kin
     nulls = found.null_count if found.has_null_count else None
     if nulls is not None and not 0 <= nulls <= chunk.num_values:
         return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
-    lower = upper = None
+    lower: Any = None
+    upper: Any = None
     if read is not None and found.has_min_max:
         lower, upper = read(found.min_raw), read(found.max_raw)
-        if lower is not None and upper is not None and lower > upper:  # type: ignore[operator]
+        if lower is not None and upper is not None and lower > upper:
             lower = upper = None
     exact = not canon.is_bytes_like(_plain_type(kind))
     return shortened(
@@ -182,7 +185,7 @@ def _chunk_stats(chunk, read: Callable[[object], int | bytes | None] | None, kin
     )
 
 
-def _bound_reader(column, kind: pa.DataType) -> Callable[[object], int | bytes | None] | None:
+def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
     """A function from a raw bound, as the footer holds it, to an order code or order bytes; None where bounds are not
     to be trusted."""
     kind = _plain_type(kind)
@@ -203,21 +206,21 @@ def _bound_reader(column, kind: pa.DataType) -> Callable[[object], int | bytes |
     if pa.types.is_unsigned_integer(kind):
         mask = (1 << (32 if physical == "INT32" else 64)) - 1
         shift = 1 << 63 if pa.types.is_uint64(kind) else 0
-        return lambda raw: (raw & mask) - shift  # type: ignore[operator]
+        return lambda raw: (raw & mask) - shift
     if pa.types.is_temporal(kind):
         return _temporal_reader(kind, logical)
     return int
 
 
-def _float_bound(raw) -> int | None:
+def _float_bound(raw: float) -> int | None:
     return None if raw != raw else canon.float_code(raw)
 
 
-def _half_bound(raw) -> int | None:
+def _half_bound(raw: bytes) -> int | None:
     return _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
 
 
-def _decimal_reader(kind: pa.DataType, physical: str, logical: dict):
+def _decimal_reader(kind: pa.DataType, physical: str, logical: dict) -> BoundReader | None:
     if logical.get("scale", kind.scale) != kind.scale:
         return None
     if canon.order_class(kind) == "code":
@@ -231,7 +234,7 @@ def _decimal_reader(kind: pa.DataType, physical: str, logical: dict):
     return lambda raw: (int.from_bytes(raw, "big", signed=True) + offset).to_bytes(width, "big")
 
 
-def _temporal_reader(kind: pa.DataType, logical: dict):
+def _temporal_reader(kind: pa.DataType, logical: dict) -> BoundReader | None:
     """Bounds in the unit of the Arrow type; the file may hold another (Arrow has seconds, Parquet has not)."""
     if pa.types.is_date32(kind):
         return int if logical["Type"] == "Date" else None

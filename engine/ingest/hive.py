@@ -130,9 +130,8 @@ def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[
     for partition in partitions:
         pairs = split(partition)
         if [key for key, _ in pairs] != [f.name for f in fields]:
-            raise SchemaError(
-                f"partition {partition!r} does not have the table's keys ({', '.join(f.name for f in fields) or 'none'})"
-            )
+            keys = ", ".join(f.name for f in fields) or "none"
+            raise SchemaError(f"partition {partition!r} does not have the table's keys ({keys})")
         for column, (_, value) in zip(texts, pairs, strict=True):
             column.append(value)
     return [_typed(column, field, partitions) for column, field in zip(texts, fields, strict=True)]

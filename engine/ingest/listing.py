@@ -16,7 +16,7 @@ _THREADS = 8
 
 
 def list_parquet(storage: Storage, progress: Callable[[str, int, int | None], None] | None = None) -> list[Entry]:
-    """Every visible Parquet file below the root, by path. `progress("list", files so far, None)` is called as it goes."""
+    """Every visible Parquet file below the root, by path. `progress("list", files so far, None)` tells how it goes."""
     found: list[Entry] = []
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-list") as pool:
         waiting: set[Future] = {pool.submit(_folder, storage, "")}

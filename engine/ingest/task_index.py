@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ class TaskIndexWriter:
     def __enter__(self) -> TaskIndexWriter:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
     def add_file(self, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:

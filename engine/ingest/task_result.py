@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +108,7 @@ class ResultBuilder:
             self._stats_file.append(ordinal)
             self._stats_column.append(self._columns.setdefault(column, len(self._columns)))
 
-    def result(self, **more) -> TaskResult:
+    def result(self, **more: Any) -> TaskResult:
         stats = pa.table(
             {
                 "file": pa.array(np.array(self._stats_file, dtype=np.int64)),

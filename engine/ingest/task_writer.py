@@ -79,7 +79,7 @@ class TaskWriter:
     def __enter__(self) -> TaskWriter:
         return self
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is not None:
             self.abort()
             return
@@ -197,7 +197,7 @@ class _OpenFile:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._stack = ExitStack()
-        self._writer = None
+        self._writer: Any = None
         self._footers: list = []
 
     def write(self, rows: pa.Table) -> None:
@@ -240,7 +240,7 @@ class _OpenFile:
             self.hashes.setdefault(spec.column, ([], hashed.name))[0].append(distinct(hashed.present()))
 
 
-def _tables(data) -> Iterator[pa.Table]:
+def _tables(data: Any) -> Iterator[pa.Table]:
     if isinstance(data, pa.Table):
         yield data
     elif isinstance(data, pa.RecordBatch):

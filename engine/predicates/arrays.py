@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ... import canon
 
 
-def array_of(raws: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
     """An array of raw values, none null: ints of the type's unit (bool as 0 and 1, decimals unscaled), floats, str or
     bytes. The values must fit the type."""
     if canon.is_bytes_like(kind):

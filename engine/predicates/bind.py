@@ -9,7 +9,8 @@ that has a meaning but not one that an index or our evaluator can follow becomes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -248,7 +249,7 @@ def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
         return (1, 0)  # above any number
     # a decimal beside a float means the double nearest to it
     as_double = isinstance(other, float) and not isinstance(value, int | float)
-    return (0, float(value) if as_double else value)
+    return (0, float(value) if as_double and value is not None else value)
 
 
 def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
@@ -293,10 +294,9 @@ def _bind_in(node: In, schema: pa.Schema) -> Node:
 
 def _bind_like(node: Like, schema: pa.Schema) -> Node:
     pattern = parse_pattern(node.pattern, node.escape)
-    ref = _column_of(node.operand, schema)
-    refused = _not_text(node, ref)
-    if refused is not None:
-        return refused
+    ref = _text_column(node, schema)
+    if not isinstance(ref, ColumnRef):
+        return ref
     if pattern.is_plain:
         return _compare_place(ref, "=", place(pattern.prefix, ref.type))
     if pattern.is_prefix:
@@ -305,10 +305,9 @@ def _bind_like(node: Like, schema: pa.Schema) -> Node:
 
 
 def _bind_starts_with(node: StartsWith, schema: pa.Schema) -> Node:
-    ref = _column_of(node.operand, schema)
-    refused = _not_text(node, ref)
-    if refused is not None:
-        return refused
+    ref = _text_column(node, schema)
+    if not isinstance(ref, ColumnRef):
+        return ref
     try:
         place(node.prefix, ref.type)
     except NoMeaningError:
@@ -328,13 +327,14 @@ def _as_stored(text: str | bytes, kind: pa.DataType) -> str | bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _not_text(node: Node, ref: ColumnRef | None) -> Node | None:
-    """Unknown, where the operand is no column of strings or bytes."""
+def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node:
+    """The column of strings or bytes under a pattern, or what becomes of the pattern where there is none."""
+    ref = _column_of(node.operand, schema)
     if ref is None:
         return _unknown(node, "a cast may change values, or no column is named")
     if pa.types.is_null(ref.type):
         return Constant(None)
-    return None if canon.is_bytes_like(ref.type) else _unknown(node, f"a pattern over {ref.type}")
+    return ref if canon.is_bytes_like(ref.type) else _unknown(node, f"a pattern over {ref.type}")
 
 
 def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
@@ -355,7 +355,7 @@ def _bind_is_nan(node: IsNaN, schema: pa.Schema) -> Node:
     raise PredicateError(f"column {ref.name!r} is {ref.type}, which is never NaN", text=str(node))
 
 
-_BINDERS = {
+_BINDERS: dict[type, Callable[[Any, pa.Schema], Node]] = {
     Comparison: _bind_comparison,
     In: _bind_in,
     Like: _bind_like,

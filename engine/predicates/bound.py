@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ... import canon
@@ -37,7 +36,7 @@ class Leaf(Node):
     op       = <=> != < <= > >= (one value); in, not in (ascending, distinct); starts_with, like (the text that begins
              the value: a plain one, or `pattern`'s prefix); is_null, always, never (none)
     values   an Array of the column's type, without nulls
-    pattern  of `like` only
+    pattern  of `like` only, and always of it
     """
 
     ref: ColumnRef
@@ -54,8 +53,8 @@ class Leaf(Node):
         return self.ref.type
 
     @cached_property
-    def codes(self) -> np.ndarray | list[bytes]:
-        """The values' order codes (int64) or order bytes."""
+    def codes(self) -> Any:
+        """The values' order codes (int64 [n]) or order bytes (a list of bytes)."""
         if len(self.values) == 0:
             return []
         if canon.order_class(self.values.type) == "code":
@@ -77,7 +76,7 @@ class Leaf(Node):
         values = [str(Literal(value)) for value in self.values]
         if self.op in ("in", "not in"):
             return f"{name} {self.op.upper()} ({', '.join(values)})"
-        if self.op == "like":
+        if self.pattern is not None:
             return f"{name} LIKE {Literal(self.pattern.sql())}"
         if self.op == "starts_with":
             return f"STARTSWITH({name}, {values[0]})"

@@ -223,7 +223,7 @@ def _column(tree: Any) -> Column:
 
 def _literal(scalar: pa.Scalar) -> Literal:
     try:
-        return Literal(scalar)  # type: ignore[arg-type]
+        return Literal(scalar)
     except PredicateError as error:
         raise _NotUnderstoodError(error.message) from None
 

@@ -283,7 +283,7 @@ def _negated(tree: Any) -> Operand:
     if type(value) in (int, float):
         return Literal(-value)  # type: ignore[operator]
     if type(value) is Temporal and value.kind == "duration":
-        return Literal(Temporal("duration", -value.ns))  # type: ignore[arg-type]
+        return Literal(Temporal("duration", -value.ns))
     raise _NotUnderstoodError("arithmetic is not understood")
 
 
@@ -305,7 +305,7 @@ def _interval(tree: Any) -> Operand:
         raise _NotUnderstoodError("an interval of days, hours, minutes or seconds is expected") from None
     if rest:
         raise _NotUnderstoodError("an interval finer than a nanosecond")
-    return Literal(Temporal("duration", ns))  # type: ignore[arg-type]
+    return Literal(Temporal("duration", ns))
 
 
 def _cast(tree: Any) -> Operand:
@@ -342,7 +342,7 @@ _TEMPORAL_EXAMPLES = {
 }
 
 
-def _cast_literal(value: Any, kind: pa.DataType) -> object:
+def _cast_literal(value: Any, kind: pa.DataType) -> Any:
     """A literal in the type asked for, where Spark and Arrow agree on it."""
     try:
         if pa.types.is_floating(kind):

@@ -42,7 +42,7 @@ def _leaf(leaf: object) -> Node:
     if op in ("in", "not in"):
         if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
             raise PredicateError(f"{op!r} takes a list of values, not {value!r}", text=repr(leaf))
-        found = member_of(Column(name), tuple(Literal(item) for item in value))  # type: ignore[arg-type]
+        found = member_of(Column(name), tuple(Literal(item) for item in value))
         return found if op == "in" else Not(found)
     if op not in _OPS:
         raise PredicateError(f"{op!r} is no filter; use one of {' '.join(_OPS)} in, not in", text=repr(leaf))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -93,9 +94,9 @@ def _null_outcomes(op: str, evidence: Evidence) -> np.ndarray:
     return nothing * np.uint8(NULL) | something * np.uint8(TRUE if op == "always" else FALSE)
 
 
-def _without_nan(leaf: Leaf) -> np.ndarray | list[bytes]:
+def _without_nan(leaf: Leaf) -> Any:
     codes = leaf.codes
-    return codes[codes != NAN_CODE] if pa.types.is_floating(leaf.type) else codes  # type: ignore[index]
+    return codes[codes != NAN_CODE] if pa.types.is_floating(leaf.type) else codes
 
 
 def _holds_for_nan(leaf: Leaf) -> bool:
@@ -106,7 +107,7 @@ def _holds_for_nan(leaf: Leaf) -> bool:
 
 def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
     assert isinstance(interval, ByteInterval)
-    true, false = interval.starting_with(leaf.codes[0])  # type: ignore[arg-type]
+    true, false = interval.starting_with(leaf.codes[0])
     if leaf.op == "starts_with" or leaf.pattern is None:
         return true, false
     false = np.ones_like(true)

@@ -79,12 +79,7 @@ def _from_decimal(value: decimal.Decimal) -> LiteralValue:
     numerator, denominator = value.as_integer_ratio()
     if denominator == 1:
         return numerator
-    sign, digits, exponent = value.as_tuple()
-    trimmed = list(digits)
-    while trimmed[-1] == 0:
-        trimmed.pop()
-        exponent += 1
-    return decimal.Decimal((sign, tuple(trimmed), exponent))
+    return decimal.Decimal(format(value, "f").rstrip("0"))  # not normalize(), which rounds to the context's digits
 
 
 def _checked_text(text: str) -> str:

@@ -77,7 +77,8 @@ def evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray
     `leaf_outcomes` gives the sets of one leaf (of any shape that broadcasts to [count]); evidence from several sources
     about one leaf is intersected (&) there.
     """
-    return np.broadcast_to(_evaluate(node, leaf_outcomes), (count,))
+    result = _evaluate(node, leaf_outcomes)
+    return result if result.shape == (count,) else np.broadcast_to(result, (count,)).copy()
 
 
 def _evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray]) -> np.ndarray:

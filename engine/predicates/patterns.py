@@ -56,7 +56,7 @@ class Pattern:
             values = values.cast(pa.large_string())
         elif pa.types.is_binary_view(values.type) or pa.types.is_fixed_size_binary(values.type):
             values = values.cast(pa.large_binary())
-        pieces = []
+        pieces: list[str] = []
         for kind, text in self.parts:
             if kind == "text":
                 codes = text.encode() if as_bytes else [ord(c) for c in text]

@@ -121,7 +121,7 @@ def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
     if op == "starts_with":
         prefix = array_of(leaf.codes, pa.large_binary())[0]
         found = pc.equal(_byte_prefix(array, len(leaf.codes[0])), prefix)
-    elif op == "like":
+    elif leaf.pattern is not None:
         found = leaf.pattern.matches(array)
     elif op in ("in", "not in"):
         found = _members(leaf, array)

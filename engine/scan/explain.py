@@ -43,13 +43,13 @@ def of_plan(plan: Plan) -> str:
 def _table(steps: list[Step]) -> list[str]:
     rows = [_HEADINGS, *(_row(step) for step in steps)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
-    left = {0, 3}
-    return [
-        "  ".join(
-            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))
-        ).rstrip()
-        for r in rows
-    ]
+    return ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    names = {0, 3}  # the columns of words; the others are numbers
+    cells = enumerate(zip(row, widths, strict=True))
+    return [cell.ljust(w) if i in names else cell.rjust(w) for i, (cell, w) in cells]
 
 
 def _row(step: Step) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ..indexes import stats
 from ..indexes.filters import probe_fine
 from ..ingest.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import (
-    ANY,
+    ColumnLeaf,
     Leaf,
     can_match,
     columns_of,
@@ -69,16 +69,14 @@ def row_groups_of(task: FileTask, context: ReadContext, storage: Storage) -> Row
         return RowGroups(
             list(range(len(counts))), len(counts), counts.tolist(), [False] * len(counts), int(sizes.sum())
         )
-    evidence = {c: _evidence(c, task, context, rows, counts) for c in columns_of(context.bound)}
-    outcomes = {}
-    for leaf in leaves:
-        known = {c: evidence[c] for c in columns_of(leaf) if evidence[c] is not None}
-        found = np.full(len(counts), ANY, dtype=np.uint8)
-        if len(known) == len(columns_of(leaf)):
-            found &= leaf_outcomes(leaf, known)
-        if leaf in probed:
-            found &= member_outcomes(leaf, probed[leaf])
-        outcomes[leaf] = found
+    evidence = {}
+    for column in columns_of(context.bound):
+        about = _evidence(column, task, context, rows, counts)
+        if about is not None:
+            evidence[column] = about
+    outcomes = {leaf: leaf_outcomes(leaf, evidence, len(counts)) for leaf in leaves}
+    for leaf, hits in probed.items():
+        outcomes[leaf] = outcomes[leaf] & member_outcomes(leaf, hits)
     verdict = evaluate(context.bound, outcomes.__getitem__, len(counts))
     kept = np.flatnonzero(can_match(verdict) & (counts > 0))
     return RowGroups(
@@ -90,12 +88,14 @@ def row_groups_of(task: FileTask, context: ReadContext, storage: Storage) -> Row
     )
 
 
-def _by_filters(task: FileTask, leaves: list, storage: Storage) -> dict[Leaf, np.ndarray]:
+def _by_filters(task: FileTask, leaves: list[Leaf | ColumnLeaf], storage: Storage) -> dict[Leaf, np.ndarray]:
     """bool [value, row group] for each leaf that a filter of this file speaks of."""
     found = {}
     for leaf in leaves:
         values = probe_values(leaf)
-        known = task.filters.get(leaf.column) if values is not None else None
+        if values is None or not isinstance(leaf, Leaf):
+            continue
+        known = task.filters.get(leaf.column)
         if known is None or canon.hash_name(values.type) != known[1].hash_name:
             continue
         try:

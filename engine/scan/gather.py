@@ -56,13 +56,13 @@ class Gatherer:
         rows, at = self._rows(index, column_id, files)
         exact = files.column("rows_exact").to_numpy(zero_copy_only=False)
         counts = files.column("row_count").to_numpy()
-        found = []
+        about: list[Evidence] = []
         for kind, is_of_kind in kinds.items():
             evidence = stats.evidence_of(rows, kind, counts, exact, np.where(is_of_kind, at, -1))
             evidence.may_be_value[lacking] = False
             evidence.may_be_nan[lacking] = False
-            found.append(evidence)
-        return found
+            about.append(evidence)
+        return about
 
     def _types(self, column: str, column_id: int, files: pa.Table) -> tuple[dict[pa.DataType, np.ndarray], np.ndarray]:
         """(which files hold the column in which type, which base files do not have it at all: null in every row)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from ...errors import InvalidArgumentError, NotReadableError, PredicateError, Sc
 from ..ingest.footers import leaf_types
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
-from ..storage import Counted, Storage
+from ..storage import Counted
 from ..timeline import Instant
 from ..views import files_view
 from . import explain as explaining
@@ -26,6 +27,7 @@ from .rows import count_matches, empty, read_matches
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
 
+R = TypeVar("R")
 _THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -38,7 +40,8 @@ class Plan:
     def __init__(
         self,
         snapshot: Snapshot,
-        storage: Storage,
+        storage: Counted,
+        index_storage: Counted,
         where: object = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
@@ -51,10 +54,8 @@ class Plan:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
         self.limit = limit
-        self._index_storage = Counted(snapshot.readers.storage)
-        self._storage = Counted(storage)
-        self._steps = Steps(self._index_storage, self._storage)
-        # Readers that are open already stay in use; what this plan reads is counted on its own.
+        self._index_storage, self._storage = index_storage, storage
+        self._steps = Steps(index_storage, storage)
         self._snapshot = snapshot
         self._gatherer = Gatherer(snapshot, strict)
 
@@ -66,7 +67,8 @@ class Plan:
 
     def row_groups(self) -> pa.Table:
         """path, row_group (int32) of what would be read; row_group is null where a file's are not known: all of it."""
-        paths, numbers = [], []
+        paths: list[str] = []
+        numbers: list[int | None] = []
         for task, groups in self._fine:
             kept = [None] if groups.kept is None else groups.kept
             paths += [task.path] * len(kept)
@@ -111,7 +113,7 @@ class Plan:
             if left == 0:
                 return
 
-    def to_pandas(self, **options):
+    def to_pandas(self, **options: Any) -> Any:
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
 
@@ -134,7 +136,7 @@ class Plan:
             step.went_out = counted
         return total + counted
 
-    def __arrow_c_stream__(self, requested_schema=None):
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
         schema = empty(self.context).schema
         reader = pa.RecordBatchReader.from_batches(schema, self.to_batches())
@@ -229,7 +231,7 @@ class Plan:
         values = self._snapshot.partition_values()
         taken = [values[name].take(at).to_pylist() for name in instant.partitioning]
         partitions = [dict(zip(instant.partitioning, row, strict=True)) for row in zip(*taken, strict=True)] or [{}]
-        fine = self._gatherer.fine_locations(files)
+        located = self._gatherer.fine_locations(files)
         tasks = []
         for i, row in enumerate(files.select(_TASK_FIELDS).to_pylist()):
             unit = units.unit_of[i]
@@ -244,8 +246,8 @@ class Plan:
                     schema_id=row["schema_id"],
                     all_match=bool(pruned.only_true[unit]),
                     may_prune=bool(units.readable[unit]),
-                    fine=fine[i],
-                    filters={c: found[i] for c, found in pruned.fine.items() if found[i] is not None},
+                    fine=located[i],
+                    filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
                 )
             )
         return tasks
@@ -255,8 +257,10 @@ class Plan:
         """Each file's task with its row groups."""
         tasks = self.tasks
         with self._steps.step("row groups", "row groups") as step:
-            groups = self._side_by_side(
-                lambda t, _: row_groups_of(t, self.context, self._index_storage), [(t, None) for t in tasks]
+            groups = list(
+                self._side_by_side(
+                    lambda t, _: row_groups_of(t, self.context, self._index_storage), [(t, None) for t in tasks]
+                )
             )
             known = [g for g in groups if g.kept is not None]
             step.index = "fine statistics" + "".join(f", bloom({c})" for c in self.pruned.fine)
@@ -276,7 +280,6 @@ class Plan:
         with self._steps.step("rows", "rows") as step:
             left = [(t, g) for t, g in self._fine if g.kept != []]
             step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
-            step.bytes_read = 0
 
             def read(task: FileTask, groups: RowGroups) -> list[pa.Table]:
                 return list(read_matches(task, groups, self.context, self._storage))
@@ -289,7 +292,7 @@ class Plan:
                 if self.limit is not None and found >= self.limit:
                     return
 
-    def _side_by_side(self, work, pairs: list, lazily: bool = False):
+    def _side_by_side(self, work: Callable[..., R], pairs: list[tuple], lazily: bool = False) -> Iterable[R]:
         """The results of `work(*pair)`, in order; in threads where there is more than one."""
         if len(pairs) < 2 or _THREADS < 2:
             results = (work(*pair) for pair in pairs)
@@ -313,7 +316,7 @@ class Plan:
             )
 
 
-def _ahead(work, pairs: list) -> Iterator:
+def _ahead(work: Callable[..., R], pairs: list[tuple]) -> Iterator[R]:
     """Results in order, a bounded number of pairs ahead; what was not asked for is given up."""
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-read")
     try:

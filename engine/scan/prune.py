@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from ... import canon
 from ...bloom import hash_array
-from ...hfile_like import SortedFileReader
 from ..indexes.coverage import is_covered
-from ..indexes.filters import FilterRun
+from ..indexes.filters import FilterPlaces, FilterRun
 from ..indexes.stats import positions
-from ..ingest.task_index import FileFilter
 from ..manifest.snapshot import Snapshot
 from ..predicates import (
     ANY,
@@ -35,7 +34,7 @@ from ..predicates import (
     only_true,
     probe_values,
 )
-from ..timeline import IndexState
+from ..timeline import IndexState, Run
 from .gather import Gatherer
 from .steps import Step, Steps
 from .units import Units, units_of
@@ -49,14 +48,14 @@ class Pruned:
 
     units       the units that may hold a match, with their files
     only_true   bool [units]: every row of the unit matches
-    fine        column -> (path, fine filter) of each kept file, where a filter index speaks of it
+    fine        column -> where the fine filter of each kept file lies
     outcomes    each leaf's possible outcomes, uint8 [units]
     """
 
     units: Units
     only_true: np.ndarray
     outcomes: dict[AnyLeaf, np.ndarray]
-    fine: dict[str, list[tuple[str, FileFilter] | None]] = field(default_factory=dict)
+    fine: dict[str, FilterPlaces] = field(default_factory=dict)
 
 
 def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> Pruned:
@@ -78,12 +77,23 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
             column = snapshot.instant.path_of(index.columns[0])
-            asked = [leaf for leaf in leaves if probe_values(leaf) is not None and columns_of(leaf) == [column]]
+            asked = _probed(leaves, column)
             if asked and pruned.units.count:
                 with steps.step("filter", "files") as step:
                     step.index = f"bloom({column})"
                     pruned = _by_filter(pruned, bound, index, column, asked, gatherer, step)
     return pruned
+
+
+def _probed(leaves: list[AnyLeaf], column: str) -> dict[Leaf, pa.Array]:
+    """The leaves that a filter of a column can speak of, with the values that it is asked for."""
+    found = {}
+    for leaf in leaves:
+        if isinstance(leaf, Leaf) and leaf.column == column:
+            values = probe_values(leaf)
+            if values is not None:
+                found[leaf] = values
+    return found
 
 
 def _partitions(
@@ -146,51 +156,35 @@ def _by_filter(
     bound: Node,
     index: IndexState,
     column: str,
-    asked: list[AnyLeaf],
+    asked: dict[Leaf, pa.Array],
     gatherer: Gatherer,
     step: Step,
 ) -> Pruned:
+    """Asks one filter index for the values of the leaves that it can answer."""
     units = pruned.units
-    files = units.files
-    ids = files.column("file_id").to_numpy()
-    step.came_in = files.num_rows
-    covered = is_covered(index.coverage, files.column("segment").to_numpy(), ids)
-    hashed = {leaf: hash_array(probe_values(leaf)) for leaf in asked}
-    names = {leaf: _hash_name(leaf) for leaf in asked}
+    ids = units.files.column("file_id").to_numpy()
+    step.came_in = len(ids)
+    covered = is_covered(index.coverage, units.files.column("segment").to_numpy(), ids)
+    hashed = {leaf: hash_array(values) for leaf, values in asked.items()}
     may = {leaf: np.ones((len(hashed[leaf].hashes), len(ids)), dtype=bool) for leaf in asked}
-    fine: list[tuple[str, FileFilter] | None] = [None] * len(ids)
-    spoken = np.zeros(len(ids), dtype=bool)
+    places = FilterPlaces.nowhere(len(ids))
     for run in index.runs:
-        opened = gatherer.tolerant(run, lambda run=run: FilterRun(_reader(gatherer, run), run))
-        if opened is None:
-            continue
-        at = positions(opened.file_ids, ids)
-        here = np.flatnonzero((at >= 0) & covered)
-        if not len(here):
-            continue
-        for leaf in asked:
-            answer = gatherer.tolerant(
-                run,
-                lambda: opened.may_contain(hashed[leaf].hashes, names[leaf], at[here]),  # noqa: B023
-            )
-            if answer is not None:
-                may[leaf][:, here] &= answer
-        spoken[here] = True
-        for position in here.tolist():
-            fine[position] = opened.fine(int(at[position]))
-    step.uncovered = int((~spoken).sum())
+
+        def ask(run: Run = run) -> None:
+            opened = FilterRun(gatherer.snapshot.readers.reader(run), run)
+            at = positions(opened.file_ids, ids)
+            here = np.flatnonzero((at >= 0) & covered)
+            for leaf, values in asked.items():
+                name = canon.hash_name(values.type) or ""
+                may[leaf][:, here] &= opened.may_contain(hashed[leaf].hashes, name, at[here])
+            places.add(opened, here, at[here])
+
+        gatherer.tolerant(run, ask)
+    step.uncovered = int((places.run_of < 0).sum())
     for leaf in asked:
         pruned.outcomes[leaf] &= member_outcomes(leaf, units.any_file(may[leaf]))
-    pruned.fine[column] = fine
+    pruned.fine[column] = places
     return _kept(pruned, bound, step)
-
-
-def _reader(gatherer: Gatherer, run) -> SortedFileReader:
-    return gatherer.snapshot.readers.reader(run)
-
-
-def _hash_name(leaf: AnyLeaf) -> str:
-    return canon.hash_name(probe_values(leaf).type) or ""
 
 
 def _kept(pruned: Pruned, bound: Node, step: Step) -> Pruned:
@@ -200,12 +194,11 @@ def _kept(pruned: Pruned, bound: Node, step: Step) -> Pruned:
     of_files = kept[pruned.units.unit_of]
     units = pruned.units.selected(kept)
     step.went_out = units.files.num_rows
-    at = np.flatnonzero(of_files)
     return Pruned(
         units=units,
         only_true=only_true(verdict)[kept],
         outcomes={leaf: found[kept] for leaf, found in pruned.outcomes.items()},
-        fine={column: [known[i] for i in at] for column, known in pruned.fine.items()},
+        fine={column: places.selected(of_files) for column, places in pruned.fine.items()},
     )
 
 

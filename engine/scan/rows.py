@@ -13,7 +13,7 @@ from ...errors import NotReadableError, SchemaError
 from ..ingest.footers import open_parquet
 from ..ingest.leaves import top_level
 from ..predicates import Constant, columns_of, matches
-from ..storage import FileMissingError, Storage
+from ..storage import Counted, FileMissingError, Storage
 from .fine import RowGroups
 from .tasks import FileTask, ReadContext
 
@@ -24,14 +24,14 @@ _SOUGHT_ROWS_MAX = 64  # up to here rows are sought batch by batch, and reading 
 _SEEK_ROWS = 8192
 
 
-def read_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Storage) -> Iterator[pa.Table]:
+def read_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> Iterator[pa.Table]:
     """The matching rows of one file, a table a row group, in the columns asked for.
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
     check_identity(task, storage)
     with open_parquet(storage, task.path) as file:
-        reader = _FileReader(file, task, context)
+        reader = _FileReader(file, task, context, storage)
         kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
@@ -40,7 +40,7 @@ def read_matches(task: FileTask, groups: RowGroups, context: ReadContext, storag
                 yield rows
 
 
-def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Storage) -> int:
+def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
     """How many rows of one file match: row groups that match wholly are counted, not read."""
     kept, known, counts = groups.kept, groups.all_match or [], groups.row_counts or []
     if kept is not None:
@@ -52,7 +52,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
         total = 0
     check_identity(task, storage)
     with open_parquet(storage, task.path) as file:
-        reader = _FileReader(file, task, context)
+        reader = _FileReader(file, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             total += pc.sum(reader.mask(group)).as_py() or 0
     return total
@@ -77,9 +77,11 @@ def check_identity(task: FileTask, storage: Storage) -> None:
 class _FileReader:
     """One open Parquet file, read a row group at a time in the table's names and types."""
 
-    def __init__(self, file: pq.ParquetFile, task: FileTask, context: ReadContext):
-        self._file, self._task, self._context = file, task, context
+    def __init__(self, file: pq.ParquetFile, task: FileTask, context: ReadContext, storage: Counted):
+        self._file, self._task, self._context, self._storage = file, task, context, storage
         self._physical = set(file.schema_arrow.names)
+        schema = file.metadata.schema
+        self._top_level = [schema.column(i).path.split(".", 1)[0] for i in range(len(schema))]
         self._tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -119,6 +121,7 @@ class _FileReader:
         if count > _SOUGHT_ROWS_MAX:
             return self.read(group, names).filter(mask)
         physical = self._stored(names)
+        self._count(group, physical)
         wanted = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
         parts, start = [], 0
         if physical:
@@ -141,7 +144,17 @@ class _FileReader:
 
     def _raw(self, group: int, names: Sequence[str]) -> pa.Table | None:
         physical = self._stored(names)
-        return self._file.read_row_group(group, columns=physical) if physical else None
+        if not physical:
+            return None
+        self._count(group, physical)
+        return self._file.read_row_group(group, columns=physical)
+
+    def _count(self, group: int, names: list[str]) -> None:
+        """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
+        metadata = self._file.metadata
+        chunks = [i for i in range(metadata.num_columns) if self._top_level[i] in names]
+        row_group = metadata.row_group(group)
+        self._storage.count(len(chunks), sum(row_group.column(i).total_compressed_size for i in chunks))
 
     def _shaped(self, raw: pa.Table | None, names: Sequence[str], count: int) -> pa.Table:
         """Columns as the table has them: partition values put in, missing ones null, types widened."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from .interface import Entry, Storage
 
@@ -17,7 +18,7 @@ class Counted:
         self.requests = 0
         self.bytes_read = 0
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
     def stat(self, path: str) -> Entry:

@@ -46,7 +46,7 @@ class Storage(Protocol):
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write: durable and visible under its name at the end of the block, or, on an exception, absent."""
+        """A new file to write: durable under its name at the end of the block, or, on an exception, absent."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

@@ -1,8 +1,9 @@
 """An instant: one action on the timeline, and with it the whole state of the table at that version.
 
-An instant is one JSON document on one line, its checksum on the next, published if absent under its version's name. It lists *everything* that a reader
-needs: the schema, every run of the manifest and of each index, what each index covers, and the id of the transaction
-that made it. So opening any version is one small read, and nothing that no instant names is ever trusted.
+An instant is one JSON document on one line, its checksum on the next, published if absent under its version's name.
+It lists *everything* that a reader needs: the schema, every run of the manifest and of each index, what each index
+covers, and the id of the transaction that made it. So opening any version is one small read, and nothing that no
+instant names is ever trusted.
 
     version          int, 1 and up; never used twice
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
