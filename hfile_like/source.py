@@ -33,9 +33,10 @@ class Source(Protocol):
 class PathSource:
     """A local file, held open until closed. Close it only when no other thread reads."""
 
+    _fd = -1
+
     def __init__(self, path: str | os.PathLike[str]):
         self.name = os.fspath(path)
-        self._fd = -1
         try:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
             status = os.fstat(self._fd)
@@ -69,6 +70,10 @@ class PathSource:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def __del__(self) -> None:
+        # A reader that was dropped and not closed must not leak its file.
+        self.close()
 
 
 class BytesSource:

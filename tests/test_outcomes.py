@@ -103,7 +103,7 @@ def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
                 assert BIT[row_matches(node, row)] & outcome_set, (str(form), row, outcome_set)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_membership_narrows_soundly(case):
     units, node, _ = case
@@ -216,6 +216,13 @@ def test_the_whole_range_of_int64_is_not_taken_for_a_full_list():
     assert sets_of(col("x").is_in([low, high]), [low, high], [low], [high]) == [TF, T, T]
 
 
+def test_a_list_of_nan_alone_over_the_widest_bounds():
+    def widen(evidence):
+        evidence.lower[:], evidence.upper[:] = -(2**63), 2**63 - 1
+
+    assert sets_of(col("x") == float("nan"), [1.0], kind=pa.float64(), loosened=widen) == [F]
+
+
 def test_rule_22_an_unknown_nan_count_leaves_nan_possible():
     def forget_nans(evidence):
         evidence.may_be_nan[:] = True
@@ -287,6 +294,29 @@ def test_rule_15_two_columns_over_the_evidence_of_a_slice():
     assert found == {"<": [T, F], "<=": [T, T], "=": [F, T], "!=": [T, F], ">": [F, F], ">=": [F, T]}
 
 
+def test_two_columns_with_nan_and_with_nulls():
+    nan = float("nan")
+    units = [
+        {"a": [1.0, nan], "b": [2.0, 3.0]},
+        {"a": [None], "b": [1.0]},
+        {"a": [None], "b": [None]},
+        {"a": [nan], "b": [nan]},
+    ]
+    kind = pa.schema([("a", pa.float64()), ("b", pa.float64())])
+    evidence = evidence_of([pa.table(unit, schema=kind) for unit in units])
+    found = {op: leaf_outcomes(prepare(f"a {op} b", kind), evidence).tolist() for op in (">", "<=>", "=")}
+    assert found == {">": [TF, N, N, F], "<=>": [TF, F, T, T], "=": [TF, N, N, T]}
+
+
+def test_what_membership_rules_out():
+    schema = pa.schema([("x", pa.int64())])
+    may_contain = np.array([[False, True, False], [False, False, True]])
+    for where, without in [("x IN (1, 2)", FALSE | NULL), ("x NOT IN (1, 2)", TRUE | NULL)]:
+        assert member_outcomes(prepare(where, schema), may_contain).tolist() == [without, ANY, ANY]
+    for where, without in [("x = 1", FALSE | NULL), ("x <=> 1", FALSE | NULL), ("x != 1", TRUE | NULL)]:
+        assert member_outcomes(prepare(where, schema), may_contain[:1]).tolist() == [without, ANY, without]
+
+
 def test_rule_27_a_file_indexed_before_an_exact_widening_is_asked_in_its_own_type():
     evidence = {"x": evidence_of([pa.table({"x": pa.array([1, 9], pa.int32())})])["x"]}
     for kind, where, expected in [
@@ -311,6 +341,12 @@ def test_rule_27_int64_read_as_double_is_unknown():
     evidence = {"x": evidence_of([pa.table({"x": pa.array([2**53 + 1], pa.int64())})])["x"]}
     bound = prepare(col("x") == float(2**53), pa.schema([("x", pa.float64())]))
     assert leaf_outcomes(bound, evidence).tolist() == [ANY]
+
+
+def test_rule_27_a_decimal_whose_scale_was_cut_is_unknown():
+    evidence = evidence_of([pa.table({"x": pa.array([1], pa.decimal128(9, 2))})])
+    for kind, expected in [(pa.decimal128(9, 1), ANY), (pa.decimal128(9, 3), ANY), (pa.decimal128(10, 3), F)]:
+        assert leaf_outcomes(prepare("x = 2", pa.schema([("x", kind)])), evidence).tolist() == [expected], kind
 
 
 @pytest.mark.parametrize(
@@ -351,6 +387,21 @@ def test_bounds_under_an_open_end_do_not_matter():
     evidence.upper = pa.array([None, None], pa.binary())
     for where, expected in [("x < 'b'", [TF, F]), ("x > 'b'", [TF, T]), ("x = 'b'", [TF, F]), ("x LIKE 'b%'", [TF, F])]:
         assert leaf_outcomes(prepare(where, schema), {"x": evidence}).tolist() == expected, where
+
+
+def test_values_under_open_ends_are_no_bounds_however_they_look():
+    schema = pa.schema([("x", pa.string())])
+    evidence = Evidence.unknown(pa.string(), 3)
+    evidence.may_be_null[:] = False
+    evidence.lower = evidence.upper = pa.array([b"ba"] * 3, pa.binary())
+    evidence.has_lower, evidence.has_upper = np.array([False, True, False]), np.array([True, False, False])
+    many = [f"b{n}" for n in range(50)] + ["ba"]
+    for where in ("x LIKE 'b%'", "x = 'ba'", col("x").is_in(["ba", "c"]), col("x").is_in(many), "x LIKE '%a'"):
+        assert leaf_outcomes(prepare(where, schema), {"x": evidence}).tolist() == [TF] * 3, where
+    bound = prepare(col("x").is_in([f"a{n}" for n in range(50)]), schema)
+    assert leaf_outcomes(bound, {"x": evidence}).tolist() == [TF, F, TF]
+    bound = prepare(col("x").is_in([f"c{n}" for n in range(50)]), schema)
+    assert leaf_outcomes(bound, {"x": evidence}).tolist() == [F, TF, TF]
 
 
 def test_columns_without_evidence_are_unknown():

@@ -165,6 +165,12 @@ def test_long_chains_do_not_exhaust_the_stack():
         deep = ~deep
     with pytest.raises(PredicateError):
         prepare(deep, schema)
+    assert parse(deep, schema) is deep
+    expression = pc.field("x") == 0
+    for n in range(3000):
+        expression = expression | (pc.field("x") == n)
+    with pytest.raises(PredicateError, match="isin"):
+        parse(expression)
 
 
 # -- the builder ------------------------------------------------------------------------------------------------------

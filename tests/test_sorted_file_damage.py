@@ -4,11 +4,13 @@ were repaired after the damage do not get it past the structural checks."""
 import contextlib
 import io
 import random
+import struct
 import zlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import zstandard
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
 from skipstone.hfile_like import (
     SortedFileReader,
@@ -17,8 +19,10 @@ from skipstone.hfile_like import (
     read_block_range,
     read_strided_rows,
 )
-from skipstone.hfile_like.codec import checksum_at, place_crc, place_crcs
+from skipstone.hfile_like.block import Block, build_block
+from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
 from skipstone.hfile_like.footer import TRAILER
+from skipstone.hfile_like.keys import decode_keys
 
 SCHEMA = pa.schema(
     [("n", pa.int64()), ("s", pa.string()), ("d", pa.decimal128(9, 2)), ("b", pa.bool_()), ("z", pa.int8())]
@@ -243,6 +247,98 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
         repair_block(damaged, block.offset, block.length)
         with pytest.raises(CorruptionError, match=r"claim|fit"):
             SortedFileReader(bytes(damaged)).get(b"%08d" % 5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "count", "raw"),
+    [
+        (1, 92, struct.pack("<II", 99, 100) + bytes(8)),
+        (1, 5, struct.pack("<II", 3, 3) + b"abc"),
+        (1, 1000, struct.pack("<II", 101, 100) + bytes(100 + 1000)),
+        (1, 2, struct.pack("<II", 1, 0) + b"a"),
+        (1, 1, b"abc"),
+        (2, 1000, struct.pack("<IBBH", 100, 1, 1, 0) + bytes(100) + bytes(63) + bytes(1000)),
+        (2, 17, struct.pack("<IBBH", 0, 1, 1, 0) + bytes([255, 0]) + bytes(17)),
+        (2, 17, struct.pack("<IBBH", 0, 3, 1, 0) + bytes(100)),
+        (2, 1, struct.pack("<IBBH", 2**31, 1, 1, 0) + bytes(100)),
+        (2, 1, struct.pack("<IBBH", 0, 1, 4, 0) + b"\0" + struct.pack("<I", 2**32 - 1)),
+        (3, 1, b"\0" * 20),
+    ],
+)
+def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
+    with pytest.raises(CorruptionError) as caught:
+        decode_keys(encoding, memoryview(raw), count, 50_000, Where("f", 7))
+    assert (caught.value.path, caught.value.offset) == ("f", 7)
+
+
+@pytest.mark.parametrize(
+    ("at", "forged", "why"),
+    [
+        (4, 112 + 8, "do not fill it"),
+        (4, 112 - 8, "does not fit its block|do not fill it"),
+        (4, 2**31, "a block claims"),
+        (4, 113, "a block claims"),
+        (8, 0, "claims 0 entries"),
+        (8, 2**20 + 1, "claims 1048577 entries"),
+        (16 + 4, 2**31, "does not fit its block"),
+        (16 + 8, 2**28 + 1, "does not fit its block"),
+        (12, 0x1000, "4094 value columns, the schema 1"),
+    ],
+)
+def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
+    schema = pa.schema([("n", pa.int32())])
+    block = build_block(
+        8, pa.array([b"a/1", b"a/22", b"b"]), [pa.array([7, None, 9], pa.int32())], np.array([0, 1, 0]), None
+    )
+    assert len(block) == 112
+    assert Block(memoryview(block), Where("f", 8), schema).entries == 3
+    damaged = bytearray(block + bytes(64))
+    damaged[at : at + 4] = forged.to_bytes(4, "little")
+    length = min(int.from_bytes(damaged[4:8], "little"), len(damaged))
+    damaged[:4] = checksum_at(8, damaged[4:length]).to_bytes(4, "little")
+    with pytest.raises(CorruptionError, match=why):
+        Block(memoryview(damaged), Where("f", 8), schema)
+
+
+def test_a_frame_is_not_decompressed_past_its_cap():
+    frame = zstandard.ZstdCompressor().compress(bytes(1 << 20))
+    where = Where("f", 7)
+    assert len(decompress(memoryview(frame), 1, 1 << 20, 1 << 20, where)) == 1 << 20
+    with pytest.raises(CorruptionError, match="claim to be"):
+        decompress(memoryview(frame), 1, 1 << 20, (1 << 20) - 1, where)
+    with pytest.raises(CorruptionError, match="claim to be"):
+        decompress(memoryview(frame[:20]), 1, 1 << 20, 1 << 20, where)
+    with pytest.raises(CorruptionError, match="not of the"):
+        decompress(memoryview(frame), 1, 1000, 1 << 20, where)
+
+
+def index_of(data: bytes) -> int:
+    """Where the index of an uncompressed file begins: its count of blocks."""
+    footer = int.from_bytes(data[-48:-40], "little")
+    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(6)]
+    return footer + 8 + 6 * 16 + lengths[0] + lengths[1]
+
+
+@pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
+def test_an_index_that_points_out_of_the_file_is_refused(place):
+    data = bytearray(sample("none"))
+    at = index_of(data) + 8
+    assert int.from_bytes(data[at : at + 8], "little") == SortedFileReader(bytes(data)).blocks()[0].offset
+    data[at : at + 8] = place.to_bytes(8, "little")
+    repair_trailer(data)
+    with pytest.raises(CorruptionError, match="does not lie in the file"):
+        SortedFileReader(bytes(data))
+
+
+def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
+    data = bytearray(sample("none"))
+    blocks = SortedFileReader(bytes(data)).blocks()
+    at = index_of(data) + 8 + 12 * len(blocks)
+    assert data[at] == blocks[0].entries
+    data[at] += 1
+    repair_trailer(data)
+    with pytest.raises(CorruptionError, match="not the one that the index describes"):
+        SortedFileReader(bytes(data)).get(blocks[0].first_key)
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

@@ -13,8 +13,6 @@ What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from ...errors import PredicateError
@@ -32,7 +30,6 @@ from .ast import (
     Literal,
     Node,
     Not,
-    Operand,
     Or,
     StartsWith,
     Unknown,
@@ -46,6 +43,7 @@ from .leaves import leaf_outcomes, member_outcomes, probe_values
 from .outcomes import ANY, FALSE, NULL, TRUE, can_match, evaluate, only_true
 from .rows import matches
 from .simplify import simplify
+from .walk import columns_of, leaves_of, unknowns
 
 __all__ = [
     "ANY",
@@ -134,43 +132,3 @@ def prepare(where: object, schema: pa.Schema) -> Node:
         return simplify(bind(_parsed(where), schema))
     except RecursionError:
         raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
-
-
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    children = node.children if isinstance(node, And | Or) else (node.child,) if isinstance(node, Not) else ()
-    for child in children:
-        yield from _nodes(child)
-
-
-def leaves_of(node: Node) -> list[Leaf | ColumnLeaf]:
-    """The distinct leaves of a bound predicate, in order."""
-    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Leaf | ColumnLeaf)))
-
-
-def unknowns(node: Node) -> list[Unknown]:
-    """The parts that could not be understood, with their reasons."""
-    return [part for part in _nodes(node) if isinstance(part, Unknown)]
-
-
-def columns_of(node: Node) -> list[str]:
-    """The distinct names of the columns that a predicate, bound or not, speaks of, in order; those of unknown parts
-    are not known."""
-    names: dict[str, None] = {}
-    for part in _nodes(node):
-        if isinstance(part, Leaf):
-            names[part.ref.name] = None
-        elif isinstance(part, ColumnLeaf):
-            names.update({part.left.name: None, part.right.name: None})
-        else:
-            for side in ("left", "right", "operand"):
-                name = _column_name(getattr(part, side, None))
-                if name is not None:
-                    names[name] = None
-    return list(names)
-
-
-def _column_name(operand: Operand | None) -> str | None:
-    while isinstance(operand, Cast):
-        operand = operand.operand
-    return operand.name if isinstance(operand, Column) else None

@@ -64,13 +64,9 @@ class _NotUnderstoodError(Exception):
 def from_arrow(expression: pc.Expression) -> Node:
     """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not."""
     try:
-        tree = _deserialize(expression)
+        return _predicate(_deserialize(expression))
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
         return Unknown(str(expression), "this pyarrow expression could not be read")
-    try:
-        return _predicate(tree)
-    except _NotUnderstoodError as reason:
-        return Unknown(str(expression), str(reason))
     except RecursionError:
         raise PredicateError(
             "the pyarrow expression is nested too deeply; use isin for a long list of values"

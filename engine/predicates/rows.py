@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from ... import canon
 from ...errors import PredicateError, SchemaError
 from .arrays import array_of, boolean_array, constant_array, null_as_false, to_bools
-from .ast import And, Constant, Node, Not, Or, Unknown
+from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf
+from .walk import unknowns
 from .widening import plain_type
 
 _FUNCTIONS = {
@@ -37,8 +38,7 @@ def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
     type. Raises PredicateError for a predicate, or a part of one, that could not be understood, and SchemaError where a
     column is missing or does not fit.
     """
-    unknown = _first_unknown(bound)
-    if unknown is not None:
+    for unknown in unknowns(bound):
         raise PredicateError(f"rows cannot be decided by this predicate: {unknown.reason}", text=unknown.text)
     batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
     parts = [_batch_outcomes(bound, batch) for batch in batches]
@@ -47,13 +47,6 @@ def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
     if not parts and table.num_rows:  # rows without columns make no batch
         return _batch_outcomes(bound, table)
     return pa.concat_arrays(parts) if parts else constant_array(None, 0)
-
-
-def _first_unknown(node: Node) -> Unknown | None:
-    if isinstance(node, Unknown):
-        return node
-    children = node.children if isinstance(node, And | Or) else (node.child,) if isinstance(node, Not) else ()
-    return next((found for found in map(_first_unknown, children) if found is not None), None)
 
 
 def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -128,7 +121,7 @@ def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
     elif pa.types.is_floating(leaf.type):
         found = _float_comparison(array, op, leaf.values[0].as_py())
     else:
-        found = _FUNCTIONS[op](*_comparable(array, leaf.values))
+        found = _FUNCTIONS[op](_plain(array), _plain(leaf.values)[0])
     return null_as_false(found) if leaf.op == "<=>" else found
 
 
@@ -141,13 +134,24 @@ def _byte_prefix(array: pa.Array, size_bytes: int) -> pa.Array:
 
 
 def _members(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
-    if canon.order_class(leaf.type) == "code":
-        places = np.searchsorted(leaf.codes, codes := canon.order_codes(array))
-        found = np.asarray(leaf.codes)[np.minimum(places, len(leaf.codes) - 1)] == codes
-    else:
+    if canon.order_class(leaf.type) == "bytes":
         wanted = array_of(leaf.codes, pa.large_binary())
         found = to_bools(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
+    elif pa.types.is_decimal(leaf.type):
+        found = np.isin(canon.order_codes(array), leaf.codes)
+    elif pa.types.is_floating(leaf.type):
+        found = _float_members(array.cast(pa.float64()), leaf.values.cast(pa.float64()))
+    else:
+        found = to_bools(pc.is_in(_plain(array), value_set=_plain(leaf.values)))
     return _with_nulls_of(array, found if leaf.op == "in" else ~found)
+
+
+def _float_members(array: pa.Array, wanted: pa.Array) -> np.ndarray:
+    """is_in tells -0.0 from 0.0, and perhaps one NaN from another."""
+    zero = array_of([0.0], pa.float64())[0]
+    is_nan = pc.is_nan(wanted)
+    found = to_bools(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))
+    return found | to_bools(pc.is_nan(array)) if pc.any(is_nan).as_py() else found
 
 
 def _float_comparison(array: pa.Array, op: str, literal: float) -> pa.BooleanArray:
@@ -169,17 +173,16 @@ def _float_comparison(array: pa.Array, op: str, literal: float) -> pa.BooleanArr
     return _FUNCTIONS[op](array, scalar)
 
 
-def _comparable(array: pa.Array, other: pa.Array) -> tuple[pa.Array, pa.Array | pa.Scalar]:
-    """Two arrays of one type in a form whose Arrow comparison is ours; an `other` of one value becomes a scalar."""
+def _plain(array: pa.Array) -> pa.Array:
+    """The values in a type that Arrow compares, in the same order: times as their integers, booleans as 0 and 1."""
     kind = array.type
     if pa.types.is_temporal(kind):
-        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
-        array, other = array.view(whole), other.view(whole)
-    elif pa.types.is_boolean(kind):
-        array, other = array.cast(pa.uint8()), other.cast(pa.uint8())
-    elif canon.is_bytes_like(kind) and not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        array, other = array.cast(pa.large_binary()), other.cast(pa.large_binary())
-    return array, other[0] if len(other) == 1 != len(array) else other
+        return array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if pa.types.is_boolean(kind):
+        return array.cast(pa.uint8())
+    if canon.is_bytes_like(kind) and not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return array.cast(pa.large_binary())
+    return array
 
 
 # -- two columns ------------------------------------------------------------------------------------------------------
@@ -194,9 +197,7 @@ def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
         found = _FUNCTIONS[op](*(array_of(one, pa.int64()) for one in codes))
         found = pc.if_else(both, found, pa.nulls(len(both), pa.bool_()))
     else:
-        first, _ = _comparable(left, left)
-        second, _ = _comparable(right, right)
-        found = _FUNCTIONS[op](first, second)
+        found = _FUNCTIONS[op](_plain(left), _plain(right))
     if leaf.op != "<=>":
         return found
     return pc.or_kleene(null_as_false(found), pc.and_(left.is_null(), right.is_null()))

@@ -1,0 +1,49 @@
+"""Scans against brute force: random lakes, random changes, random indexes, random predicates. No row lost, none added."""
+
+from __future__ import annotations
+
+import tempfile
+
+import skipstone as ss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import check_scan
+from strategies import lakes, simple_predicates
+from strategies_predicates import predicates
+
+EXAMPLES = settings.default.max_examples
+
+
+@given(st.data())
+@settings(max_examples=EXAMPLES * 2)
+def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table, lake = data.draw(lakes(root))
+        fresh = ss.open(root)
+        for handle in (table, fresh):
+            node = data.draw(predicates(handle.schema))
+            check_scan(handle, lake.versions[handle.version], node, node)
+        assert fresh.verify(deep=True) == []
+
+
+@given(st.data())
+@settings(max_examples=EXAMPLES)
+def test_every_form_of_a_predicate_gives_the_same_rows(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table, lake = data.draw(lakes(root, max_actions=2))
+        for where, node in data.draw(simple_predicates(table.schema)).values():
+            check_scan(table, lake.versions[table.version], where, node)
+
+
+@given(st.data())
+@settings(max_examples=EXAMPLES)
+def test_every_version_keeps_its_own_rows(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table, lake = data.draw(lakes(root, max_actions=6))
+        node = data.draw(predicates(table.schema))
+        times = dict(zip(*table.history().select(["version", "time"]).to_pydict().values(), strict=True))
+        assert sorted(times) == sorted(lake.versions) == list(range(1, table.version + 1))
+        for version, live in lake.versions.items():
+            check_scan(ss.open(root, version=version), live, node, node)
+            assert ss.open(root, as_of=times[version]).version == version
+            assert set(ss.open(root, version=version).files().column("path").to_pylist()) == set(live)
