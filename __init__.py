@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name in _HOMES:
         module, attribute = _HOMES[name]
         found = getattr(importlib.import_module(module, __name__), attribute)

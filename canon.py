@@ -26,6 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrays import from_numpy, joined, to_numpy, valid_mask
+
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _CODE_DECIMAL_DIGITS_MAX = 18
@@ -65,9 +67,7 @@ def is_bytes_like(kind: pa.DataType) -> bool:
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One plain array: chunks joined, dictionaries decoded."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = joined(array)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -75,18 +75,11 @@ def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def is_valid_mask(array: pa.Array) -> np.ndarray | None:
-    """Booleans, False where null; None where nothing is null."""
-    if array.null_count == 0:
-        return None
-    return array.is_valid().to_numpy(zero_copy_only=False)
-
-
 def nan_mask(array: pa.Array) -> np.ndarray | None:
     """Booleans, True where NaN (nulls are not NaN); None for types that have no NaN."""
     if not pa.types.is_floating(array.type):
         return None
-    return pc.fill_null(pc.is_nan(array), False).to_numpy(zero_copy_only=False)
+    return to_numpy(pc.is_nan(array))
 
 
 # -- order codes ------------------------------------------------------------------------------------------------------
@@ -99,7 +92,7 @@ def order_codes(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_floating(kind):
         return _float_codes(_float64(array))
     if pa.types.is_uint64(kind):
-        return (_plain_numbers(array, pa.uint64()) ^ SIGN_BIT).view(np.int64)
+        return (_plain_numbers(array) ^ SIGN_BIT).view(np.int64)
     if pa.types.is_decimal(kind):
         return _decimal_words(array)[:, 0].view(np.int64)
     return _int64(array)
@@ -126,8 +119,8 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         width = 8 * words.shape[1]
         offsets = np.arange(len(array) + 1, dtype=np.int32) * width
-        valid = is_valid_mask(array)
-        mask = None if valid is None else pa.array(valid).buffers()[1]
+        valid = valid_mask(array)
+        mask = None if valid is None else from_numpy(valid).buffers()[1]
         return pa.Array.from_buffers(
             pa.binary(), len(array), [mask, pa.py_buffer(offsets), pa.py_buffer(big_endian.tobytes())]
         )
@@ -141,11 +134,11 @@ def from_order_codes(codes: np.ndarray, kind: pa.DataType) -> pa.Array:
         kind = kind.value_type
     if pa.types.is_floating(kind):
         bits = np.where(codes < 0, codes ^ _MAGNITUDE, codes)
-        return pa.array(bits.view(np.float64)).cast(kind)
+        return from_numpy(bits.view(np.float64)).cast(kind)
     if pa.types.is_uint64(kind):
-        return pa.array(codes.view(np.uint64) ^ SIGN_BIT)
+        return from_numpy(codes.view(np.uint64) ^ SIGN_BIT)
     if pa.types.is_boolean(kind):
-        return pa.array(codes != 0)
+        return from_numpy(codes != 0)
     if pa.types.is_decimal(kind):
         words = np.stack([codes, codes >> np.int64(63)], axis=1)
         wide = pa.Array.from_buffers(
@@ -153,10 +146,10 @@ def from_order_codes(codes: np.ndarray, kind: pa.DataType) -> pa.Array:
         )
         return wide.cast(kind)
     if kind.bit_width == 32 and pa.types.is_temporal(kind):
-        return pa.array(codes.astype(np.int32)).view(kind)
+        return from_numpy(codes.astype(np.int32)).view(kind)
     if pa.types.is_temporal(kind):
-        return pa.array(codes).view(kind)
-    return pa.array(codes).cast(kind)
+        return from_numpy(codes).view(kind)
+    return from_numpy(codes).cast(kind)
 
 
 def from_order_bytes(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -170,8 +163,8 @@ def from_order_bytes(array: pa.Array, kind: pa.DataType) -> pa.Array:
     filled = b"".join(blank if v is None else v for v in array.to_pylist())
     values = np.frombuffer(filled, dtype=">u8").reshape(-1, words)[:, ::-1].astype(np.uint64)
     values[:, -1] ^= SIGN_BIT
-    valid = is_valid_mask(array)
-    mask = None if valid is None else pa.array(valid).buffers()[1]
+    valid = valid_mask(array)
+    mask = None if valid is None else from_numpy(valid).buffers()[1]
     return pa.Array.from_buffers(kind, len(array), [mask, pa.py_buffer(np.ascontiguousarray(values).tobytes())])
 
 
@@ -224,7 +217,7 @@ def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
     name = hash_name(kind)
     if name is None:
         raise TypeError(f"values of type {kind} cannot be hashed")
-    valid = is_valid_mask(array)
+    valid = valid_mask(array)
     if name == "bytes":
         offsets, data = _offsets_and_data(array)
         return HashForm(name, valid, offsets=offsets, data=data)
@@ -236,7 +229,7 @@ def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
     if name in ("instant", "span"):
         return HashForm(name, valid, fixed=_microseconds(array))
     if pa.types.is_uint64(kind):
-        return HashForm(name, valid, fixed=_plain_numbers(array, pa.uint64()))
+        return HashForm(name, valid, fixed=_plain_numbers(array))
     return HashForm(name, valid, fixed=_int64(array).view(np.uint64))
 
 
@@ -260,7 +253,7 @@ def _microseconds(array: pa.Array) -> np.ndarray:
 
 
 def _float64(array: pa.Array) -> np.ndarray:
-    return _plain_numbers(array.cast(pa.float64()), pa.float64())
+    return _plain_numbers(array.cast(pa.float64()))
 
 
 def _canonical_floats(values: np.ndarray) -> np.ndarray:
@@ -275,14 +268,14 @@ def _int64(array: pa.Array) -> np.ndarray:
     kind = array.type
     if pa.types.is_temporal(kind):
         array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    return _plain_numbers(array.cast(pa.int64()), pa.int64())
+    return _plain_numbers(array.cast(pa.int64()))
 
 
-def _plain_numbers(array: pa.Array, kind: pa.DataType) -> np.ndarray:
+def _plain_numbers(array: pa.Array) -> np.ndarray:
     """The numbers of a primitive array as numpy, 0 where null (what lies under a null is not defined)."""
-    if array.null_count:
-        array = pc.fill_null(array, pa.scalar(0, kind))
-    return array.to_numpy(zero_copy_only=False)
+    valid = valid_mask(array)
+    values = to_numpy(array)
+    return values if valid is None else np.where(valid, values, values.dtype.type(0))
 
 
 def _decimal_words(array: pa.Array) -> np.ndarray:
@@ -296,7 +289,7 @@ def _decimal_words(array: pa.Array) -> np.ndarray:
         return np.zeros((len(array), words_each), dtype=np.uint64)
     words = np.frombuffer(buffer, dtype=np.uint64)
     words = words[array.offset * words_each : (array.offset + len(array)) * words_each].reshape(-1, words_each)
-    valid = is_valid_mask(array)
+    valid = valid_mask(array)
     return words if valid is None else words * valid[:, None].astype(np.uint64)
 
 

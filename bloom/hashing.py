@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import canon
+from ..arrays import valid_mask
 from ..errors import InvalidArgumentError
 from . import plain
 from .lazy import kernels_for, read_only
@@ -81,12 +82,12 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
             if not is_exact.all():
                 lost = chunk[int(np.argmin(is_exact))]
                 raise InvalidArgumentError(f"{form} cannot hold the double {lost}: round the values to float32 first")
-            parts.append((hash_fixed(values), canon.is_valid_mask(chunk)))
+            parts.append((hash_fixed(values), valid_mask(chunk)))
         elif physical == "INT32" and (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
             stored = chunk.view(pa.int32()) if pa.types.is_date32(kind) else chunk
-            parts.append((hash_fixed(_words_of(stored).astype("<u4")), canon.is_valid_mask(chunk)))
+            parts.append((hash_fixed(_words_of(stored).astype("<u4")), valid_mask(chunk)))
         elif physical == "INT64" and pa.types.is_integer(kind):
-            parts.append((hash_fixed(_words_of(chunk)), canon.is_valid_mask(chunk)))
+            parts.append((hash_fixed(_words_of(chunk)), valid_mask(chunk)))
         else:
             raise InvalidArgumentError(
                 f"values of type {kind} do not fit a filter of {form}: cast them to what the column stores (of a "
@@ -193,7 +194,7 @@ def _hash_chunk(array: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
 def _hash_dictionary(array: pa.DictionaryArray) -> tuple[np.ndarray, np.ndarray | None]:
     """Each dictionary value is hashed once; a value is null where its index is or where what it points at is."""
     hashes, value_valid = _hash_chunk(canon.flatten(array.dictionary))
-    valid = canon.is_valid_mask(array.indices)
+    valid = valid_mask(array.indices)
     indices = _words_of(array.indices).view(np.int64)
     if value_valid is not None:
         valid = value_valid[indices] if valid is None else valid & value_valid[indices]

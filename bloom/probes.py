@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import canon
+from ..arrays import valid_mask
 from ..errors import InvalidArgumentError
 from .hashing import PARQUET_PREFIX, hash_array, hash_fixed, hash_raw, hash_wide, plain_type, raw_floats
 
@@ -80,7 +81,7 @@ def _float_probes(array: pa.Array, physical: str) -> Probes:
     is_zero = values == 0
     return Probes(
         hash_fixed(values),
-        canon.is_valid_mask(array),
+        valid_mask(array),
         alternates=hash_fixed(np.where(is_zero, -values, values)) if is_zero.any() else None,
         absent=None if is_exact.all() else ~is_exact,
         unknown=np.isnan(values),

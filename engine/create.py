@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
-from .commit.schemas import numbered, unified, with_partition_columns
+from .commit.schemas import check_table_schema, numbered, unified, with_partition_columns
 from .ingest import hive
 from .ingest.attach import attach_files
+from .ingest.footers import plain_schema, plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
-from .storage import Counted, Entry, FileMissingError, Storage, open_storage
-from .table import Table, index_location, relative_path
+from .storage import Counted, Entry, FileMissingError, Storage, open_storage, relative_path
+from .table import Table, index_location
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
 
 Progress = Callable[[str, int, int | None], None]
@@ -59,6 +61,7 @@ def create(
         raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if isinstance(columns, str):
         columns = [columns]
+    _check_arguments(schema, partitioning, columns)
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
@@ -68,18 +71,20 @@ def create(
     is_hive = partitioning is not None
     entries = _entries(storage, files, schema, progress)
     result = None
-    if entries:
-        result = attach_files(
-            storage,
-            index_storage,
-            f"tasks/{transaction[:2]}/{transaction}-attached.sbf",
-            entries,
-            hive_partitioned=is_hive,
-            columns=columns,
-            keep_pending=files is None,
-            progress=progress,
-        )
-    try:
+    with Leftovers() as leftovers:
+        if entries:
+            task_index = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            leftovers.add(index_storage, task_index)
+            result = attach_files(
+                storage,
+                index_storage,
+                task_index,
+                entries,
+                hive_partitioned=is_hive,
+                columns=columns,
+                keep_pending=files is None,
+                progress=progress,
+            )
         base = _first_instant(storage, transaction, schema, partitioning, result, is_hive, columns)
         readers = RunReaders(index_storage)
         change = Change(
@@ -87,20 +92,32 @@ def create(
             action="create",
             results=[result] if result is not None and result.files.num_rows else [],
             pending=tuple(result.pending) if result is not None else (),
+            leftovers=leftovers,
         )
         instant = publish(timeline, readers, base, change, only_first=True)
-    except BaseException:
-        if result is not None and result.index is not None:
-            index_storage.delete(result.index.path)
-        raise
     return Table(storage, index_storage, timeline, readers, instant)
+
+
+def _check_arguments(schema: object, partitioning: object, columns: object) -> None:
+    """Raises InvalidArgumentError for arguments of types that mean nothing here."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidArgumentError(f"schema= is a pyarrow Schema, not {type(schema).__name__}")
+    for name, names in (("partitioning", partitioning), ("columns", columns)):
+        if names is None or isinstance(names, (str, pa.Schema)):
+            continue
+        if not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise InvalidArgumentError(f"{name}= is a list of column names, not {names!r}")
 
 
 def _entries(
     storage: Storage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
 ) -> list[Entry]:
     if files is not None:
+        if isinstance(files, (str, bytes)) or not all(isinstance(f, (str, os.PathLike)) for f in files):
+            raise InvalidArgumentError("files= is a list of paths")
         paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
+        if not paths and schema is None:
+            raise NotATableError("files= names no file; to begin an empty table, give schema=")
         try:
             return [storage.stat(path) for path in paths]
         except FileMissingError as error:
@@ -144,8 +161,9 @@ def _first_instant(
         is_inferred = False
     texts = result.files.column("partition").unique().to_pylist() if result is not None else []
     fields = _partition_fields(schema, partitioning, texts, is_inferred)
-    schema = with_partition_columns(schema.remove_metadata(), fields)
+    schema = with_partition_columns(plain_schema(schema), [pa.field(f.name, plain_type(f.type)) for f in fields])
     _check_columns(columns, schema)
+    check_table_schema(schema, [f.name for f in fields])
     known, following = numbered(schema, {}, 1)
     return Instant(
         version=0,

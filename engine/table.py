@@ -2,6 +2,8 @@
 
 A handle pins what it saw when it was opened; `refresh` moves it to the latest, and so does an action through it. A
 handle on an older version reads, and refuses actions.
+
+What only writers need is imported by the verbs that need it: a process that looks one value up does not pay for it.
 """
 
 from __future__ import annotations
@@ -9,20 +11,21 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, NotATableError
-from .commit.indexing import create_index, drop_index, refresh_index
-from .commit.transaction import Transaction
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
 from .scan.plan import Plan
-from .storage import Counted, Storage, open_storage
+from .storage import Counted, Storage, open_storage, relative_path
 from .timeline import Instant, Timeline
-from .verify import Finding, verify
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
+
+if TYPE_CHECKING:
+    from .commit.transaction import Transaction
+    from .verify import Finding
 
 INDEX_FOLDER = ".skipstone"
 Progress = Callable[[str, int, int | None], None]
@@ -31,16 +34,6 @@ Progress = Callable[[str, int, int | None], None]
 def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
     """Where a table's index lies."""
     return os.path.join(storage.uri, INDEX_FOLDER) if index_path is None else os.fspath(index_path)
-
-
-def relative_path(storage: Storage, path: str | os.PathLike) -> str:
-    """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
-    text = os.fspath(path)
-    text = text[len("file://") :] if text.startswith("file://") else text
-    if os.path.isabs(text):
-        inside = os.path.relpath(os.path.normpath(text), storage.uri)
-        return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
-    return os.path.normpath(text).replace(os.sep, "/")
 
 
 def open_table(
@@ -223,6 +216,8 @@ class Table:
 
     def transaction(self, key: str | None = None) -> Transaction:
         """Opens a transaction; `key`, if given, makes a retry of the same work commit once."""
+        from .commit.transaction import Transaction
+
         self.check_latest()
         return Transaction(self, key)
 
@@ -246,22 +241,30 @@ class Table:
         Raises:
             SchemaError: no such column, or of a type that cannot be hashed. InvalidArgumentError: there already.
         """
+        from .commit.indexing import create_index
+
         self.check_latest()
         return create_index(self, columns, kind, fpp=fpp, maintain=maintain, progress=progress)
 
     def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | None = None) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
+        from .commit.indexing import refresh_index
+
         self.check_latest()
         return refresh_index(self, columns, kind, progress=progress)
 
     def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
         """Takes an index away. Returns the version made."""
+        from .commit.indexing import drop_index
+
         self.check_latest()
         return drop_index(self, columns, kind)
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.
         `deep` reads every byte of the index, and every footer."""
+        from .verify import verify
+
         return verify(self, deep)
 
     def check_latest(self) -> None:

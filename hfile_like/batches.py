@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import from_numpy
 from ..errors import InvalidArgumentError, SchemaError
-from .arrays import from_numpy
 from .block import Block
 from .codec import Where
 from .entries import Entries

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import binary_array, from_numpy
 from ..errors import InvalidArgumentError, SchemaError
-from .arrays import binary_array, from_numpy
 from .keys import KEY_BYTES_MAX, key_buffers
 from .values import row_bytes
 

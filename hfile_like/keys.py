@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import binary_array, empty_bytes, from_numpy
+from ..arrays import binary_array, empty_bytes, from_numpy
 from .codec import Where
 
 ENCODING_FIXED = 1

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import binary_array, from_numpy
 from ..errors import InvalidArgumentError
 from . import codec
-from .arrays import binary_array, from_numpy
 from .batches import DELETED_FIELD, KEY_FIELD, block_entries, column_positions, scan_schema, to_batch
 from .block import Block
 from .codec import Where

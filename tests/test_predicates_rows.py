@@ -29,7 +29,7 @@ from skipstone.engine.predicates import (
     simplify,
     unknowns,
 )
-from skipstone.engine.predicates.arrays import to_bools
+from skipstone.arrays import to_numpy
 from skipstone.errors import PredicateError, SchemaError
 from strategies_predicates import predicates, row_matches, rows_of, schemas, tables
 
@@ -193,7 +193,7 @@ def test_zones_show_instants_and_do_not_change_them():
 def test_bits_of_a_sliced_array_are_read_from_its_offset():
     values = pa.array([True, None, False, True] * 5)
     for start in (0, 1, 7, 8, 11, 20):
-        assert to_bools(values.slice(start)).tolist() == [bool(value) for value in values.slice(start).to_pylist()]
+        assert to_numpy(values.slice(start)).tolist() == [bool(value) for value in values.slice(start).to_pylist()]
 
 
 def test_views_and_halves():

@@ -14,6 +14,7 @@ from ..ingest.task_result import TaskResult
 from ..manifest.writing import run_path
 from ..storage import Ranged, Storage
 from ..timeline import IndexState, Instant
+from .leftovers import Leftovers
 
 
 def with_filters(
@@ -22,14 +23,14 @@ def with_filters(
     results: Sequence[TaskResult],
     ids: Sequence[np.ndarray],
     name: str,
-    written: list[str],
+    leftovers: Leftovers,
 ) -> Instant:
     """The instant with a new run for each filter index that the tasks carry filters for, in the segment that is
-    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered. The paths of the
-    runs are added to `written`."""
+    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered. The runs
+    are added to `leftovers`."""
     for index in after.indexes:
         if index.kind == "bloom" and index.maintain == "commit":
-            after = _with_run(after, index, storage, results, ids, name, written)
+            after = _with_run(after, index, storage, results, ids, name, leftovers)
     return after
 
 
@@ -40,15 +41,15 @@ def _with_run(
     results: Sequence[TaskResult],
     ids: Sequence[np.ndarray],
     name: str,
-    written: list[str],
+    leftovers: Leftovers,
 ) -> Instant:
     column = after.path_of(index.columns[0])
     if not any(r.index is not None and column in r.index.task_filters for r in results):
         return after
     holes: list[int] = []
     path = run_path(after.transaction, f"{name}-i{index.id}")
+    leftovers.add(storage, path)
     with FilterRunWriter(storage, path, index.options["fpp"]) as writer:
-        written.append(path)
         for result, file_ids in zip(results, ids, strict=True):
             if result.index is None or column not in result.index.task_filters:
                 holes += file_ids.tolist()

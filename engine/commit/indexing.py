@@ -28,7 +28,8 @@ from ..ingest.task_filters import fine_rows, task_filter
 from ..ingest.task_result import BASE
 from ..manifest.writing import run_path
 from ..timeline import Coverage, IndexState, Instant, Run, new_transaction_id
-from .publish import retry, successor
+from .leftovers import Leftovers
+from .publish import publish_definition, successor
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -60,14 +61,13 @@ def create_index(
         if base.index(kind, [column_id]) is not None:
             raise InvalidArgumentError(f"{name!r} has a {kind} index already; refresh_index() covers what it lacks")
     transaction = new_transaction_id()
-    table.timeline.mark(transaction, base.version)
-    written: list[str] = []
-    try:
+    leftovers = Leftovers()
+    with table.timeline.marked(transaction, base.version), leftovers:
         built = []
         for name in names:
             options = {"fpp": float(fpp)}
             state = IndexState(0, kind, (base.columns[name],), options, maintain)
-            built.append(_built(table, state, transaction, progress, written))
+            built.append(_built(table, state, transaction, progress, leftovers))
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[f"{kind}({n})" for n in names])
@@ -79,13 +79,7 @@ def create_index(
                 after = after.with_index(replace(state, id=number))
             return after
 
-        table.move_to(retry(table.timeline, base, following))
-    except BaseException:
-        for path in written:
-            table.index_storage.delete(path)
-        raise
-    finally:
-        table.timeline.unmark(transaction)
+        table.move_to(publish_definition(table.timeline, base, following, leftovers))
     return table.version
 
 
@@ -98,10 +92,9 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     if not stale:
         return table.version
     transaction = new_transaction_id()
-    table.timeline.mark(transaction, base.version)
-    written: list[str] = []
-    try:
-        built = [_built(table, index, transaction, progress, written) for index in stale]
+    leftovers = Leftovers()
+    with table.timeline.marked(transaction, base.version), leftovers:
+        built = [_built(table, index, transaction, progress, leftovers) for index in stale]
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", refreshed=[i.kind for i in built])
@@ -112,13 +105,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
                 after = after.with_index(_joined(current, state, next(i for i in base.indexes if i.id == state.id)))
             return after
 
-        table.move_to(retry(table.timeline, base, following))
-    except BaseException:
-        for path in written:
-            table.index_storage.delete(path)
-        raise
-    finally:
-        table.timeline.unmark(transaction)
+        table.move_to(publish_definition(table.timeline, base, following, leftovers))
     return table.version
 
 
@@ -144,7 +131,7 @@ def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
         after = successor(latest, transaction, "index", dropped=_names(columns))
         return replace(after, indexes=tuple(i for i in after.indexes if i.id not in gone))
 
-    table.move_to(retry(table.timeline, table.instant, following))
+    table.move_to(publish_definition(table.timeline, table.instant, following, Leftovers()))
     return table.version
 
 
@@ -187,7 +174,7 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
 
 
 def _built(
-    table: Table, index: IndexState, transaction: str, progress: Progress | None, written: list[str]
+    table: Table, index: IndexState, transaction: str, progress: Progress | None, leftovers: Leftovers
 ) -> IndexState:
     """The index with one more run, over the live files that it lacked; files that cannot be read stay holes."""
     column = table.instant.path_of(index.columns[0])
@@ -195,14 +182,15 @@ def _built(
     path = run_path(transaction, f"i{index.columns[0]}")
     holes: list[int] = []
     fpp = index.options["fpp"]
+    leftovers.add(table.index_storage, path)
     with FilterRunWriter(table.index_storage, path, fpp) as writer:
-        written.append(path)
         for ordinal, (file_id, hashed) in enumerate(_hashes(table, files, column)):
             if isinstance(hashed, Exception):
                 holes.append(file_id)
                 warnings.warn(f"not indexed, and read by every scan until it is: {hashed}", stacklevel=4)
             else:
                 name, groups = hashed
+                groups = groups or [np.empty(0, dtype=np.uint64)]  # a file without row groups holds no value
                 fine = writer.write_fine(ordinal, fine_rows(groups, fpp, name), name)
                 writer.add_task([(file_id, None, fine)], task_filter(groups, fpp, name))
             if progress:

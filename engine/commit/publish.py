@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest.task_result import TaskResult
@@ -21,9 +20,10 @@ from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..manifest.writing import run_path, write_run
 from ..storage import Storage
-from ..timeline import IndexState, Instant, Timeline, now_us
+from ..timeline import Instant, Run, Timeline, now_us
 from .bind import bind
 from .filter_rows import with_filters
+from .leftovers import Leftovers
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
@@ -33,7 +33,8 @@ _PAUSE_S_MAX = 0.5
 class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
-    removed    file ids, uint64, as of the base version; `removed_paths` are theirs
+    removed      file ids, uint64, as of the base version; `removed_paths` are theirs
+    leftovers    what was written for it: the caller removes them when `publish` raises
     """
 
     transaction: str
@@ -43,6 +44,7 @@ class Change:
     removed_paths: list[str] = field(default_factory=list)
     key: str | None = None
     pending: tuple[dict, ...] | None = None
+    leftovers: Leftovers = field(default_factory=Leftovers)
 
 
 def publish(
@@ -61,15 +63,11 @@ def publish(
         searched = base.version
         snapshot = Snapshot(base, readers)
         _check(snapshot, change, is_retry=attempt > 0)
-        instant, written = _write(timeline.storage, readers, snapshot, change, attempt)
-        try:
-            published = timeline.publish(instant)
-        except BaseException:
-            _remove(timeline.storage, written)
-            raise
-        if published:
+        before = len(change.leftovers)
+        instant = _write(timeline.storage, readers, snapshot, change, attempt)
+        if change.leftovers.publish(timeline, instant):
             return instant
-        _remove(timeline.storage, written)
+        change.leftovers.remove(before)
         if only_first:
             raise CommitConflictError(f"{timeline.storage.uri}: another process created this table just now; open() it")
         _pause(attempt)
@@ -77,13 +75,15 @@ def publish(
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
 
 
-def retry(timeline: Timeline, base: Instant, following: Callable[[Instant], Instant | None]) -> Instant:
-    """Publishes a change of definitions (indexes, savepoints): `following` gives the instant after a base, or None
-    where nothing is to be done, and is asked again on the newest base whenever another commit was first."""
+def publish_definition(
+    timeline: Timeline, base: Instant, following: Callable[[Instant], Instant], leftovers: Leftovers
+) -> Instant:
+    """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
+    the newest base whenever another commit was first. `leftovers` are the runs that it names."""
     for attempt in range(ATTEMPTS_MAX):
         instant = following(base)
-        if instant is None or timeline.publish(instant):
-            return instant or base
+        if leftovers.publish(timeline, instant):
+            return instant
         _pause(attempt)
         base = timeline.latest(known=base) or base
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
@@ -117,17 +117,8 @@ def _check(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
     if not added and not len(change.removed):
         return
-    partitions = snapshot.partitions()
-    texts = set().union(*(r.files.column("partition").to_pylist() for r in change.results)) if added else set()
-    touched = [
-        number
-        for number, text in zip(
-            partitions.column("partition_id").to_pylist(), partitions.column("partition").to_pylist(), strict=True
-        )
-        if text in texts
-    ]
+    live = snapshot.files(_partitions_of(snapshot, change))
     gone = set(change.removed.tolist())
-    live = snapshot.files(sorted(touched))
     paths, ids = live.column("path").to_pylist(), live.column("file_id").to_pylist()
     names = set(added)
     doubled = [p for p, i in zip(paths, ids, strict=True) if p in names and i not in gone]
@@ -136,6 +127,16 @@ def _check(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
             raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
         raise InvalidArgumentError(f"{doubled[0]}: in the table already; use replace() to put a new file in its place")
     _check_removed(snapshot, change)
+
+
+def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
+    """The partitions in which a path that is added could be live already; None for all, where paths do not tell."""
+    if snapshot.instant.source.get("partitions_told") or any(r.is_partition_told for r in change.results):
+        return None
+    texts = set().union(*(r.files.column("partition").to_pylist() for r in change.results))
+    known = snapshot.partitions()
+    pairs = zip(known.column("partition_id").to_pylist(), known.column("partition").to_pylist(), strict=True)
+    return sorted(number for number, text in pairs if text in texts)
 
 
 def _check_removed(snapshot: Snapshot, change: Change) -> None:
@@ -149,59 +150,39 @@ def _check_removed(snapshot: Snapshot, change: Change) -> None:
         raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
 
 
-def _write(
-    storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Change, attempt: int
-) -> tuple[Instant, list[str]]:
-    """Writes the runs of one attempt; gives the instant that names them, and the paths to remove if it loses."""
+def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Change, attempt: int) -> Instant:
+    """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    written: list[str] = []
-    try:
-        bound = bind(base, snapshot, change.results, change.removed)
-        version = bound.instant.version
-        after = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))
-        after = replace(
-            bound.instant,
-            **{f: getattr(after, f) for f in ("transaction", "action", "time_us", "summary")},
-            key=change.key,
-            pending=base.pending if change.pending is None else change.pending,
-        )
-        keys, rows, deleted = bound.manifest
-        if len(keys):
-            path = run_path(change.transaction, f"{attempt}-m")
-            written.append(path)
-            run = write_run(storage, path, keys, rows, (version, version), deleted)
-            runs = appended(storage, readers, after.manifest, run, run_path(change.transaction, f"{attempt}-mm"))
-            written += [r.path for r in runs if r not in base.manifest]
-            after = replace(after, manifest=runs)
-        stats_index = after.index("stats")
-        if stats_index is not None and any(len(i) for i in bound.ids):
-            after = after.with_index(
-                _with_stats(storage, readers, stats_index, bound.stats, change.transaction, attempt, version, written)
-            )
-        return with_filters(after, storage, change.results, bound.ids, str(attempt), written), written
-    except BaseException:
-        _remove(storage, written)
-        raise
+    bound = bind(base, snapshot, change.results, change.removed)
+    version = bound.instant.version
+    told = any(r.is_partition_told for r in change.results)
+    made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))
+    after = replace(
+        bound.instant,
+        transaction=made.transaction,
+        action=made.action,
+        time_us=made.time_us,
+        summary=made.summary,
+        key=change.key,
+        source={**base.source, "partitions_told": True} if told else base.source,
+        pending=base.pending if change.pending is None else change.pending,
+    )
 
+    def with_run(runs: tuple[Run, ...], name: str, rows: tuple) -> tuple[Run, ...]:
+        path, merged = (run_path(change.transaction, f"{attempt}-{name}{suffix}") for suffix in ("", "m"))
+        change.leftovers.add(storage, path)
+        change.leftovers.add(storage, merged)
+        keys, values, *deleted = rows
+        run = write_run(storage, path, keys, values, (version, version), *deleted)
+        return appended(storage, readers, runs, run, merged)
 
-def _with_stats(
-    storage: Storage,
-    readers: RunReaders,
-    index: IndexState,
-    rows: tuple[pa.Array, pa.Table] | None,
-    transaction: str,
-    attempt: int,
-    version: int,
-    written: list[str],
-) -> IndexState:
-    runs = index.runs
-    if rows is not None:
-        path = run_path(transaction, f"{attempt}-s")
-        written.append(path)
-        run = write_run(storage, path, *rows, (version, version))
-        runs = appended(storage, readers, runs, run, run_path(transaction, f"{attempt}-sm"))
-        written += [r.path for r in runs if r not in index.runs and r.path not in written]
-    return replace(index, runs=runs, coverage=index.coverage.with_segment(version))
+    if len(bound.manifest[0]):
+        after = replace(after, manifest=with_run(after.manifest, "m", bound.manifest))
+    index = after.index("stats")
+    if index is not None and any(len(i) for i in bound.ids):
+        runs = index.runs if bound.stats is None else with_run(index.runs, "s", bound.stats)
+        after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
+    return with_filters(after, storage, change.results, bound.ids, str(attempt), change.leftovers)
 
 
 def _summary(change: Change, after: Instant, base: Instant) -> dict:
@@ -212,11 +193,6 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
         "rows_changed": after.totals["rows"] - base.totals["rows"],
         "bytes_changed": after.totals["bytes"] - base.totals["bytes"],
     }
-
-
-def _remove(storage: Storage, paths: Sequence[str]) -> None:
-    for path in paths:
-        storage.delete(path)
 
 
 def _pause(attempt: int) -> None:

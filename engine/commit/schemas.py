@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...errors import SchemaError
 from ..ingest.footers import leaf_types, plain_schema
@@ -31,6 +32,34 @@ def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.
         at = schema.get_field_index(field.name)
         schema = schema.append(field) if at < 0 else schema.set(at, field)
     return schema
+
+
+def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
+    """Raises SchemaError for a schema that no table can have."""
+    if len(set(schema.names)) != len(schema.names):
+        twice = next(n for n in schema.names if schema.names.count(n) > 1)
+        raise SchemaError(f"two columns are named {twice!r}")
+    if len(partitioning) == len(schema.names):
+        raise SchemaError("a table needs a column that is not a partition column")
+    for name in partitioning:
+        kind = schema.field(name).type
+        if not (
+            pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_boolean(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_date(kind)
+            or pa.types.is_timestamp(kind)
+            or pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+        ):
+            raise SchemaError(f"partition column {name!r} is {kind}, which cannot be told in a path")
+    data = pa.schema([f for f in schema if f.name not in partitioning])
+    try:
+        with pq.ParquetWriter(pa.BufferOutputStream(), data):
+            pass
+    except pa.ArrowException as error:
+        raise SchemaError(f"Parquet cannot hold this schema: {str(error).splitlines()[0]}") from error
 
 
 def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], path: str) -> None:

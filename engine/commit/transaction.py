@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import InvalidArgumentError, SkipstoneError
+from ...errors import InvalidArgumentError
 from ..ingest import hive
 from ..ingest.declared import declared_files
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
 from ..timeline import Instant, new_transaction_id
+from .leftovers import Leftovers
 from .publish import Change, publish
 
 if TYPE_CHECKING:
@@ -42,26 +43,25 @@ class Transaction:
         self._removed: dict[int, str] = {}
         self._writer: TaskWriter | None = None
         self._is_open = False
+        self._marker = contextlib.ExitStack()
+        self._leftovers = Leftovers()
 
     def __enter__(self) -> Transaction:
-        self._table.timeline.mark(self.id, self._base.version)
+        self._marker.enter_context(self._table.timeline.marked(self.id, self._base.version))
         self._is_open = True
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._is_open = False
-        try:
-            if kind is not None:
-                self._abort()
-                return
+        with self._marker:
             try:
-                self._commit()
+                if kind is None:
+                    self._commit()
             except BaseException:
                 self._abort()
                 raise
-        finally:
-            with contextlib.suppress(SkipstoneError):  # a marker that stays is found, and cleaned, by its age
-                self._table.timeline.unmark(self.id)
+            if kind is not None:
+                self._abort()
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
@@ -83,12 +83,16 @@ class Transaction:
         """
         self._check_open()
         if isinstance(files, pa.Table):
-            self._results.append(declared_files(files, self._base.schema, self._base.partitioning, self._table.is_hive))
+            self._results.append(
+                declared_files(
+                    files, self._base.schema, self._base.partitioning, self._table.is_hive, self._table.storage
+                )
+            )
             return
         paths = [files] if isinstance(files, str) else list(files)
         with TaskWriter(self.task_spec()) as task:
             task.add_files([self._table.relative(path) for path in paths])
-        self._results += task.result
+        self._take(task.result)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
@@ -125,7 +129,7 @@ class Transaction:
         self._check_open()
         if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
-        self._results += result
+        self._take(result)
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class Transaction:
             writer, self._writer = self._writer, None
             with writer:
                 pass
-            self._results += writer.result
+            self._take(writer.result)
         results = [r for r in self._results if r.files.num_rows]
         if not results and not self._removed:
             return
@@ -145,24 +149,27 @@ class Transaction:
             removed=np.array(sorted(self._removed), dtype=np.uint64),
             removed_paths=[self._removed[i] for i in sorted(self._removed)],
             key=self._key,
+            leftovers=self._leftovers,
         )
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
-            self._discard()
-        self._table.move_to(self.committed)
+            self._leftovers.remove()
+        if self.committed.version > self._table.version:
+            self._table.move_to(self.committed)
 
     def _abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
-        self._discard()
+        self._leftovers.remove()
 
-    def _discard(self) -> None:
-        """Removes what this transaction's tasks wrote."""
-        for result in self._results:
+    def _take(self, results: list[TaskResult]) -> None:
+        """Takes over what a task wrote, to be removed with the transaction."""
+        self._results += results
+        for result in results:
             for path in result.written:
-                self._table.storage.delete(path)
+                self._leftovers.add(self._table.storage, path)
             if result.index is not None:
-                self._table.index_storage.delete(result.index.path)
+                self._leftovers.add(self._table.index_storage, result.index.path)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
         snapshot = self._table.snapshot

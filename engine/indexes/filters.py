@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...arrays import to_numpy
 from ...bloom import FilterGroup, SplitBlockFilter, bucket_of, probe_rows
 from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, StridedSection, read_strided_rows
 from ..ingest.task_index import FileFilter
@@ -125,8 +126,8 @@ class FilterRun:
         parts = KEYS.decode(table.column("key"))
         self.file_ids = file_ids(parts["partition"], parts["sequence"])
         self.table = table.drop_columns(["key"])
-        self._group = table.column("group").to_numpy()
-        self._member = table.column("member").to_numpy()
+        self._group = to_numpy(table.column("group"))
+        self._member = to_numpy(table.column("member"))
         self._hash = np.asarray(table.column("hash").to_pylist(), dtype=object)
 
     def may_contain(self, hashes: np.ndarray, hash_name: str, at: np.ndarray) -> np.ndarray:

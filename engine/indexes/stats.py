@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import empty_bytes, from_numpy, joined, to_numpy, valid_mask
 from ...hfile_like import KeyLayout
 from ..ingest.column_stats import STATS_FIELDS, numbers
 from ..predicates.evidence import Evidence
@@ -76,22 +77,22 @@ def evidence_of(
 
 
 def _taken_bytes(rows: pa.Table, name: str, at: np.ndarray, there: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    array = canon.flatten(rows.column(name)).take(pa.array(at))
-    known = canon.is_valid_mask(array)
+    array = joined(rows.column(name)).take(from_numpy(at))
+    known = valid_mask(array)
     if known is not None:
-        array = array.fill_null(b"")
+        array = array.fill_null(empty_bytes())
     return array, there if known is None else known & there
 
 
 def evidence_of_values(values: pa.Array) -> Evidence:
     """The evidence where each unit holds one known value (or null): partition columns."""
     kind = values.type
-    valid = canon.is_valid_mask(values)
+    valid = valid_mask(values)
     known = np.ones(len(values), dtype=bool) if valid is None else valid
     nan = canon.nan_mask(values)
     is_nan = np.zeros(len(values), dtype=bool) if nan is None else nan
     if canon.order_class(kind) == "bytes":
-        bounds: np.ndarray | pa.Array = canon.order_bytes(values).fill_null(b"")
+        bounds: np.ndarray | pa.Array = canon.order_bytes(values).fill_null(empty_bytes())
     else:
         bounds = canon.order_codes(values)
     is_value = known & ~is_nan
@@ -144,12 +145,12 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
 
 
 def _extreme_bytes(values: pa.Array, used: np.ndarray, slice_of: np.ndarray, slices: int, which: str) -> pa.Array:
-    grouped = pa.table({"slice": slice_of[used], "value": values.filter(pa.array(used))})
+    grouped = pa.table({"slice": from_numpy(slice_of[used]), "value": values.filter(from_numpy(used))})
     found = grouped.group_by("slice").aggregate([("value", which)])
     at = np.full(slices, -1)
-    at[found.column("slice").to_numpy()] = np.arange(found.num_rows)
-    picked = canon.flatten(found.column(f"value_{which}")).take(pa.array(at, pa.int64(), mask=at < 0))
-    return picked.fill_null(b"")
+    at[to_numpy(found.column("slice"))] = np.arange(found.num_rows)
+    picked = joined(found.column(f"value_{which}")).take(from_numpy(at, at >= 0))
+    return picked.fill_null(empty_bytes())
 
 
 def keys_of(column: int | np.ndarray, partition: np.ndarray, sequence: np.ndarray) -> pa.Array:

@@ -52,7 +52,8 @@ def attach_files(
             if isinstance(footer, Exception):
                 if not keep_pending:
                     raise footer
-                pending.append({"path": entry.path, "reason": getattr(footer, "message", str(footer))})
+                path = getattr(footer, "path", None) or entry.path
+                pending.append({"path": path, "reason": getattr(footer, "message", str(footer))})
                 continue
             stats = footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX))
             fine.add_file(footer.row_groups, stats)
@@ -78,6 +79,9 @@ def _footers(
     """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
 
     def read(entry: Entry) -> Footer | Exception:
+        if not _is_utf8(entry.path):
+            shown = entry.path.encode("utf-8", "backslashreplace").decode()
+            return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
         try:
             return read_footer(storage, entry.path, wanted)
         except (CorruptionError, FileMissingError) as error:
@@ -92,3 +96,11 @@ def _footers(
             if following is not None:
                 ahead.append((following, pool.submit(read, following)))
             yield entry, future.result()
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import from_numpy, joined, to_numpy, valid_mask
 
 BOUND_BYTES_MAX = 64  # longer bounds of strings are cut: the lower one down, the upper one up
 
@@ -71,7 +72,7 @@ def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
     if mask is not None:
         nans = int(mask.sum())
         if nans:
-            array = array.filter(pa.array(~mask))
+            array = array.filter(from_numpy(~mask))
     counted = ColumnStats(null_count=nulls, nan_count=nans, value_count=len(array) + nans)
     if len(array) == array.null_count:
         return counted
@@ -80,7 +81,7 @@ def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
         lower, upper = extremes["min"].as_py(), extremes["max"].as_py()
     else:
         codes = canon.order_codes(array)
-        valid = canon.is_valid_mask(array)
+        valid = valid_mask(array)
         if valid is not None:
             codes = codes[valid]
         lower, upper = int(codes.min()), int(codes.max())
@@ -157,7 +158,9 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
 
 def numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     """(int64 values with 0 where unknown, bool known) of a stored count or code column."""
-    array = canon.flatten(table.column(name))
-    known = canon.is_valid_mask(array)
-    values = (array if known is None else pc.fill_null(array, 0)).to_numpy(zero_copy_only=False)
-    return values, np.ones(len(array), dtype=bool) if known is None else known
+    array = joined(table.column(name))
+    known = valid_mask(array)
+    values = to_numpy(array)
+    if known is None:
+        return values, np.ones(len(array), dtype=bool)
+    return np.where(known, values, 0), known

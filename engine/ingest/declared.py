@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import string_array, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
+from ..storage import Storage, relative_path
 from . import hive
 from .column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from .footers import leaf_types
@@ -44,7 +46,9 @@ _OPTIONAL = (
 _MERGES = ("whole", "partial", "custom")
 
 
-def declared_files(files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool) -> TaskResult:
+def declared_files(
+    files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool, storage: Storage
+) -> TaskResult:
     """A task result from a table of files. Raises SchemaError for columns that are missing or of no meaning."""
     missing = [name for name in _REQUIRED if name not in files.column_names]
     unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
@@ -56,9 +60,11 @@ def declared_files(files: pa.Table, schema: pa.Schema, partitioning: Sequence[st
         if files.column(name).null_count:
             raise SchemaError(f"the table of files has a null {name!r}")
     count = files.num_rows
+    paths = _column(files, "path", pa.string())
+    paths = string_array([relative_path(storage, path) for path in paths.to_pylist()])
     columns = {
-        "partition": _partitions(files, schema, partitioning, is_hive),
-        "path": _column(files, "path", pa.string()),
+        "partition": _partitions(paths, files, schema, partitioning, is_hive),
+        "path": paths,
         "size_bytes": _counts(files, "size_bytes"),
         "row_count": _counts(files, "row_count"),
         "modified_ns": _modified(files),
@@ -72,7 +78,11 @@ def declared_files(files: pa.Table, schema: pa.Schema, partitioning: Sequence[st
     rows = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
     stats, names = _stats(files, schema, partitioning, columns["row_count"])
     return TaskResult(
-        files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA), schemas=[], stats=stats, stats_columns=names
+        files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),
+        schemas=[],
+        stats=stats,
+        stats_columns=names,
+        is_partition_told="partition" in files.column_names,
     )
 
 
@@ -106,7 +116,9 @@ def _check_words(values: pa.Array, name: str, known: Sequence[str]) -> None:
         raise InvalidArgumentError(f"{name} {odd[0]!r} is not known; it is one of {', '.join(known)}")
 
 
-def _partitions(files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool) -> pa.Array:
+def _partitions(
+    paths: pa.Array, files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool
+) -> pa.Array:
     if "partition" in files.column_names:
         given = canon.flatten(files.column("partition"))
         if not pa.types.is_struct(given.type) or {
@@ -118,7 +130,6 @@ def _partitions(files: pa.Table, schema: pa.Schema, partitioning: Sequence[str],
         return pa.array(texts if partitioning else [""] * files.num_rows, pa.string())
     if not is_hive or not partitioning:
         return pa.array([""] * files.num_rows, pa.string())
-    paths = canon.flatten(files.column("path")).cast(pa.string())
     folders = pc.replace_substring_regex(paths, r"/?[^/]*$", "").dictionary_encode()
     texts = pa.array([hive.partition_of(f"{folder}/") for folder in folders.dictionary.to_pylist()], pa.string())
     return texts.take(folders.indices)
@@ -191,7 +202,7 @@ def _without_nan(bounds: pa.Array) -> pa.Array:
 
 
 def _codes(bounds: pa.Array) -> pa.Array:
-    valid = canon.is_valid_mask(bounds)
+    valid = valid_mask(bounds)
     return pa.array(canon.order_codes(bounds), mask=None if valid is None else ~valid)
 
 

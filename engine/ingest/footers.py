@@ -113,12 +113,17 @@ def row_groups_of(metadata: Any) -> list[RowGroup]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema with dictionaries replaced by their values' types, and without metadata."""
-    return pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in schema])
+    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata."""
+    return pa.schema([pa.field(f.name, plain_type(f.type)) for f in schema])
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that `plain_schema` gives a column of a type."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
@@ -130,8 +135,26 @@ def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
             continue
         if path in found:
             twice.add(path)
-        found[path] = _plain_type(kind)
+        found[path] = plain_type(kind)
     return {path: kind for path, kind in found.items() if path not in twice}
+
+
+def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
+    """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        at = schema.get_field_index(".".join(parts[:end]))
+        if at >= 0:
+            return _leaf_below(schema.field(at).type, parts[end:])
+    return None
+
+
+def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
+    for name in names:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
+    return None if canon.order_class(kind) is None else plain_type(kind)
 
 
 def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
@@ -171,7 +194,7 @@ def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> Col
         lower, upper = read(found.min_raw), read(found.max_raw)
         if lower is not None and upper is not None and lower > upper:
             lower = upper = None
-    exact = not canon.is_bytes_like(_plain_type(kind))
+    exact = not canon.is_bytes_like(plain_type(kind))
     return shortened(
         ColumnStats(
             lower=lower,
@@ -188,7 +211,7 @@ def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> Col
 def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
     """A function from a raw bound, as the footer holds it, to an order code or order bytes; None where bounds are not
     to be trusted."""
-    kind = _plain_type(kind)
+    kind = plain_type(kind)
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json())
     if physical == "INT96":

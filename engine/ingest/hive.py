@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
+from ...arrays import from_numpy, string_array
 from ...errors import SchemaError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(c) for c in range(1, 32)}
+_ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(c) for c in range(32)}
 _INTEGER = re.compile(r"[+-]?\d{1,19}\Z", re.ASCII)
 _DOUBLE = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
@@ -154,8 +156,8 @@ def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) 
 
 def _cast(texts: list[str | None], kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
-        named = {"true": True, "false": False, None: None}
-        if any(t not in named for t in texts):
+        if not {"true", "false", None}.issuperset(texts):
             raise ValueError("not a boolean")
-        return pa.array([named[t] for t in texts], kind)
-    return pa.array(texts, pa.string()).cast(kind)
+        values, given = np.array([t == "true" for t in texts]), np.array([t is not None for t in texts])
+        return from_numpy(values.astype(bool), given.astype(bool))
+    return string_array(texts).cast(kind)

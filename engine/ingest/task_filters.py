@@ -11,8 +11,6 @@ from ...bloom import FilterGroup, SplitBlockFilter, distinct, solve_blocks
 
 def fine_rows(hashes: Sequence[np.ndarray], fpp: float, hash_name: str) -> np.ndarray:
     """The bucket rows of a file's fine filter, uint8 [buckets, 32 x row groups], from each row group's hashes."""
-    if not hashes:
-        return np.zeros((1, 0), dtype=np.uint8)
     fullest = max(len(distinct(h)) for h in hashes)
     return FilterGroup.build_from_hashes(list(hashes), solve_blocks(fullest, fpp), hash=hash_name).rows
 

@@ -48,6 +48,7 @@ class TaskResult:
     stats           one row a file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
     index           the task index file, or None where there is nothing fine
     written         files of `files` that this task wrote itself: an abort removes them
+    is_partition_told    True where partitions were given, and paths need not say them
     is_one_task     True where the files are one writer's share: a task-level filter speaks for all of them
     """
 
@@ -58,6 +59,7 @@ class TaskResult:
     index: TaskIndex | None = None
     written: list[str] = field(default_factory=list)
     is_one_task: bool = False
+    is_partition_told: bool = False
     pending: list[dict] = field(default_factory=list)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ...bloom import distinct, hash_array
 from ...errors import InvalidArgumentError, SchemaError
-from ..storage import LocalStorage, Storage, open_storage
+from ..storage import LocalStorage, Storage, open_storage, relative_path
 from . import hive
 from .attach import COLUMNS_MAX, attach_files, column_filter
 from .column_stats import ColumnStats, of_array
@@ -112,7 +112,7 @@ class TaskWriter:
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
-        entries = [self._storage.stat(path) for path in paths]
+        entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
         self.results.append(
             attach_files(
                 self._storage,
@@ -230,7 +230,10 @@ class _OpenFile:
             options = {**self._spec.parquet_options, "metadata_collector": self._footers}
             writer = pq.ParquetWriter(sink, self._schema, **options)
             self._writer = self._stack.enter_context(writer)
-        self._writer.write_table(group, row_group_size=count)
+        try:
+            self._writer.write_table(group, row_group_size=count)
+        except pa.ArrowException as error:
+            raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
         for leaf in self._leaves:
             stats = of_array(leaf_array(group, leaf))
             if stats is not None:
@@ -259,6 +262,9 @@ def _tables(data: Any) -> Iterator[pa.Table]:
 
 def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows in the table's schema."""
+    if len(set(table.column_names)) != table.num_columns:
+        twice = next(n for n in table.column_names if table.column_names.count(n) > 1)
+        raise SchemaError(f"the rows have two columns named {twice!r}")
     extra = [name for name in table.column_names if schema.get_field_index(name) < 0]
     if extra:
         raise SchemaError(f"the table has no column {extra[0]!r}; its columns are {', '.join(schema.names)}")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
+from ...arrays import from_numpy, joined, to_numpy
 from ...hfile_like import SortedFileReader
 from ..storage import Ranged, Storage
 from ..timeline import Run
@@ -66,18 +66,18 @@ def newest_wins(layers: pa.Table) -> pa.Table:
     if layers.num_rows == 0:
         return layers.drop_columns(["deleted"])
     first = first_of_each(layers.column("key"))
-    gone = layers.column("deleted").to_numpy(zero_copy_only=False)
-    return layers.take(pa.array(first[~gone[first]])).drop_columns(["deleted"])
+    gone = to_numpy(layers.column("deleted"))
+    return layers.take(from_numpy(first[~gone[first]])).drop_columns(["deleted"])
 
 
 def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
     """Positions of the first of each distinct key, in the order of keys."""
-    array = canon.flatten(keys)
+    array = joined(keys)
     order = pc.array_sort_indices(array)  # stable, so that among equal keys the first stays first
     ordered = array.take(order)
     fresh = np.ones(len(array), dtype=bool)
-    fresh[1:] = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
-    return order.to_numpy(zero_copy_only=False)[fresh]
+    fresh[1:] = to_numpy(pc.not_equal(ordered[1:], ordered[:-1]))
+    return to_numpy(order)[fresh]
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from ...arrays import from_numpy, to_numpy
 from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
@@ -31,7 +32,7 @@ class Snapshot:
             if self._partitions is None:
                 found = self._scan([KEYS.prefix(kind=KIND_PARTITION)], [f.name for f in PARTITION_FIELDS])
                 ids = KEYS.decode(found.column("key"))["partition"].astype(np.uint32)
-                found = found.drop_columns(["key"]).add_column(0, "partition_id", pa.array(ids))
+                found = found.drop_columns(["key"]).add_column(0, "partition_id", from_numpy(ids))
                 self._partitions = found
             return self._partitions
 
@@ -56,7 +57,7 @@ class Snapshot:
 
     def _scan(self, prefixes: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
         if not prefixes or not self.instant.manifest:
-            return pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]).empty_table()
+            return pa.Table.from_batches([], pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]))
         try:
             return scan_runs(self.readers, self.instant.manifest, prefixes, columns)
         except CorruptionError as error:
@@ -76,13 +77,13 @@ def _with_ids(found: pa.Table) -> pa.Table:
     parts = KEYS.decode(found.column("key"))
     ids = file_ids(parts["partition"], parts["sequence"])
     found = found.drop_columns(["key"])
-    return found.add_column(0, "file_id", pa.array(ids)).add_column(
-        1, "partition_id", pa.array(parts["partition"].astype(np.uint32))
+    return found.add_column(0, "file_id", from_numpy(ids)).add_column(
+        1, "partition_id", from_numpy(parts["partition"].astype(np.uint32))
     )
 
 
 def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -> pa.Table:
-    ids = files.column("partition_id").to_numpy().astype(np.int64)
+    ids = to_numpy(files.column("partition_id")).astype(np.int64)
     wanted = np.asarray(partition_ids, dtype=np.int64)
     parts = [slice(*np.searchsorted(ids, [p, p + 1])) for p in wanted]
     if not parts:

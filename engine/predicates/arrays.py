@@ -1,7 +1,6 @@
 """Small Arrow arrays built from their buffers.
 
-`pa.array` and `pa.scalar` import pandas wherever it is installed, which costs a cold look-up 165 ms. Nothing on
-the way from a predicate to a verdict calls them.
+Nothing on the way from a predicate to a verdict calls `pa.array` or `pa.scalar`: see `arrays` at the root.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import from_numpy
 
 
 def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -22,7 +21,7 @@ def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
     if canon.is_bytes_like(kind):
         return _bytes_array([raw.encode() if isinstance(raw, str) else raw for raw in raws], kind)
     if pa.types.is_boolean(kind):
-        return boolean_array(np.array(raws, dtype=bool))
+        return from_numpy(np.array(raws, dtype=bool))
     width = kind.bit_width // 8
     if pa.types.is_decimal(kind):
         data = b"".join(raw.to_bytes(width, "little", signed=True) for raw in raws)
@@ -45,29 +44,6 @@ def _bytes_array(values: list[bytes], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), data])
 
 
-def boolean_array(values: np.ndarray, valid: np.ndarray | None = None) -> pa.BooleanArray:
-    """bool [n] as an array, null where `valid` (bool [n]; None for everywhere) is False."""
-    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [mask, pa.py_buffer(np.packbits(values, bitorder="little"))])
-
-
 def constant_array(value: bool | None, count: int) -> pa.BooleanArray:
     """One outcome, `count` times."""
-    return pa.nulls(count, pa.bool_()) if value is None else boolean_array(np.full(count, value))
-
-
-def null_as_false(values: pa.BooleanArray) -> pa.BooleanArray:
-    """False where null."""
-    return pc.and_kleene(values.is_valid(), values) if values.null_count else values
-
-
-def to_bools(values: pa.BooleanArray) -> np.ndarray:
-    """bool [n]; False where null. (`Array.to_numpy` imports pandas too.)"""
-    values = null_as_false(values)
-    if len(values) == 0:
-        return np.zeros(0, dtype=bool)
-    bits = np.frombuffer(values.buffers()[1], dtype=np.uint8)
-    first = values.offset // 8
-    bits = bits[first : (values.offset + len(values) + 7) // 8]
-    skipped = values.offset - 8 * first
-    return np.unpackbits(bits, bitorder="little")[skipped : skipped + len(values)].view(bool)
+    return pa.nulls(count, pa.bool_()) if value is None else from_numpy(np.full(count, value))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import binary_array
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Evidence:
         nowhere = np.zeros(count, dtype=bool)
         empty: np.ndarray | pa.Array
         if canon.order_class(kind) == "bytes":
-            empty = pa.array([b""] * count, pa.binary())
+            empty = binary_array([b""] * count)
         else:
             empty = np.zeros(count, dtype=np.int64)
         has_nan = pa.types.is_floating(kind)

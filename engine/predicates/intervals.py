@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from .arrays import array_of, to_bools
+from ...arrays import to_numpy, valid_mask
+from .arrays import array_of
 from .evidence import Evidence
 from .widening import plain_type
 
@@ -149,13 +150,13 @@ def _as_bytes(array: pa.Array) -> pa.Array:
 
 
 def _nulls(array: pa.Array) -> np.ndarray:
-    valid = canon.is_valid_mask(array)
+    valid = valid_mask(array)
     return np.zeros(len(array), dtype=bool) if valid is None else ~valid
 
 
 def _compare(function: object, left: pa.Array, right: pa.Array | pa.Scalar) -> np.ndarray:
     """bool [n], False where either side is null."""
-    return to_bools(function(left, right))  # type: ignore[operator]
+    return to_numpy(function(left, right))  # type: ignore[operator]
 
 
 def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import to_numpy
 from ...errors import PredicateError
-from .arrays import to_bools
 
 ANY_CHARACTERS, ONE_CHARACTER = "%", "_"
 
@@ -76,7 +76,7 @@ class Pattern:
             values = values.cast(pa.large_string()) if is_text(kind) else values
         except pa.ArrowInvalid:
             return None
-        return to_bools(self.matches(values))
+        return to_numpy(self.matches(values))
 
 
 def is_text(kind: pa.DataType) -> bool:

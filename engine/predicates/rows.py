@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
-from .arrays import array_of, boolean_array, constant_array, null_as_false, to_bools
+from .arrays import array_of, constant_array
 from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf
 from .walk import unknowns
@@ -126,7 +127,7 @@ def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
 
 
 def _with_nulls_of(array: pa.Array, values: np.ndarray) -> pa.BooleanArray:
-    return boolean_array(values, canon.is_valid_mask(array))
+    return from_numpy(values, valid_mask(array))
 
 
 def _byte_prefix(array: pa.Array, size_bytes: int) -> pa.Array:
@@ -136,13 +137,13 @@ def _byte_prefix(array: pa.Array, size_bytes: int) -> pa.Array:
 def _members(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
     if canon.order_class(leaf.type) == "bytes":
         wanted = array_of(leaf.codes, pa.large_binary())
-        found = to_bools(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
+        found = to_numpy(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
     elif pa.types.is_decimal(leaf.type):
         found = np.isin(canon.order_codes(array), leaf.codes)
     elif pa.types.is_floating(leaf.type):
         found = _float_members(array.cast(pa.float64()), leaf.values.cast(pa.float64()))
     else:
-        found = to_bools(pc.is_in(_plain(array), value_set=_plain(leaf.values)))
+        found = to_numpy(pc.is_in(_plain(array), value_set=_plain(leaf.values)))
     return _with_nulls_of(array, found if leaf.op == "in" else ~found)
 
 
@@ -150,8 +151,8 @@ def _float_members(array: pa.Array, wanted: pa.Array) -> np.ndarray:
     """is_in tells -0.0 from 0.0, and perhaps one NaN from another."""
     zero = array_of([0.0], pa.float64())[0]
     is_nan = pc.is_nan(wanted)
-    found = to_bools(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))
-    return found | to_bools(pc.is_nan(array)) if pc.any(is_nan).as_py() else found
+    found = to_numpy(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))
+    return found | to_numpy(pc.is_nan(array)) if pc.any(is_nan).as_py() else found
 
 
 def _float_comparison(array: pa.Array, op: str, literal: float) -> pa.BooleanArray:

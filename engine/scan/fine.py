@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import text, to_numpy
 from ...bloom import hash_array
 from ...errors import CorruptionError, StorageError
 from ...hfile_like import read_block_range
@@ -62,10 +64,10 @@ def row_groups_of(task: FileTask, context: ReadContext, storage: Storage) -> Row
     rows = _fine_rows(task, storage)
     if rows is None:
         return RowGroups(None)
-    groups = rows.filter(pa.array(np.asarray(rows.column("column").to_pylist(), dtype=object) == ROW_GROUPS_COLUMN))
-    counts = groups.column("value_count").to_numpy()
-    sizes = groups.column("compressed_bytes").to_numpy()
-    if not task.may_prune:
+    groups = rows.filter(_of_column(rows, ROW_GROUPS_COLUMN))
+    counts = to_numpy(groups.column("value_count"))
+    sizes = to_numpy(groups.column("compressed_bytes"))
+    if not task.may_prune or not len(counts):
         return RowGroups(
             list(range(len(counts))), len(counts), counts.tolist(), [False] * len(counts), int(sizes.sum())
         )
@@ -118,21 +120,24 @@ def _fine_rows(task: FileTask, storage: Storage) -> pa.Table | None:
 def _evidence(column: str, task: FileTask, context: ReadContext, rows: pa.Table, counts: np.ndarray) -> Evidence | None:
     count = len(counts)
     if column in task.partition:
-        value = pa.array([task.partition[column]], context.schema.field(column).type)
-        return stats.evidence_of_values(value.take(pa.array(np.zeros(count, dtype=np.int64))))
-    if task.schema_id is None:
+        return stats.evidence_of_values(pa.repeat(task.partition[column], count))
+    known = context.known.get(column)
+    if known is None or task.schema_id is None:
         return None
-    if task.schema_id in context.lacking.get(column, ()):
-        return stats.evidence_all_null(context.types[column], count)
-    located = context.leaves.get(column, {}).get(task.schema_id)
-    if located is None:
+    if task.schema_id in known.lacking:
+        return stats.evidence_all_null(known.type, count)
+    if task.schema_id not in known.located:
         return None
-    path, kind = located
-    here = np.flatnonzero(np.asarray(rows.column("column").to_pylist(), dtype=object) == path)
-    own = rows.take(pa.array(here))
+    path, kind = known.located[task.schema_id]
+    own = rows.filter(_of_column(rows, path))
     at = np.full(count, -1, dtype=np.int64)
-    at[KEYS.decode(own.column("key"))["row_group"]] = np.arange(len(here))
+    at[KEYS.decode(own.column("key"))["row_group"]] = np.arange(own.num_rows)
     return stats.evidence_of(own, kind, counts, np.ones(count, dtype=bool), at)
+
+
+def _of_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
+    """Which rows of a file's fine statistics are a column's."""
+    return pc.equal(rows.column("column"), text(path))
 
 
 def _warn(error: Exception) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import from_numpy, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
-from ..ingest.footers import leaf_types
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
@@ -21,7 +21,7 @@ from ..timeline import Instant
 from ..views import files_view
 from . import explain as explaining
 from .fine import RowGroups, row_groups_of
-from .gather import Gatherer, lacks
+from .gather import Gatherer
 from .prune import Pruned, prune
 from .rows import count_matches, empty, read_matches
 from .steps import Step, Steps
@@ -122,7 +122,7 @@ class Plan:
         self._check_evaluable()
         units = self.pruned.units
         decided = self.pruned.only_true & units.exact
-        rows = units.files.column("row_count").to_numpy()
+        rows = to_numpy(units.files.column("row_count"))
         of_files = decided[units.unit_of]
         total = int(rows[of_files].sum())
         if decided.all():
@@ -192,19 +192,7 @@ class Plan:
     def context(self) -> ReadContext:
         """What every file of this plan is read with."""
         instant = self._snapshot.instant
-        kinds = leaf_types(instant.schema)
-        asked = [c for c in columns_of(self.bound) if c in kinds and c not in instant.partitioning]
-        leaves: dict[str, dict[int, tuple[str, pa.DataType]]] = {c: {} for c in asked}
-        lacking: dict[str, frozenset[int]] = {}
-        for column in asked:
-            without = []
-            for number, known in enumerate(instant.file_schemas):
-                path = next((p for p, i in known.columns.items() if i == instant.columns[column]), None)
-                if path is not None:
-                    leaves[column][number] = (path, leaf_types(known.schema)[path])
-                elif lacks(known.schema, column):
-                    without.append(number)
-            lacking[column] = frozenset(without)
+        known = {c: self._gatherer.column(c) for c in columns_of(self.bound)}
         return ReadContext(
             location=self._storage.uri,
             index_location=self._index_storage.uri,
@@ -212,9 +200,7 @@ class Plan:
             columns=self.columns,
             bound=self.bound,
             partitioning=instant.partitioning,
-            types={c: kinds[c] for c in asked},
-            leaves=leaves,
-            lacking=lacking,
+            known={name: found for name, found in known.items() if found is not None},
         )
 
     @cached_property
@@ -224,12 +210,12 @@ class Plan:
         units, files = pruned.units, pruned.units.files
         if files.num_rows == 0:
             return []
-        ids = files.column("partition_id").to_numpy()
-        known = self._snapshot.partitions().column("partition_id").to_numpy()
+        ids = to_numpy(files.column("partition_id"))
+        known = to_numpy(self._snapshot.partitions().column("partition_id"))
         used, of_file = np.unique(ids, return_inverse=True)
-        at = pa.array(np.searchsorted(known, used))
+        at = from_numpy(np.searchsorted(known, used))
         values = self._snapshot.partition_values()
-        taken = [values[name].take(at).to_pylist() for name in instant.partitioning]
+        taken = [list(values[name].take(at)) for name in instant.partitioning]
         partitions = [dict(zip(instant.partitioning, row, strict=True)) for row in zip(*taken, strict=True)] or [{}]
         located = self._gatherer.fine_locations(files)
         tasks = []
@@ -308,7 +294,7 @@ class Plan:
         units = self.pruned.units
         bad = (asked & ~units.readable)[units.unit_of]
         if bad.any():
-            paths = units.files.filter(pa.array(bad)).column("path").to_pylist()
+            paths = units.files.filter(from_numpy(bad)).column("path").to_pylist()
             raise NotReadableError(
                 f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can "
                 f"apply, {paths[0]} among them; files() names all that are to be read",

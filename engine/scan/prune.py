@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import to_numpy
 from ...bloom import hash_array
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterPlaces, FilterRun
@@ -34,6 +35,7 @@ from ..predicates import (
     only_true,
     probe_values,
 )
+from ..predicates.evidence import Evidence
 from ..timeline import IndexState, Run
 from .gather import Gatherer
 from .steps import Step, Steps
@@ -106,7 +108,7 @@ def _partitions(
         by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(snapshot.instant.partitioning)]
         if not by_value:
             return None
-        ids = known.column("partition_id").to_numpy()
+        ids = to_numpy(known.column("partition_id"))
         outcomes = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
         for leaf in by_value:
             evidence = {c: gatherer.of_partitions(c, ids) for c in columns_of(leaf)}
@@ -119,7 +121,7 @@ def _partitions(
 
 def _is_empty(units: Units) -> np.ndarray:
     """bool [units]: no rows at all, known exactly."""
-    rows = units.files.column("row_count").to_numpy()
+    rows = to_numpy(units.files.column("row_count"))
     filled = np.zeros(units.count, dtype=bool)
     np.logical_or.at(filled, units.unit_of, rows > 0)
     return ~filled & units.exact
@@ -130,24 +132,27 @@ def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) 
     step.index, step.came_in = "stats", units.files.num_rows
     evidence = {}
     for column in dict.fromkeys(c for leaf in pruned.outcomes for c in columns_of(leaf)):
-        about_files = gatherer.of_files(column, units.files)
-        evidence[column] = [units.of_units(e) for e in about_files]
+        evidence[column] = [(units.of_units(e), units.every_file(s)) for e, s in gatherer.of_files(column, units.files)]
         unknown = np.ones(units.count, dtype=bool)
-        for known in evidence[column]:
-            unknown &= ~(known.has_lower | known.has_upper | ~known.may_be_value | ~known.may_be_null)
+        for known, speaks in evidence[column]:
+            unknown &= ~(speaks & (known.has_lower | known.has_upper | ~known.may_be_value | ~known.may_be_null))
         step.uncovered = max(step.uncovered, int(unknown[units.unit_of].sum()))
     for leaf, found in pruned.outcomes.items():
-        for choice in _choices(columns_of(leaf), evidence):
-            found &= leaf_outcomes(leaf, choice, units.count)
+        for choice, speaks in _choices(columns_of(leaf), evidence):
+            found &= np.where(speaks, leaf_outcomes(leaf, choice, units.count), np.uint8(ANY))
     return _kept(pruned, bound, step)
 
 
-def _choices(columns: list[str], evidence: dict) -> list[dict]:
-    """One mapping a type in which the column was indexed; two columns are compared where each has one type."""
+def _choices(
+    columns: list[str], evidence: dict[str, list[tuple[Evidence, np.ndarray]]]
+) -> list[tuple[dict[str, Evidence], np.ndarray]]:
+    """(evidence by column, of which units it speaks): one a type in which the column was indexed; two columns are
+    compared where each has one type."""
     if len(columns) == 1:
-        return [{columns[0]: known} for known in evidence[columns[0]]]
+        return [({columns[0]: known}, speaks) for known, speaks in evidence[columns[0]]]
     if all(len(evidence[c]) == 1 for c in columns):
-        return [{c: evidence[c][0] for c in columns}]
+        speaks = np.logical_and.reduce([evidence[c][0][1] for c in columns])
+        return [({c: evidence[c][0][0] for c in columns}, speaks)]
     return []
 
 
@@ -162,9 +167,9 @@ def _by_filter(
 ) -> Pruned:
     """Asks one filter index for the values of the leaves that it can answer."""
     units = pruned.units
-    ids = units.files.column("file_id").to_numpy()
+    ids = to_numpy(units.files.column("file_id"))
     step.came_in = len(ids)
-    covered = is_covered(index.coverage, units.files.column("segment").to_numpy(), ids)
+    covered = is_covered(index.coverage, to_numpy(units.files.column("segment")), ids)
     hashed = {leaf: hash_array(values) for leaf, values in asked.items()}
     may = {leaf: np.ones((len(hashed[leaf].hashes), len(ids)), dtype=bool) for leaf in asked}
     places = FilterPlaces.nowhere(len(ids))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import NotReadableError, SchemaError
 from ..ingest.footers import open_parquet
 from ..ingest.leaves import top_level
@@ -91,7 +92,7 @@ class _FileReader:
     def mask(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group match."""
         if self._context.bound == Constant(True):
-            return pa.array(np.ones(self._rows(group), dtype=bool))
+            return from_numpy(np.ones(self._rows(group), dtype=bool))
         tested = self.read(group, self._tested)
         return self._mask_of(tested)
 
@@ -114,22 +115,20 @@ class _FileReader:
     def _mask_of(self, tested: pa.Table) -> pa.BooleanArray:
         if not self._tested:  # a predicate over no column: rows are counted by what stands beside
             tested = tested.append_column("", pa.nulls(tested.num_rows))
-        mask = pc.fill_null(matches(self._context.bound, tested), False)
-        return mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
+        return null_as_false(matches(self._context.bound, tested))
 
     def _others(self, group: int, names: list[str], mask: pa.BooleanArray, count: int) -> pa.Table:
         if count > _SOUGHT_ROWS_MAX:
             return self.read(group, names).filter(mask)
         physical = self._stored(names)
         self._count(group, physical)
-        wanted = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+        wanted = np.flatnonzero(to_numpy(mask))
         parts, start = [], 0
         if physical:
             batches = self._file.iter_batches(_SEEK_ROWS, row_groups=[group], columns=physical, use_threads=True)
             for batch in batches:
                 here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
-                if len(here):
-                    parts.append(batch.take(pa.array(here)))
+                parts += [batch.slice(row, 1) for row in here.tolist()]  # views have no take
                 start += batch.num_rows
                 if start > wanted[-1]:
                     break
@@ -162,8 +161,7 @@ class _FileReader:
         for name in names:
             kind = self._context.schema.field(name).type
             if name in self._task.partition:
-                value = pa.array([self._task.partition[name]], kind)
-                columns.append(value.take(pa.array(np.zeros(count, dtype=np.int64))))
+                columns.append(pa.repeat(self._task.partition[name], count))
             elif raw is None or raw.schema.get_field_index(name) < 0:
                 columns.append(pa.nulls(count, kind))
             else:
@@ -190,4 +188,4 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> p
 
 def empty(context: ReadContext) -> pa.Table:
     """No rows, in the columns asked for."""
-    return _selected(context).empty_table()
+    return pa.Table.from_batches([], _selected(context))

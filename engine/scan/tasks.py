@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ..ingest.task_index import FileFilter
 from ..predicates import Node
+from .columns import ColumnInFiles
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class FileTask:
     path: str
     size_bytes: int
     modified_ns: int | None
-    partition: dict[str, object]
+    partition: dict[str, pa.Scalar]
     row_count: int
     is_exact: bool
     schema_id: int | None
@@ -46,9 +47,7 @@ class ReadContext:
     columns         names to read, in order
     bound           the predicate, bound to the schema
     partitioning    names of the partition columns
-    types           column -> its type in the table, for the predicate's columns that can be indexed
-    leaves          column -> {schema_id: (physical path, type)} for the predicate's columns
-    lacking         column -> schema ids whose files do not have it: null in every row
+    known           where each column of the predicate lies in the files, by the schema ids of tasks
     """
 
     location: str
@@ -57,6 +56,4 @@ class ReadContext:
     columns: tuple[str, ...]
     bound: Node
     partitioning: tuple[str, ...]
-    types: dict[str, pa.DataType]
-    leaves: dict[str, dict[int, tuple[str, pa.DataType]]]
-    lacking: dict[str, frozenset[int]]
+    known: dict[str, ColumnInFiles]

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
+from ...arrays import from_numpy, joined, text, to_numpy
+from ...arrays import number as number_scalar
 from ..indexes import stats
 from ..ingest.task_result import BASE, LOG
 from ..predicates.evidence import Evidence
@@ -75,12 +76,18 @@ class Units:
             np.logical_or.at(found[at], self.unit_of, flags[at] & self.has_rows)
         return found | self.opaque
 
+    def every_file(self, flags: np.ndarray) -> np.ndarray:
+        """bool [units] from bool [files]: true where it is for every file with rows."""
+        bad = np.zeros(self.count, dtype=bool)
+        np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
+        return ~bad
+
     def selected(self, kept: np.ndarray) -> Units:
         """The units that are kept (bool [units]), with their files."""
         files = kept[self.unit_of]
         number = np.cumsum(kept) - 1
         return Units(
-            files=self.files.filter(pa.array(files)),
+            files=self.files.filter(from_numpy(files)),
             unit_of=number[self.unit_of[files]],
             count=int(kept.sum()),
             has_rows=self.has_rows[files],
@@ -95,14 +102,14 @@ def units_of(files: pa.Table) -> Units:
     """The units that the live files of a snapshot form."""
     count = files.num_rows
     grouped = files.column("file_group").null_count < count
-    kinds = canon.flatten(files.column("kind"))
-    is_base = pc.equal(kinds, BASE).to_numpy(zero_copy_only=False)
-    is_log = pc.equal(kinds, LOG).to_numpy(zero_copy_only=False)
-    untouched = files.column("deletes").is_null().to_numpy(zero_copy_only=False)
-    counted = files.column("rows_exact").to_numpy(zero_copy_only=False)
-    merge = canon.flatten(files.column("merge"))
-    whole = pc.fill_null(pc.equal(merge, "whole"), False).to_numpy(zero_copy_only=False)
-    custom = pc.fill_null(pc.equal(merge, "custom"), False).to_numpy(zero_copy_only=False)
+    kinds = files.column("kind")
+    is_base = to_numpy(pc.equal(kinds, text(BASE)))
+    is_log = to_numpy(pc.equal(kinds, text(LOG)))
+    untouched = to_numpy(files.column("deletes").is_null())
+    counted = to_numpy(files.column("rows_exact"))
+    merge = files.column("merge")
+    whole = to_numpy(pc.equal(merge, text("whole")))
+    custom = to_numpy(pc.equal(merge, text("custom")))
     if grouped:
         unit_of, units = _group_numbers(files)
     else:
@@ -131,11 +138,11 @@ def units_of(files: pa.Table) -> Units:
 
 def _group_numbers(files: pa.Table) -> tuple[np.ndarray, int]:
     """Units numbered in the order of their first file: a file group of a partition, or a file without a group."""
-    group = canon.flatten(files.column("file_group"))
+    group = joined(files.column("file_group"))
     names = pc.dictionary_encode(group, null_encoding="mask")
-    number = pc.fill_null(names.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    number = to_numpy(names.indices.cast(pa.int64()).fill_null(number_scalar(-1)))
     own = np.arange(files.num_rows)
-    partition = files.column("partition_id").to_numpy().astype(np.int64)
+    partition = to_numpy(files.column("partition_id")).astype(np.int64)
     ids = np.where(number >= 0, partition * (len(names.dictionary) + 1) + number, -1 - own)
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)

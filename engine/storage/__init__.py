@@ -6,10 +6,19 @@ import os
 
 from ...errors import StorageError
 from .counted import Counted
-from .interface import Entry, FileMissingError, Ranged, Storage, walk
+from .interface import Entry, FileMissingError, Ranged, Storage
 from .local import LocalStorage
 
-__all__ = ["Counted", "Entry", "FileMissingError", "LocalStorage", "Ranged", "Storage", "open_storage", "walk"]
+__all__ = [
+    "Counted",
+    "Entry",
+    "FileMissingError",
+    "LocalStorage",
+    "Ranged",
+    "Storage",
+    "open_storage",
+    "relative_path",
+]
 
 
 def open_storage(location: str | os.PathLike) -> LocalStorage:
@@ -20,3 +29,13 @@ def open_storage(location: str | os.PathLike) -> LocalStorage:
     elif "://" in text:
         raise StorageError(f"{text}: only local folders can be opened by this version")
     return LocalStorage(text)
+
+
+def relative_path(storage: Storage, path: str | os.PathLike) -> str:
+    """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
+    text = os.fspath(path)
+    text = text[len("file://") :] if text.startswith("file://") else text
+    if os.path.isabs(text):
+        inside = os.path.relpath(os.path.normpath(text), storage.uri)
+        return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
+    return os.path.normpath(text).replace(os.sep, "/")

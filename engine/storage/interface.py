@@ -6,7 +6,7 @@ when the place refuses; a path that is not there is `FileMissingError`, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -64,16 +64,6 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Removes a file; no error where it is gone already."""
         ...
-
-
-def walk(storage: Storage, path: str = "") -> Iterator[Entry]:
-    """Every file below a folder, hidden ones too, folder by folder."""
-    folders = [path]
-    while folders:
-        folder = folders.pop()
-        files, names = storage.list_folder(folder)
-        yield from files
-        folders += [f"{folder}/{name}" if folder else name for name in names]
 
 
 class Ranged:

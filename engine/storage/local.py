@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from ...errors import StorageError
+from ...errors import SkipstoneError, StorageError
 from .interface import Entry, FileMissingError
 
 TEMPORARY_PREFIX = "._tmp-"
@@ -59,7 +59,12 @@ class LocalStorage:
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         with self._temporary(path) as (file, temporary):
-            yield file
+            try:
+                yield file
+            except SkipstoneError:
+                raise
+            except OSError as error:
+                raise StorageError(f"{path}: {error.strerror or error}") from error
             with _refusals(path):
                 _flush(file)
                 os.rename(temporary, self.local_path(path))

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from ...errors import NotATableError, StorageError
+from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import FileMissingError, Storage
 from .instant import Instant
 
@@ -71,9 +71,17 @@ class Timeline:
             there = self._probe(instant.version)
             published = there is not None and there.transaction == instant.transaction
         if published:
-            with contextlib.suppress(StorageError):  # only a hint: a reader finds its way without
+            with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
                 self.storage.put(_HINT, str(instant.version).encode())
         return published
+
+    def was_published(self, instant: Instant) -> bool | None:
+        """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""
+        try:
+            there = self._probe(instant.version)
+        except SkipstoneError:
+            return None
+        return there is not None and there.transaction == instant.transaction
 
     def instants(self, first: int, last: int) -> Iterator[Instant]:
         """The instants of versions first..last, both inclusive."""
@@ -113,6 +121,16 @@ class Timeline:
 
     def unmark(self, transaction: str) -> None:
         self.storage.delete(f"{PENDING}/{transaction}.json")
+
+    @contextlib.contextmanager
+    def marked(self, transaction: str, base: int) -> Iterator[None]:
+        """Holds a marker for the length of a block."""
+        self.mark(transaction, base)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
+                self.unmark(transaction)
 
     def in_flight(self) -> list[dict]:
         """The markers that stand: transaction, base version, time."""

@@ -1,0 +1,110 @@
+"""Between Arrow and numpy by their buffers.
+
+`pa.array`, `pa.scalar` and `Array.to_numpy` import pandas wherever it is installed: 0.2 s that a process which only
+looks something up should not pay. What reads goes through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
+    """An array of numbers or bools [n], over the same memory where they are numbers; null where not `valid`."""
+    buffers = [None if valid is None else _bits(valid)]
+    if values.dtype == bool:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [*buffers, _bits(values)])
+    plain = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(plain.dtype), len(plain), [*buffers, pa.py_buffer(plain)])
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """The numbers or bools of an array, without a copy where that can be; what lies under a null is not defined (False
+    for bools). Raises TypeError for other types."""
+    if isinstance(array, pa.ChunkedArray):
+        array = joined(array)
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        return _bools(array)
+    if not (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
+        raise TypeError(f"no numpy form of {kind}")
+    dtype = np.dtype(kind.to_pandas_dtype())
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def joined(array: pa.ChunkedArray) -> pa.Array:
+    """One array of a chunked one."""
+    if array.num_chunks == 1:
+        return array.chunk(0)
+    return pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+
+
+def valid_mask(array: pa.Array) -> np.ndarray | None:
+    """Booleans, False where null; None where nothing is null."""
+    return None if array.null_count == 0 else _bools(array.is_valid())
+
+
+def null_as_false(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """False where null."""
+    return pc.and_kleene(values.is_valid(), values) if values.null_count else values
+
+
+def binary_array(items: Sequence[bytes]) -> pa.Array:
+    """A binary array of some bytes; a large one where they pass 2 GiB."""
+    ends = np.zeros(len(items) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=ends[1:])
+    data = pa.py_buffer(b"".join(items))
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.Array.from_buffers(pa.large_binary(), len(items), [None, pa.py_buffer(ends), data], 0)
+    return pa.Array.from_buffers(pa.binary(), len(items), [None, pa.py_buffer(ends.astype(np.int32)), data], 0)
+
+
+def string_array(items: Sequence[str | None]) -> pa.Array:
+    """A string array of some texts, null where None."""
+    stored = binary_array([b"" if item is None else item.encode() for item in items])
+    array = stored.view(pa.string() if stored.type == pa.binary() else pa.large_string())
+    given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
+    return array if given.all() else pc.if_else(from_numpy(given), array, pa.nulls(len(array), array.type))
+
+
+@cache
+def empty_bytes() -> pa.Scalar:
+    """b"" as a scalar: what is put where binary values are null, and for joining without a separator."""
+    return binary_array([b""])[0]
+
+
+@cache
+def text(value: str) -> pa.Scalar:
+    """A string as a scalar, for comparing columns with it."""
+    return binary_array([value.encode()]).view(pa.string())[0]
+
+
+@cache
+def number(value: int) -> pa.Scalar:
+    """An int64 as a scalar."""
+    return from_numpy(np.array([value], dtype=np.int64))[0]
+
+
+def _bools(array: pa.BooleanArray) -> np.ndarray:
+    if len(array) == 0:
+        return np.zeros(0, dtype=bool)
+    found = _unpacked(array.buffers()[1], array.offset, len(array))
+    return found & _unpacked(array.buffers()[0], array.offset, len(array)) if array.null_count else found
+
+
+def _unpacked(buffer: pa.Buffer, offset: int, length: int) -> np.ndarray:
+    first = offset // 8
+    bits = np.frombuffer(buffer, dtype=np.uint8)[first : (offset + length + 7) // 8]
+    return np.unpackbits(bits, bitorder="little")[offset - 8 * first :][:length].view(bool)
+
+
+def _bits(flags: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
