@@ -1,0 +1,43 @@
+"""Spark over a Skipstone table: files are pruned on the driver, row groups in the executors.
+
+    from skipstone import spark_adapter as sks
+
+    df = sks.scan(spark, "lake/flights", where="tail_num = 'N14228'", columns=["flight", "dep_delay"])
+
+    sks.register(spark)
+    df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
+
+How a query runs, file by file of this folder:
+
+    session     scan() and register(): checks arguments on the driver, where errors are still ours; pins a version
+    request     what a load asks for, as the options of a data source
+    source      the data source: plans on the driver (the coarse indexes) and hands out partitions
+    packing     many files into few partitions
+    executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
+    translate   Arrow types to those that Spark takes over the wire
+
+The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
+keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
+DataFrame itself (`df.filter`, `df.where`) is Spark's: right, but it prunes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .session import register, scan
+
+__all__ = ["register", "scan"]
+
+
+def __getattr__(name: str) -> object:
+    # Executors import this package for `executor` alone: the driver's part stays out of every worker.
+    if name in __all__:
+        return getattr(importlib.import_module(".session", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,391 @@
+"""The commands. Each opens, asks the library, and shows what it said; nothing is worked out here.
+
+Errors of ours end a command with one message on stderr and status 2; `--debug` anywhere shows where they were raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..engine.create import create
+from ..engine.table import Table, open_table
+from ..errors import SkipstoneError
+from .output import (
+    bytes_text,
+    count_of,
+    print_explain,
+    print_explain_json,
+    print_json,
+    progress,
+    records,
+    stderr,
+    stdout,
+    table,
+    working,
+)
+
+app = typer.Typer(
+    name="skipstone",
+    help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
+    epilog="Every command takes --json (for machines: stdout holds JSON only). --debug, anywhere, shows tracebacks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
+app.add_typer(indexes, name="index")
+
+
+class Partitioning(StrEnum):
+    hive = "hive"
+    none = "none"
+
+
+class Kind(StrEnum):
+    bloom = "bloom"
+
+
+class Form(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+Path = Annotated[str, typer.Argument(metavar="PATH", help="The table's directory.", show_default=False)]
+IndexPath = Annotated[
+    str | None, typer.Option("--index-path", metavar="DIR", help="Where the index lies, if not in PATH/.skipstone.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Version = Annotated[int | None, typer.Option(help="The version to read; the latest by default.")]
+Names = Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns.")]
+IndexKind = Annotated[Kind, typer.Option(help="The kind of index.")]
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Runs one command; ends the process with its status."""
+    debug = "--debug" in arguments
+    if not debug:
+        warnings.showwarning = _show_warning
+    try:
+        app(args=[one for one in arguments if one != "--debug"], prog_name="skipstone")
+    except SkipstoneError as error:
+        if debug:
+            raise
+        sys.stdout.flush()
+        stderr().print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        sys.exit(2)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    stderr().print(Text.assemble(("warning: ", "bold yellow"), str(message)), soft_wrap=True)
+
+
+@contextmanager
+def _opened(path: str, index_path: str | None, version: int | None = None) -> Iterator[Table]:
+    with open_table(path, index_path=index_path, version=version) as found:
+        yield found
+
+
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+
+
+@app.command("create")
+def create_(
+    path: Path,
+    partitioning: Annotated[
+        Partitioning, typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing.")
+    ] = Partitioning.hive,
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index a directory of Parquet files in place, from their footers."""
+    start = time.perf_counter()
+    layout = "hive" if partitioning is Partitioning.hive else None
+    with progress() as tell:
+        made = create(path, partitioning=layout, columns=_split(columns), index_path=index_path, progress=tell)
+    with made:
+        totals, pending = made.instant.totals, made.instant.pending
+        partitions = made.partitions().num_rows
+        if as_json:
+            told = {"location": made.location, "index": made.index_storage.uri, "version": made.version}
+            sizes = {"files": totals["files"], "rows": totals["rows"], "size_bytes": totals["bytes"]}
+            print_json({**told, **sizes, "partitions": partitions, "pending": [dict(p) for p in pending]})
+            return
+    elapsed_s = time.perf_counter() - start
+    screen = stdout()
+    in_partitions = f" in {count_of(partitions, 'partition')}" if made.instant.partitioning else ""
+    sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"
+    screen.print(f"indexed {count_of(totals['files'], 'file')}{in_partitions}: {sizes_text}, in {elapsed_s:.1f} s")
+    if pending:
+        screen.print(
+            f"{count_of(len(pending), 'file')} left out, not whole Parquet: skipstone verify {path}", style="yellow"
+        )
+
+
+@indexes.command("add")
+def index_add(
+    path: Path,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Each gets an index.", show_default=False)],
+    kind: IndexKind = Kind.bloom,
+    fpp: Annotated[float, typer.Option(help="How often a row group without the value is read all the same.")] = 0.01,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build indexes over the files that are there; later commits keep them up."""
+    with _opened(path, index_path) as found:
+        with progress() as tell:
+            found.create_index(columns, kind.value, fpp=fpp, progress=tell)
+        _print_indexes(found, as_json)
+
+
+@indexes.command("refresh")
+def index_refresh(
+    path: Path,
+    columns: Annotated[
+        list[str] | None, typer.Argument(metavar="COLUMN", help="Default: every column with such an index.")
+    ] = None,
+    kind: IndexKind = Kind.bloom,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cover the files that indexes lack."""
+    with _opened(path, index_path) as found:
+        if not columns:
+            columns = [row["columns"][0] for row in found.indexes().to_pylist() if row["kind"] == kind.value]
+        with progress() as tell:
+            if columns:
+                found.refresh_index(columns, kind.value, progress=tell)
+        _print_indexes(found, as_json)
+
+
+@indexes.command("drop")
+def index_drop(
+    path: Path,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
+    kind: IndexKind = Kind.bloom,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take indexes away."""
+    with _opened(path, index_path) as found:
+        found.drop_index(columns, kind.value)
+        _print_indexes(found, as_json)
+
+
+@indexes.command("list")
+def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """The indexes: what they cover and how large they are."""
+    with _opened(path, index_path) as found:
+        _print_indexes(found, as_json)
+
+
+def _print_indexes(found: Table, as_json: bool) -> None:
+    rows = [{**row, "options": json.loads(row["options"])} for row in found.indexes().to_pylist()]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        [
+            row["name"],
+            f"{row['files_covered']:,} of {row['files_total']:,}",
+            bytes_text(row["size_bytes"]),
+            ", ".join(f"{name} {value}" for name, value in row["options"].items() if name != "maintain") or "-",
+            {"commit": "at each commit", "refresh": "by index refresh"}[row["options"]["maintain"]],
+        ]
+        for row in rows
+    ]
+    headings = ["index", "files covered", "size", "options", "kept up"]
+    stdout().print(table(headings, cells, right=["files covered", "size"]))
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+@app.command("ls")
+def ls(
+    path: Path,
+    files: Annotated[bool, typer.Option("--files", help="List files instead of partitions.")] = False,
+    partition: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE/...", help="The files of one partition.", show_default=False)
+    ] = None,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Partitions, or files, with their rows and sizes: from the index, nothing is listed."""
+    with _opened(path, index_path, version) as found:
+        one_by_one = files or partition is not None
+        rows = found.files(partition) if one_by_one else found.partitions()
+        if as_json:
+            print_json(records(rows))
+            return
+        rows_bytes = {"row_count": lambda n: f"{n:,}", "size_bytes": bytes_text, "file_count": lambda n: f"{n:,}"}
+        wanted = ["path", "row_count", "size_bytes"] if one_by_one else [*_PARTITION_COLUMNS]
+        cells = [
+            [rows_bytes[name](row[name]) if name in rows_bytes else row[name] or "(all)" for name in wanted]
+            for row in rows.select(wanted).to_pylist()
+        ]
+        headings = [_HEADINGS[name] for name in wanted]
+        screen = stdout()
+        screen.print(table(headings, cells, right=["rows", "size", "files"]))
+        total_rows, total_bytes = (sum(rows.column(name).to_pylist()) for name in ("row_count", "size_bytes"))
+        file_count = rows.num_rows if one_by_one else sum(rows.column("file_count").to_pylist())
+        summary = f"{count_of(file_count, 'file')}, {count_of(total_rows, 'row')}, {bytes_text(total_bytes)}"
+        screen.print(f"{summary}; version {found.version}", style="dim")
+
+
+_PARTITION_COLUMNS = ("partition", "file_count", "row_count", "size_bytes")
+_HEADINGS = {"partition": "partition", "path": "file", "file_count": "files", "row_count": "rows", "size_bytes": "size"}
+
+
+@app.command("history")
+def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """The versions: what each did, and when."""
+    with _opened(path, index_path) as found:
+        rows = found.history()
+        if as_json:
+            print_json(records(rows))
+            return
+        cells = [
+            [
+                str(row["version"]),
+                row["time"].strftime("%Y-%m-%d %H:%M:%S"),
+                row["action"],
+                f"+{row['files_added']:,}" if row["files_added"] else "-",
+                f"-{row['files_removed']:,}" if row["files_removed"] else "-",
+                f"{row['files']:,}",
+                f"{row['rows']:,}",
+            ]
+            for row in rows.to_pylist()
+        ]
+        headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then"]
+        stdout().print(table(headings, cells, right=[headings[0], *headings[3:]]))
+
+
+@app.command("verify")
+def verify(
+    path: Path,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the index, and every footer.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that what the index names is there, whole, and what it was. Status 1 where something is wrong."""
+    with _opened(path, index_path) as found:
+        with working("verifying"):
+            findings = found.verify(deep=deep)
+        if as_json:
+            print_json([asdict(finding) for finding in findings])
+        elif findings:
+            rows = [[f.kind, f.path, f.message] for f in findings]
+            stdout().print(table(["finding", "file", "what is wrong"], rows))
+        else:
+            checked = "every byte of the index and every footer" if deep else "index and files are as they were"
+            stdout().print(f"sound: {checked}; version {found.version}", style="green")
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command("inspect")
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A sorted-block file.", show_default=False)],
+    verify_: Annotated[bool, typer.Option("--verify", help="Check every byte; status 1 where one is wrong.")] = False,
+    keys: Annotated[
+        str | None, typer.Option(metavar="PREFIX", help="Entries whose keys begin so: a text, or 0x and hexadecimal.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many entries --keys shows.")] = 20,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every block, group and section, not the first 10.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What one sorted-block file holds: header, blocks, groups, sections, and where its bytes go."""
+    from .inspecting import inspect_file
+
+    if not inspect_file(file, verify_, keys, limit, everything, as_json):
+        raise typer.Exit(1)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@app.command("scan")
+def scan(
+    path: Path,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")] = None,
+    columns: Names = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only how many rows match.")] = False,
+    form: Annotated[Form, typer.Option("--format", help="How rows are written.")] = Form.table,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """The rows that match, reading only files and row groups that may hold them."""
+    from .rows import limit_of, print_count, print_rows
+
+    shape = "json" if as_json else form.value
+    with _opened(path, index_path, version) as found:
+        plan = found.scan(where, columns=_split(columns), limit=limit_of(shape, limit))
+        if count:
+            print_count(plan, as_json=shape == "json")
+        else:
+            print_rows(plan, shape, limit, found.instant.totals["files"])
+
+
+@app.command("explain")
+def explain(
+    path: Path,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a scan would read, step by step, and which index decided it."""
+    with _opened(path, index_path, version) as found:
+        plan = found.scan(where)
+        if file is not None:
+            name = found.relative(os.path.abspath(file) if os.path.exists(file) else file)
+            told = plan.explain(name)
+            if as_json:
+                print_json({"file": name, "verdict": told})
+            else:
+                stdout().print(told, soft_wrap=True)
+        elif as_json:
+            print_explain_json(plan)
+        else:
+            print_explain(plan)
+
+
+@app.command("demo")
+def demo(
+    path: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only so many flights, spread over the year.")] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Ask Spark too.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """A lake of real flights, its indexes, and queries answered three ways. Status 1 where answers differ."""
+    from .demo import run_demo
+
+    if not run_demo(path, rows, spark, as_json):
+        raise typer.Exit(1)

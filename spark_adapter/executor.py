@@ -1,0 +1,51 @@
+"""The executor's part: one partition's files, their row groups pruned, their matching rows as Arrow batches.
+
+All that it needs came with the partition. It reads the files' own fine parts, at offsets that the driver sent, and the
+data; no footer of the index, and no instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ..engine.ingest.footers import open_parquet
+from ..engine.scan.fine import RowGroups, row_groups_of
+from ..engine.scan.rows import check_identity, read_matches
+from ..engine.scan.tasks import ReadContext
+from ..engine.storage import Counted, Storage, open_storage
+from .packing import Share
+from .translate import wire_batches
+
+
+def read_shares(context: ReadContext, wire: pa.Schema, shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
+    """The matching rows of the shares, in the types of `wire`.
+
+    Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
+    """
+    data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
+    for share in shares:
+        groups = _own(share, row_groups_of(share.task, context, index), data)
+        if groups.kept == []:
+            continue
+        for rows in read_matches(share.task, groups, context, data):
+            yield from wire_batches(rows, wire, share.task.path)
+
+
+def _own(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
+    """The row groups of a share. They are dealt out by number, so that executors agree though one of them may find the
+    fine index damaged, and keep row groups that another prunes."""
+    if share.count == 1:
+        return groups
+    if groups.kept is None:
+        check_identity(share.task, data)
+        with open_parquet(data, share.task.path) as file:
+            return RowGroups(list(range(share.number, file.metadata.num_row_groups, share.count)))
+    at = [i for i, group in enumerate(groups.kept) if group % share.count == share.number]
+
+    def own(values: list | None) -> list | None:
+        return None if values is None else [values[i] for i in at]
+
+    return replace(groups, kept=own(groups.kept), row_counts=own(groups.row_counts), all_match=own(groups.all_match))

@@ -1,0 +1,107 @@
+"""What a load asks for, as the options of a data source: texts, which is all that Spark passes on.
+
+    path         the table's directory
+    where        SQL text: which rows
+    index_path   where the index lies, if not in the table
+    version      which version; the latest where absent
+    predicate    written by `scan`, in place of `where`: a pickled predicate, base64
+    parallelism  written by `scan`: how many tasks run at a time
+
+Any other option is refused: a `were` that nobody reads would return every row. So is a table of Spark's catalog
+(CREATE TABLE t USING skipstone): PySpark 4.3 shows a Python source its options when the table is made, and none when it
+is read. A temporary view keeps them.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidArgumentError, PredicateError
+
+if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
+    from ..engine.predicates import Node
+
+_KNOWN = ("path", "where", "index_path", "version", "predicate", "parallelism")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
+
+    path: str
+    where: str | None = None
+    predicate: str | None = None
+    index_path: str | None = None
+    version: int | None = None
+    parallelism: int | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Request:
+        """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
+        given = {name.lower(): value for name, value in options.items()}
+        if "provider" in given:  # only a table of the catalog says so
+            raise InvalidArgumentError(
+                "Spark reads a catalog's table without its options; say CREATE TEMPORARY VIEW name USING skipstone "
+                "OPTIONS (path '...') instead"
+            )
+        unknown = sorted(given.keys() - set(_KNOWN))
+        if unknown and unknown != ["paths"]:
+            raise InvalidArgumentError(
+                f"option {unknown[0]!r} is not known to the data source skipstone; it takes {', '.join(_KNOWN[:4])}"
+            )
+        if not given.get("path"):
+            raise InvalidArgumentError('the data source skipstone reads one directory: .load("path/of/the/table")')
+        if "where" in given and "predicate" in given:
+            raise InvalidArgumentError("give option where or option predicate, not both")
+        return cls(
+            path=_local(given["path"]),
+            where=given.get("where"),
+            predicate=given.get("predicate"),
+            index_path=_local(given["index_path"]) if "index_path" in given else None,
+            version=_number("version", given.get("version")),
+            parallelism=_number("parallelism", given.get("parallelism")),
+        )
+
+    def to_options(self) -> dict[str, str]:
+        """The options that mean this request."""
+        values = {name: getattr(self, name) for name in _KNOWN}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    def predicate_node(self) -> Node | str | None:
+        """The predicate, as `Table.scan` takes it. Raises PredicateError for a pickle that is none of ours."""
+        return self.where if self.predicate is None else decode_predicate(self.predicate)
+
+
+def encode_predicate(node: Node) -> str:
+    """A predicate as the text of an option. A pickle keeps what SQL text does not: the types of Arrow literals."""
+    return base64.b64encode(pickle.dumps(node)).decode("ascii")
+
+
+def decode_predicate(text: str) -> Node:
+    """The inverse of `encode_predicate`. Raises PredicateError for a text that it did not make."""
+    from ..engine.predicates import Node
+
+    try:
+        node = pickle.loads(base64.b64decode(text, validate=True))
+    except Exception as error:  # a pickle may fail with anything
+        raise PredicateError(f"option predicate is written by scan() and cannot be read here: {error}") from error
+    if not isinstance(node, Node):
+        raise PredicateError(f"option predicate holds a {type(node).__name__}, not a predicate; use option where")
+    return node
+
+
+def _local(path: str) -> str:
+    """Hadoop writes file:/a/b for what is file:///a/b elsewhere."""
+    return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise InvalidArgumentError(f"option {name} is a whole number from 1 on, not {text!r}")
+    return int(text)

@@ -1,0 +1,86 @@
+"""The driver's face: `register` and `scan`."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..engine.predicates import parse, unknowns
+from ..engine.table import open_table
+from ..errors import PredicateError, SchemaError
+from .request import Request, encode_predicate
+from .source import SkipstoneSource
+from .translate import spark_schema, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark would warn
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the data source "skipstone" known to a session, once.
+
+        spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
+
+    Options: `where` (SQL text), `index_path`, `version`. `.schema(...)` chooses the columns.
+    """
+    if spark not in _registered:
+        spark.dataSource.register(SkipstoneSource)
+        _registered.add(spark)
+
+
+def scan(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    version: int | None = None,
+) -> DataFrame:
+    """The rows of a table that match, as a DataFrame: pruned on the driver, and again in each executor.
+
+    Each call is a load of its own, on the version that is the latest now; the DataFrame stays with that version.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row. Timestamps
+            without a zone mean UTC here, whatever the session's time zone.
+        columns: what to read (default: all), in this order; none at all gives rows that can be counted.
+        index_path: where the index lies, if not in the table.
+        version: which version to read (default: the latest).
+
+    Raises:
+        NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, or not be tested
+        on rows. SchemaError: `columns` names no column, or one is of a type that Spark has not.
+    """
+    if type(where).__module__.startswith("pyspark."):
+        raise PredicateError(
+            "a PySpark Column cannot be read by this version; give SQL text, or build it with skipstone.col"
+        )
+    with open_table(path, version=version, index_path=index_path) as table:
+        plan = table.scan(where, columns)
+        for part in unknowns(plan.bound):
+            raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+        if len(set(plan.columns)) < len(plan.columns):
+            raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
+        wire = wire_schema(table.schema, plan.columns)
+        request = Request(
+            path=table.location,
+            # always the tree: a worker that plans need not load the SQL parser
+            predicate=None if where is None else encode_predicate(parse(where)),
+            index_path=None if index_path is None else os.path.abspath(os.fspath(index_path)),
+            version=table.version,
+            parallelism=_parallelism(spark),
+        )
+    register(spark)
+    return spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
+
+
+def _parallelism(spark: SparkSession) -> int | None:
+    """How many tasks run at a time; None where the session does not tell (Spark Connect)."""
+    context = getattr(spark, "_sc", None)
+    return None if context is None else max(1, context.defaultParallelism)

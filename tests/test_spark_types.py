@@ -1,0 +1,274 @@
+"""Every type on its way into Spark: as Spark's own Parquet reader has it, or refused by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import spark_adapter as sks
+from skipstone.spark_adapter.translate import spark_schema, wire_batches, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UTC = dt.UTC
+DECIMAL = decimal.Decimal
+
+# What Spark's own reader takes too: it is the oracle, for schemas and for values.
+SHARED: dict[str, pa.Array] = {
+    "flag": pa.array([True, None, False]),
+    "i8": pa.array([-128, None, 127], pa.int8()),
+    "i16": pa.array([-(1 << 15), None, 1], pa.int16()),
+    "i32": pa.array([-(1 << 31), None, 1], pa.int32()),
+    "i64": pa.array([-(1 << 63), None, 1], pa.int64()),
+    "u8": pa.array([255, None, 0], pa.uint8()),
+    "u16": pa.array([65535, None, 0], pa.uint16()),
+    "u32": pa.array([(1 << 32) - 1, None, 0], pa.uint32()),
+    "u64": pa.array([(1 << 64) - 1, None, 0], pa.uint64()),
+    "f32": pa.array([float("nan"), None, -0.0], pa.float32()),
+    "f64": pa.array([float("-inf"), None, float("nan")], pa.float64()),
+    "dec5": pa.array([DECIMAL("-999.99"), None, DECIMAL("0.01")], pa.decimal128(5, 2)),
+    "dec18": pa.array([DECIMAL("-99999999999999.9999"), None, 1], pa.decimal128(18, 4)),
+    "dec38": pa.array([DECIMAL("9" * 28 + "." + "9" * 10), None, -1], pa.decimal128(38, 10)),
+    "day": pa.array([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    "day64": pa.array([dt.date(1969, 12, 31), None, dt.date(2020, 2, 29)], pa.date64()),
+    "instant_us": pa.array([-1, None, 1_700_000_000_123_456], pa.timestamp("us", "Europe/Paris")),
+    "instant_ms": pa.array([-1, None, 1_700_000_000_123], pa.timestamp("ms", "UTC")),
+    "naive_us": pa.array([-1, None, 1_700_000_000_123_456], pa.timestamp("us")),
+    "naive_ms": pa.array([-1, None, 1_700_000_000_123], pa.timestamp("ms")),
+    "text": pa.array(["", None, "žluťoučký 🐎"]),
+    "large_text": pa.array(["a", None, "é"], pa.large_string()),
+    "coded": pa.array(["a", None, "a"]).dictionary_encode(),
+    "bytes": pa.array([b"", None, b"\x00\xff"]),
+    "fixed": pa.array([b"ab", None, b"\x00\xff"], pa.binary(2)),
+    "list": pa.array([[], None, [1, None]], pa.list_(pa.uint8())),
+    "large_list": pa.array([["a"], None, [None, "é"]], pa.large_list(pa.large_string())),
+    "struct": pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}]),
+    "map": pa.array([[("k", 1)], None, [("k", None), ("l", 2)]], pa.map_(pa.string(), pa.int64())),
+    "deep": pa.array(
+        [[{"at": 5, "m": [("k", [1])]}], None, [None]],
+        pa.list_(
+            pa.struct([("at", pa.timestamp("us", "UTC")), ("m", pa.map_(pa.string(), pa.list_(pa.float32())))])
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lake = tmp_path_factory.mktemp("types") / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table(SHARED), lake / "part.parquet")
+    ss.create(lake).close()
+    return lake
+
+
+def test_types_and_values_are_sparks_own(spark: SparkSession, shared: Path) -> None:
+    expected = spark.read.parquet(str(shared))
+    found = sks.scan(spark, shared)
+    types = {field.name: field.dataType for field in found.schema}
+    assert types == {field.name: field.dataType for field in expected.schema}
+    assert all(field.nullable for field in found.schema)
+    for mine, sparks in zip(found.collect(), expected.collect(), strict=True):
+        for name in SHARED:
+            assert repr(mine[name]) == repr(sparks[name]), name
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "u64 = 18446744073709551615",
+        "f32 = 0",
+        "isnan(f64)",
+        "dec38 < 0",
+        "day = DATE '9999-12-31'",
+        "instant_us < TIMESTAMP '1970-01-01 00:00:00+00:00'",
+        "naive_ms >= TIMESTAMP_NTZ '2023-11-14 00:00:00'",
+        "text = ''",
+        "struct.a = 1",
+        "fixed IS NULL",
+        "flag",
+    ],
+)
+def test_predicates_on_types_mean_what_spark_means(spark: SparkSession, shared: Path, where: str) -> None:
+    """With the session in UTC, as these tests have it."""
+    expected = spark.read.parquet(str(shared)).where(where).select("text", "i32").collect()
+    assert sks.scan(spark, shared, where, columns=["text", "i32"]).collect() == expected
+
+
+def test_instants_stay_in_another_session_zone(spark: SparkSession, shared: Path) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    names = ["instant_us", "instant_ms", "naive_us", "naive_ms"]
+    shown = [f"cast({name} AS string) AS {name}" for name in names]
+    found = sks.scan(session, shared, columns=names).selectExpr(*shown).collect()
+    assert found == session.read.parquet(str(shared)).selectExpr(*shown).collect()
+
+
+def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    identity = uuid.UUID(int=7)
+    ns = pa.array([-1_001, None, 1_999], pa.timestamp("ns", "Asia/Tokyo"))
+    rows = pa.table(
+        {
+            "half": pa.array([1.5, None, float("inf")], pa.float16()),
+            "wide": pa.array([DECIMAL("1.50"), None, DECIMAL("-9.99")], pa.decimal256(38, 2)),
+            "small": pa.array([DECIMAL("1.5"), None, DECIMAL("-9.9")], pa.decimal32(3, 1)),
+            "uuid": pa.array([identity.bytes, None, b"\xff" * 16], pa.uuid()),
+            "ns": ns,
+            "naive_ns": ns.cast(pa.timestamp("ns")),
+            "list_ns": pa.array([[ns[0], None], None, [ns[2]]], pa.list_(ns.type)),
+            "void": pa.nulls(3),
+        }
+    )
+    pq.write_table(rows, tmp_path / "part.parquet")
+    ss.create(tmp_path).close()
+    found = sks.scan(spark, tmp_path)
+    assert found.schema.simpleString() == (
+        "struct<half:float,wide:decimal(38,2),small:decimal(3,1),uuid:binary,ns:timestamp,naive_ns:timestamp_ntz,"
+        "list_ns:array<timestamp>,void:void>"
+    )
+    first, middle, last = found.selectExpr(
+        "half",
+        "wide",
+        "small",
+        "uuid",
+        "unix_micros(ns)",
+        "naive_ns",
+        "transform(list_ns, t -> unix_micros(t))",
+        "void",
+    ).collect()
+    epoch, microsecond = dt.datetime(1970, 1, 1), dt.timedelta(microseconds=1)
+    assert tuple(first) == (
+        1.5,
+        DECIMAL("1.50"),
+        DECIMAL("1.5"),
+        identity.bytes,
+        -2,
+        epoch - 2 * microsecond,
+        [-2, None],
+        None,
+    )
+    assert tuple(middle) == (None,) * 8
+    assert tuple(last) == (
+        float("inf"), DECIMAL("-9.99"), DECIMAL("-9.9"), b"\xff" * 16, 1, epoch + microsecond, [1], None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.time64("us"), pa.duration("s"), pa.decimal256(60, 2), pa.struct([("t", pa.time32("ms"))])]
+)
+def test_a_type_that_spark_has_not_is_refused_by_name(spark: SparkSession, tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"good": [1], "bad": pa.nulls(1, kind)}), tmp_path / "part.parquet")
+    ss.create(tmp_path).close()
+    with pytest.raises(ss.SchemaError, match=r"column 'bad(\.t)?' is .* columns="):
+        sks.scan(spark, tmp_path)
+    assert sks.scan(spark, tmp_path, columns=["good"]).collect() == [(1,)]
+    sks.register(spark)
+    assert spark.read.format("skipstone").schema("good bigint").load(str(tmp_path)).collect() == [(1,)]
+
+
+def test_a_value_beyond_sparks_microseconds_is_named(tmp_path: Path) -> None:
+    rows = pa.table({"t": pa.array([(1 << 63) - 1], pa.timestamp("ms"))})
+    with pytest.raises(ss.SchemaError, match=r"part\.parquet: column 't'"):
+        list(wire_batches(rows, wire_schema(rows.schema), "part.parquet"))
+
+
+# -- nested nanoseconds, rebuilt by us: against plain Python -----------------------------------------------------------
+
+NS = pa.timestamp("ns")
+NESTED = {
+    "list": pa.list_(NS),
+    "large_list": pa.large_list(pa.struct([("t", NS), ("n", pa.uint8())])),
+    "fixed": pa.list_(NS, 2),
+    "struct": pa.struct([("t", NS), ("inner", pa.struct([("l", pa.list_(NS))]))]),
+    "map": pa.map_(pa.string(), pa.list_(NS)),
+}
+NANOSECONDS = st.integers(-(10**18), 10**18)
+
+
+def _values(kind: pa.DataType) -> st.SearchStrategy:
+    if pa.types.is_timestamp(kind):
+        return st.none() | NANOSECONDS
+    if pa.types.is_uint8(kind):
+        return st.none() | st.integers(0, 255)
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({f.name: _values(f.type) for f in kind})
+    if pa.types.is_map(kind):
+        return st.none() | st.dictionaries(st.text(max_size=2), _values(kind.item_type), max_size=2).map(
+            lambda d: list(d.items())
+        )
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    return st.none() | st.lists(_values(kind.value_type), min_size=size or 0, max_size=2 if size is None else size)
+
+
+def _floored(value: object, kind: pa.DataType) -> object:
+    if value is None or pa.types.is_uint8(kind):
+        return value
+    if pa.types.is_timestamp(kind):
+        return value // 1000
+    if pa.types.is_struct(kind):
+        return {f.name: _floored(value[f.name], f.type) for f in kind}
+    if pa.types.is_map(kind):
+        return [(key, _floored(item, kind.item_type)) for key, item in value]
+    return [_floored(item, kind.value_type) for item in value]
+
+
+def _plain(array: pa.Array) -> list:
+    """Values as Python has them, timestamps as their integers."""
+    kind = array.type
+
+    def integers(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.int64()
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(f.name, integers(f.type)) for f in kind])
+        if pa.types.is_map(kind):
+            return pa.map_(kind.key_type, integers(kind.item_type))
+        return pa.list_(integers(kind.value_type)) if pa.types.is_list(kind) else kind
+
+    return array.cast(integers(kind)).to_pylist()
+
+
+@pytest.mark.parametrize("name", NESTED)
+@given(data=st.data())
+def test_nested_nanoseconds_round_down(name: str, data: st.DataObject) -> None:
+    kind = NESTED[name]
+    values = data.draw(st.lists(_values(kind), min_size=1, max_size=6))
+    start = data.draw(st.integers(0, len(values) - 1))
+    rows = pa.table({"c": pa.array(values, kind)}).slice(start)
+    wire = wire_schema(rows.schema)
+    batches = list(wire_batches(rows, wire, "part.parquet"))
+    assert all(batch.schema.equals(wire) for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    found = [value for batch in batches for value in _plain(batch.column(0))]
+    assert found == [_floored(value, kind) for value in values[start:]]
+
+
+def test_the_wire_is_sparks_own_arrow_schema() -> None:
+    """Only the first batch of a partition is compared by Spark: what is declared must be what is sent."""
+    to_arrow_schema = pytest.importorskip("pyspark.sql.pandas.types").to_arrow_schema
+    schema = pa.schema([pa.field(name, array.type) for name, array in SHARED.items()])
+    wire = wire_schema(schema)
+    assert wire.equals(to_arrow_schema(spark_schema(wire), timezone="UTC"))
+
+
+def test_batches_are_bounded() -> None:
+    rows = pa.table({"n": pa.array(range(200_000)), "s": pa.array(["x" * 100]).take(pa.array([0] * 200_000))})
+    batches = list(wire_batches(rows, wire_schema(rows.schema), "part.parquet"))
+    assert max(batch.num_rows for batch in batches) <= 1 << 16
+    wide = pa.table({"b": pa.array([b"x" * (5 << 20)] * 7)})
+    assert [batch.num_rows for batch in wire_batches(wide, wire_schema(wide.schema), "f")] == [3, 3, 1]
+    assert pa.Table.from_batches(batches).equals(rows)
