@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..engine.scan.explain import bytes_text
+from ..engine.scan.explain import HEADINGS, cells
 from ..engine.scan.plan import Plan
 
 _UNFOLDED_WIDTH = 100_000
@@ -163,24 +163,11 @@ def print_explain(plan: Plan) -> None:
     for line in lines[:2]:
         screen.print(line, soft_wrap=True)
     screen.print()
-    rows = [
-        [
-            step.name,
-            f"{step.came_in:,}",
-            f"{step.went_out:,}",
-            step.index or "-",
-            f"{step.uncovered:,}" if step.uncovered else "-",
-            f"{step.requests:,}",
-            bytes_text(step.bytes_read),
-            f"{step.elapsed_ms:.1f}",
-        ]
-        for step in plan.steps
-    ]
-    headings = ["step", "in", "out", "index", "uncovered", "requests", "read", "ms"]
+    headings = list(HEADINGS)
+    rows = [list(cells(step)) for step in plan.steps]
     screen.print(table(headings, rows, right={"in", "out", "uncovered", "requests", "read", "ms"}))
-    remarks = [line for line in lines if line.startswith("  ")]
-    for line in remarks:
-        screen.print(line, style="yellow", soft_wrap=True)
+    for remark in plan.remarks:
+        screen.print(f"  {remark}", style="yellow", soft_wrap=True)
 
 
 def print_explain_json(plan: Plan) -> None:

@@ -12,9 +12,9 @@ from skipstone.bloom import SplitBlockFilter, lazy
 
 
 def run(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
-    )
+    # With the compiler, whatever the tests around these run with: they are about loading it.
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0", **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,6 +66,23 @@ def test_kernels_compile_where_no_cache_can_be_written():
         "print(type(kernels.insert._cache).__name__, bool(words.any()))"
     )
     assert out.strip() == "NullCache True"
+
+
+def test_kernels_run_as_python_without_the_compiler():
+    """For a debugger: intrinsics have stand-ins, and numbers that wrap as they should are no warnings."""
+    out = run(
+        "import warnings; warnings.simplefilter('error')\n"
+        "import numpy as np\n"
+        "from skipstone.bloom import kernels, plain\n"
+        "data, offsets = np.arange(250, dtype=np.uint8), np.array([0, 3, 16, 100, 250])\n"
+        "hashes = kernels.xxh64_var(offsets, data)\n"
+        "words, expected = np.zeros(32, np.uint32), np.zeros((4, 8), np.uint32)\n"
+        "kernels.insert(words, hashes); plain.insert(expected, hashes)\n"
+        "alike = hashes.tolist() == plain.xxh64_var(offsets, data).tolist() and (words == expected.ravel()).all()\n"
+        "print(type(kernels.insert).__name__, alike, kernels.probe(words, hashes).all())",
+        NUMBA_DISABLE_JIT="1",
+    )
+    assert out.split() == ["function", "True", "True"]
 
 
 def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):

@@ -300,9 +300,9 @@ def test_an_index_file_that_is_cut_or_gone_never_changes_an_answer(tmp_path: Pat
         return
     with pytest.warns(UserWarning, match="left out"):
         assert _answers(tmp_path / "lake") == QUERIES
-    with pytest.raises(ss.CorruptionError):
+    with pytest.raises(ss.CorruptionError if harm != "gone" else (ss.CorruptionError, ss.StorageError)):
         _answers(tmp_path / "lake", strict=True)
-    assert {f.kind for f in ss.open(tmp_path / "lake").verify(deep=True)} & {"damaged", "missing"} or kind == "task"
+    assert {f.kind for f in ss.open(tmp_path / "lake").verify(deep=True)} & {"damaged", "missing"}
 
 
 def test_a_hint_of_any_content_is_only_a_hint(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_huge_texts_and_long_common_prefixes(tmp_path: Path) -> None:
             assert table.scan(col("s") >= text).count() == 2 * sum(t.encode() >= text.encode() for t in texts)
             assert table.scan(col("s") <= text).count() == 2 * sum(t.encode() <= text.encode() for t in texts)
         assert table.scan(col("s").starts_with(prefix)).count() == 6
-        assert table.scan(col("s") == "zz").files().num_rows == 0
+    assert table.scan(col("s") == "zz").row_groups().num_rows == 0
 
 
 def test_unicode_and_odd_paths(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the transaction's id, so that a dead transaction's files are known as such.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...bloom import distinct, hash_array
-from ...errors import InvalidArgumentError, SchemaError
+from ...errors import InvalidArgumentError, SchemaError, SkipstoneError, StorageError
 from ..storage import LocalStorage, Storage, open_storage, relative_path
 from . import hive
 from .attach import COLUMNS_MAX, attach_files, column_filter
@@ -216,24 +217,31 @@ class _OpenFile:
             self.row_groups = row_groups_of(self._footers[0])
 
     def discard(self) -> None:
-        self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
+        with contextlib.suppress(Exception):  # what closing meets now is news to nobody
+            self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
         self._storage.delete(self.path)
 
-    def _flush(self, count: int) -> None:
+    def _parquet_writer(self) -> Any:
         import pyarrow.parquet as pq
 
-        gathered = pa.concat_tables(self._waiting).select(self._schema.names)
-        group, rest = gathered.slice(0, count), gathered.slice(count)
-        self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
         if self._writer is None:
             sink = self._stack.enter_context(self._storage.create(self.path))
             options = {**self._spec.parquet_options, "metadata_collector": self._footers}
-            writer = pq.ParquetWriter(sink, self._schema, **options)
-            self._writer = self._stack.enter_context(writer)
+            self._writer = self._stack.enter_context(pq.ParquetWriter(sink, self._schema, **options))
+        return self._writer
+
+    def _flush(self, count: int) -> None:
+        gathered = pa.concat_tables(self._waiting).select(self._schema.names)
+        group, rest = gathered.slice(0, count), gathered.slice(count)
+        self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
         try:
-            self._writer.write_table(group, row_group_size=count)
+            self._parquet_writer().write_table(group, row_group_size=count)
         except pa.ArrowException as error:
             raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
+        except SkipstoneError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{self.path}: {error.strerror or error}") from error
         for leaf in self._leaves:
             stats = of_array(leaf_array(group, leaf))
             if stats is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...arrays import from_numpy
+from ...arrays import binary_array, from_numpy
 
 
 def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -32,16 +32,12 @@ def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 def _bytes_array(values: list[bytes], kind: pa.DataType) -> pa.Array:
-    data = pa.py_buffer(b"".join(values))
     if pa.types.is_fixed_size_binary(kind):
-        return pa.Array.from_buffers(kind, len(values), [None, data])
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(b"".join(values))])
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         stored = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-        return _bytes_array(values, stored).cast(kind)
-    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    offsets = np.zeros(len(values) + 1, dtype=np.int64 if is_large else np.int32)
-    np.cumsum([len(value) for value in values], out=offsets[1:])
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), data])
+        return binary_array(values, stored).cast(kind)
+    return binary_array(values, kind)
 
 
 def constant_array(value: bool | None, count: int) -> pa.BooleanArray:

@@ -74,6 +74,8 @@ def from_sql(text: str) -> Node:
         details = error.errors[0] if error.errors else {}
         position = _position(text, details.get("line"), details.get("col"), details.get("highlight"))
         message = details.get("description") or str(error)
+        if "<class" in message:  # the parser's own classes mean nothing to who wrote the text
+            message = "something is missing here"
         raise PredicateError(f"not a predicate: {message}", text=text, position=position) from None
     except (errors.SqlglotError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise PredicateError(f"not a predicate: {error}", text=text) from None

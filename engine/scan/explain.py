@@ -20,7 +20,7 @@ _OUTCOMES = {
     6: "never true",
     7: "may be true, and nothing is excluded (no statistics, or nulls and a range that overlaps)",
 }
-_HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
+HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 
 
 def of_plan(plan: Plan) -> str:
@@ -28,31 +28,34 @@ def of_plan(plan: Plan) -> str:
     instant = plan.instant
     lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.bound}"]
     lines += ["", *_table(plan.steps)]
-    for step in plan.steps:
-        if step.note:
-            lines.append(f"  {step.name}: {step.note}")
+    return "\n".join([*lines, *(f"  {remark}" for remark in remarks(plan))])
+
+
+def remarks(plan: Plan) -> list[str]:
+    """What a person should know besides the steps."""
+    told = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for part in unknowns(plan.bound):
-        lines.append(f"  not understood, so it prunes nothing: {part.text} ({part.reason})")
-    for path in plan.damaged:
-        lines.append(f"  damaged and left out: {path}; verify() tells more")
-    if instant.pending:
-        lines.append(f"  {len(instant.pending)} files are pending: not whole Parquet when they were listed")
-    return "\n".join(lines)
+        told.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
+    told += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
+    if plan.instant.pending:
+        told.append(f"{len(plan.instant.pending)} files are pending: not whole Parquet when they were listed")
+    return told
 
 
 def _table(steps: list[Step]) -> list[str]:
-    rows = [_HEADINGS, *(_row(step) for step in steps)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
+    rows = [HEADINGS, *(cells(step) for step in steps)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
     return ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
 
 
 def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
     names = {0, 3}  # the columns of words; the others are numbers
-    cells = enumerate(zip(row, widths, strict=True))
-    return [cell.ljust(w) if i in names else cell.rjust(w) for i, (cell, w) in cells]
+    padded = enumerate(zip(row, widths, strict=True))
+    return [cell.ljust(w) if i in names else cell.rjust(w) for i, (cell, w) in padded]
 
 
-def _row(step: Step) -> tuple[str, ...]:
+def cells(step: Step) -> tuple[str, ...]:
+    """A step as texts, under HEADINGS."""
     return (
         step.name,
         f"{step.came_in:,}",

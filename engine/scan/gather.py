@@ -17,7 +17,7 @@ from ...errors import CorruptionError
 from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..ingest.task_result import BASE
-from ..manifest.keyspace import file_ids
+from ..manifest.keyspace import file_ids, split_file_ids
 from ..manifest.runs import newest_wins
 from ..manifest.snapshot import Snapshot
 from ..predicates.evidence import Evidence
@@ -25,16 +25,23 @@ from ..timeline import IndexState, Run
 from .columns import ColumnInFiles, column_in_files
 
 T = TypeVar("T")
-PARTITIONS_BY_PREFIX_MAX = 16  # beyond that one scan of the whole column is cheaper than a scan a partition
+KEYS_MAX = 16  # beyond that one scan of the whole column is cheaper than a scan a key
+_STATS = [f.name for f in stats.STATS_FIELDS if not f.name.endswith("compressed_bytes")]
 
 
 @dataclass
 class Gatherer:
-    """Evidence about files of one snapshot. `damaged` gathers the paths of index runs that could not be read."""
+    """Evidence about files of one snapshot.
+
+    strict         a damaged index run is an error
+    damaged        the paths of index runs that could not be read
+    is_narrowed    partitions were pruned: the files asked about lie in few of them
+    """
 
     snapshot: Snapshot
     strict: bool = False
     damaged: list[str] = field(default_factory=list)
+    is_narrowed: bool = False
     _columns: dict[str, ColumnInFiles | None] = field(default_factory=dict)
 
     def of_partitions(self, column: str, partition_ids: np.ndarray) -> Evidence | None:
@@ -56,7 +63,7 @@ class Gatherer:
         if known is None or index is None:
             return []
         kinds, lacking = _kinds(known, files)
-        rows, at = self._rows(index, self.snapshot.instant.columns[column], files)
+        rows, at = self._rows(index, self.snapshot.instant.columns[column], files, _STATS)
         exact = to_numpy(files.column("rows_exact"))
         counts = to_numpy(files.column("row_count"))
         about: list[tuple[Evidence, np.ndarray]] = []
@@ -73,16 +80,21 @@ class Gatherer:
             self._columns[name] = column_in_files(self.snapshot.instant, name)
         return self._columns[name]
 
-    def _rows(self, index: IndexState, column_id: int, files: pa.Table) -> tuple[pa.Table, np.ndarray]:
-        """The stored statistics of a column, and for each file the row that is its own (-1: none, or not covered)."""
+    def fine_locations(self, files: pa.Table) -> list[tuple[str, int, int] | None]:
+        """(path, offset, length) of each file's fine statistics, None where it has none."""
+        index = self.snapshot.instant.index("stats")
+        if index is None or files.num_rows == 0:
+            return [None] * files.num_rows
+        rows, at = self._rows(index, stats.FINE_COLUMN, files, [f.name for f in stats.FINE_FIELDS])
+        paths, offsets, lengths = (rows.column(f.name).to_pylist() for f in stats.FINE_FIELDS)
+        return [None if i < 0 else (paths[i], offsets[i], lengths[i]) for i in at.tolist()]
+
+    def _rows(
+        self, index: IndexState, column_id: int, files: pa.Table, fields: list[str]
+    ) -> tuple[pa.Table, np.ndarray]:
+        """The stored entries of a column, and for each file the one that is its own (-1: none, or not covered)."""
         ids = to_numpy(files.column("file_id"))
-        partitions = np.unique(to_numpy(files.column("partition_id")))
-        everything = self.snapshot.partitions().num_rows
-        if len(partitions) > PARTITIONS_BY_PREFIX_MAX or len(partitions) * 2 > everything:
-            prefixes = [stats.KEYS.prefix(column=column_id)]
-        else:
-            prefixes = [stats.KEYS.prefix(column=column_id, partition=int(p)) for p in partitions]
-        rows = self.scan_index(index, prefixes, [f.name for f in stats.STATS_FIELDS[:9]])
+        rows = self.scan_index(index, self._prefixes(column_id, ids), fields)
         if rows.num_rows == 0:
             return rows, np.full(len(ids), -1, dtype=np.int64)
         parts = stats.KEYS.decode(rows.column("key"))
@@ -90,27 +102,17 @@ class Gatherer:
         covered = is_covered(index.coverage, to_numpy(files.column("segment")), ids)
         return rows, np.where(covered, at, -1)
 
-    def fine_locations(self, files: pa.Table) -> list[tuple[str, int, int] | None]:
-        """(path, offset, length) of each file's fine statistics, None where it has none."""
-        index = self.snapshot.instant.index("stats")
-        if index is None or files.num_rows == 0:
-            return [None] * files.num_rows
-        rows, at = self._fine_rows(index, files)
-        paths, offsets, lengths = (rows.column(f.name).to_pylist() for f in stats.FINE_FIELDS)
-        return [None if i < 0 else (paths[i], offsets[i], lengths[i]) for i in at.tolist()]
-
-    def _fine_rows(self, index: IndexState, files: pa.Table) -> tuple[pa.Table, np.ndarray]:
-        partitions = np.unique(to_numpy(files.column("partition_id"))).tolist()
-        if len(partitions) > PARTITIONS_BY_PREFIX_MAX:
-            prefixes = [stats.KEYS.prefix(column=stats.FINE_COLUMN)]
-        else:
-            prefixes = [stats.KEYS.prefix(column=stats.FINE_COLUMN, partition=p) for p in partitions]
-        rows = self.scan_index(index, prefixes, [f.name for f in stats.FINE_FIELDS])
-        parts = stats.KEYS.decode(rows.column("key"))
-        ids = to_numpy(files.column("file_id"))
-        covered = is_covered(index.coverage, to_numpy(files.column("segment")), ids)
-        at = stats.positions(file_ids(parts["partition"], parts["sequence"]), ids)
-        return rows, np.where(covered, at, -1)
+    def _prefixes(self, column_id: int, ids: np.ndarray) -> list[bytes]:
+        """What to scan for some files: their own keys where they are few, their partitions where those are, else all of
+        the column."""
+        partition, sequence = split_file_ids(ids)
+        if len(ids) <= KEYS_MAX:
+            pairs = zip(partition.tolist(), sequence.tolist(), strict=True)
+            return [stats.KEYS.prefix(column=column_id, partition=p, sequence=s) for p, s in pairs]
+        partitions = np.unique(partition).tolist()
+        if self.is_narrowed and len(partitions) <= KEYS_MAX:
+            return [stats.KEYS.prefix(column=column_id, partition=p) for p in partitions]
+        return [stats.KEYS.prefix(column=column_id)]
 
     def scan_index(self, index: IndexState, prefixes: list[bytes], columns: list[str]) -> pa.Table:
         """The live entries of an index below some prefixes. A run that is damaged says nothing: its files may match."""

@@ -80,6 +80,11 @@ class Plan:
         """What each step did, once it was done: see `explain`."""
         return list(self._steps.steps)
 
+    @property
+    def remarks(self) -> list[str]:
+        """What `explain` says below its table: predicates not understood, damaged runs, pending files."""
+        return explaining.remarks(self)
+
     def explain(self, path: str | None = None) -> str:
         """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
         path: why that file is, or is not, read."""
@@ -206,17 +211,11 @@ class Plan:
     @cached_property
     def tasks(self) -> list[FileTask]:
         """One task a file that may match: all that an executor needs, besides the context."""
-        pruned, instant = self.pruned, self._snapshot.instant
+        pruned = self.pruned
         units, files = pruned.units, pruned.units.files
         if files.num_rows == 0:
             return []
-        ids = to_numpy(files.column("partition_id"))
-        known = to_numpy(self._snapshot.partitions().column("partition_id"))
-        used, of_file = np.unique(ids, return_inverse=True)
-        at = from_numpy(np.searchsorted(known, used))
-        values = self._snapshot.partition_values()
-        taken = [list(values[name].take(at)) for name in instant.partitioning]
-        partitions = [dict(zip(instant.partitioning, row, strict=True)) for row in zip(*taken, strict=True)] or [{}]
+        partitions = self._partition_values(files)
         located = self._gatherer.fine_locations(files)
         tasks = []
         for i, row in enumerate(files.select(_TASK_FIELDS).to_pylist()):
@@ -226,7 +225,7 @@ class Plan:
                     path=row["path"],
                     size_bytes=row["size_bytes"],
                     modified_ns=row["modified_ns"],
-                    partition=partitions[of_file[i]] if instant.partitioning else {},
+                    partition=partitions[i],
                     row_count=row["row_count"],
                     is_exact=bool(units.exact[unit]),
                     schema_id=row["schema_id"],
@@ -237,6 +236,19 @@ class Plan:
                 )
             )
         return tasks
+
+    def _partition_values(self, files: pa.Table) -> list[dict[str, pa.Scalar]]:
+        """The partition columns' values of each file."""
+        names = self.instant.partitioning
+        if not names:
+            return [{}] * files.num_rows
+        known = to_numpy(self._snapshot.partitions().column("partition_id"))
+        used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
+        at = from_numpy(np.searchsorted(known, used))
+        values = self._snapshot.partition_values()
+        rows = zip(*(list(values[name].take(at)) for name in names), strict=True)
+        by_partition = [dict(zip(names, row, strict=True)) for row in rows]
+        return [by_partition[i] for i in of_file.tolist()]
 
     @cached_property
     def _fine(self) -> list[tuple[FileTask, RowGroups]]:
@@ -267,8 +279,10 @@ class Plan:
             left = [(t, g) for t, g in self._fine if g.kept != []]
             step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
 
+            threads = _THREADS if len(left) == 1 else 1
+
             def read(task: FileTask, groups: RowGroups) -> list[pa.Table]:
-                return list(read_matches(task, groups, self.context, self._storage))
+                return list(read_matches(task, groups, self.context, self._storage, threads))
 
             for tables in self._side_by_side(read, left, lazily=True):
                 for table in tables:

@@ -1,6 +1,6 @@
 """The driver's part of a scan: which units may hold a matching row.
 
-    partitions by value -> files by statistics -> files by coarse filters
+    partitions by value -> files by coarse filters -> files by statistics
 
 Each leaf of the predicate has a set of possible outcomes for each unit; every index that speaks of the leaf narrows
 the sets (&), and after each index the whole predicate is evaluated over them again. What an index does not cover it
@@ -73,9 +73,7 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
         step.index = "manifest"
     outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
     pruned = Pruned(units, _only_true(bound, outcomes, units.count), outcomes)
-    if leaves:
-        with steps.step("statistics", "files") as step:
-            pruned = _by_statistics(pruned, bound, gatherer, step)
+    # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
             column = snapshot.instant.path_of(index.columns[0])
@@ -84,6 +82,9 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
                 with steps.step("filter", "files") as step:
                     step.index = f"bloom({column})"
                     pruned = _by_filter(pruned, bound, index, column, asked, gatherer, step)
+    if leaves and pruned.units.count:
+        with steps.step("statistics", "files") as step:
+            pruned = _by_statistics(pruned, bound, gatherer, step)
     return pruned
 
 
@@ -102,12 +103,12 @@ def _partitions(
     snapshot: Snapshot, bound: Node, leaves: list[AnyLeaf], gatherer: Gatherer, steps: Steps
 ) -> np.ndarray | None:
     """The ids of the partitions that may match; None for all of them."""
+    by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(snapshot.instant.partitioning)]
+    if not by_value:
+        return None
     with steps.step("partitions", "partitions") as step:
         known = snapshot.partitions()
-        step.came_in = step.went_out = known.num_rows
-        by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(snapshot.instant.partitioning)]
-        if not by_value:
-            return None
+        step.came_in = known.num_rows
         ids = to_numpy(known.column("partition_id"))
         outcomes = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
         for leaf in by_value:
@@ -116,7 +117,8 @@ def _partitions(
                 outcomes[leaf] = leaf_outcomes(leaf, evidence)  # type: ignore[arg-type]
         kept = can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
         step.index, step.went_out = "partition values", int(kept.sum())
-        return None if kept.all() else ids[kept]
+        gatherer.is_narrowed = not kept.all()
+        return ids[kept] if gatherer.is_narrowed else None
 
 
 def _is_empty(units: Units) -> np.ndarray:

@@ -128,7 +128,7 @@ class LocalStorage:
             with file:
                 yield file, temporary
         finally:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # one that stays is hidden, and read by nobody
                 os.unlink(temporary)
 
 
