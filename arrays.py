@@ -40,6 +40,16 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
 
 
+def fixed_rows(array: pa.Array) -> np.ndarray:
+    """uint8 [n, width]: the bytes of each value of a type of whole bytes, without a copy; what lies under a null is not
+    defined."""
+    count, width = len(array), array.type.byte_width
+    buffer = array.buffers()[1]
+    if buffer is None or count * width == 0:
+        return np.zeros((count, width), dtype=np.uint8)
+    return np.frombuffer(buffer, dtype=np.uint8, count=count * width, offset=array.offset * width).reshape(count, width)
+
+
 def joined(array: pa.ChunkedArray) -> pa.Array:
     """One array of a chunked one."""
     if array.num_chunks == 1:
@@ -57,14 +67,42 @@ def null_as_false(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pc.and_kleene(values.is_valid(), values) if values.null_count else values
 
 
-def binary_array(items: Sequence[bytes]) -> pa.Array:
-    """A binary array of some bytes; a large one where they pass 2 GiB."""
-    ends = np.zeros(len(items) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=ends[1:])
-    data = pa.py_buffer(b"".join(items))
-    if ends[-1] > np.iinfo(np.int32).max:
-        return pa.Array.from_buffers(pa.large_binary(), len(items), [None, pa.py_buffer(ends), data], 0)
-    return pa.Array.from_buffers(pa.binary(), len(items), [None, pa.py_buffer(ends.astype(np.int32)), data], 0)
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """int64 [n + 1]: where each of some pieces begins when they lie one after the other, and where the last ends."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def offsets_and_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
+    """The buffers of a binary or string array, large or not: int32 or int64 offsets [n + 1], whatever the array's own
+    offset, into its bytes."""
+    kind = array.type
+    dtype = np.dtype(np.int64 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else np.int32)
+    _, offsets, data = array.buffers()
+    if offsets is None or len(array) == 0:
+        return np.zeros(len(array) + 1, dtype=dtype), memoryview(b"")
+    window = np.frombuffer(offsets, dtype=dtype, count=len(array) + 1, offset=array.offset * dtype.itemsize)
+    return window, memoryview(b"" if data is None else data)
+
+
+def binary_array(items: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Array:
+    """A binary array of some bytes; a large one where they pass 2 GiB. With a `kind`, that binary or string type, large
+    or not: the bytes must be text, and fit it."""
+    offsets = offsets_of(np.fromiter(map(len, items), dtype=np.int64, count=len(items)))
+    if kind is None:
+        kind = pa.large_binary() if offsets[-1] > np.iinfo(np.int32).max else pa.binary()
+    if not (pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)):
+        offsets = offsets.astype(np.int32)
+    return pa.Array.from_buffers(kind, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(items))], 0)
+
+
+def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryArray:
+    """A binary array of the rows of uint8 [n, width], over the same memory; null where not `valid`. At most 2 GiB."""
+    count, width = rows.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    buffers = [None if valid is None else _bits(valid), pa.py_buffer(offsets), pa.py_buffer(rows.reshape(-1))]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
 def string_array(items: Sequence[str | None]) -> pa.Array:

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import from_numpy, joined, to_numpy, valid_mask
+from .arrays import binary_rows, fixed_rows, from_numpy, joined, offsets_and_data, to_numpy, valid_mask
 
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
@@ -117,13 +117,7 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         words = _decimal_words(array).copy()
         words[:, -1] ^= SIGN_BIT
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
-        width = 8 * words.shape[1]
-        offsets = np.arange(len(array) + 1, dtype=np.int32) * width
-        valid = valid_mask(array)
-        mask = None if valid is None else from_numpy(valid).buffers()[1]
-        return pa.Array.from_buffers(
-            pa.binary(), len(array), [mask, pa.py_buffer(offsets), pa.py_buffer(big_endian.tobytes())]
-        )
+        return binary_rows(big_endian, valid_mask(array))
     return array.cast(pa.binary())
 
 
@@ -283,12 +277,7 @@ def _decimal_words(array: pa.Array) -> np.ndarray:
     kind = array.type
     if kind.bit_width < 128:
         array = array.cast(pa.decimal128(kind.precision, kind.scale))
-    words_each = 4 if pa.types.is_decimal256(kind) else 2
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros((len(array), words_each), dtype=np.uint64)
-    words = np.frombuffer(buffer, dtype=np.uint64)
-    words = words[array.offset * words_each : (array.offset + len(array)) * words_each].reshape(-1, words_each)
+    words = fixed_rows(array).view(np.uint64)
     valid = valid_mask(array)
     return words if valid is None else words * valid[:, None].astype(np.uint64)
 
@@ -302,11 +291,5 @@ def _offsets_and_data(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         return offsets, np.frombuffer(buffer if buffer is not None else b"", dtype=np.uint8)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         array = array.cast(pa.large_binary())
-        kind = array.type
-    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    _, offset_buffer, data_buffer = array.buffers()
-    if offset_buffer is None or len(array) == 0:
-        return np.zeros(len(array) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return offsets, np.frombuffer(data_buffer if data_buffer is not None else b"", dtype=np.uint8)
+    window, data = offsets_and_data(array)
+    return window.astype(np.int64), np.frombuffer(data, dtype=np.uint8)

@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -65,7 +66,7 @@ def _rows(bench: Bench, lake: Path, index: Path) -> None:
     connection = duckdb.connect()
     source = f"read_parquet('{lake}/*.parquet')"
 
-    def ours(where: Callable[[object], object]) -> Callable[[object], Answer]:
+    def ours(where: Callable[[Any], object]) -> Callable[[object], Answer]:
         def ask(key: object) -> Answer:
             with ss.open(lake, index_path=index) as table:
                 rows = table.scan(where(key)).to_table()
@@ -77,7 +78,7 @@ def _rows(bench: Bench, lake: Path, index: Path) -> None:
     def duck(key: object) -> pa.Table:
         return connection.sql(f"SELECT * FROM {source} WHERE {KEY} = '{key}'").to_arrow_table()
 
-    def duck_in(keys: object) -> pa.Table:
+    def duck_in(keys: Sequence[int]) -> pa.Table:
         listed = ", ".join(map(str, keys))
         return connection.sql(f"SELECT * FROM {source} WHERE l_partkey IN ({listed})").to_arrow_table()
 
@@ -103,7 +104,7 @@ def _rows(bench: Bench, lake: Path, index: Path) -> None:
         bench.case(row, "polars", pola, setup=_next(keys))
     bench.case("hit", "pyarrow, row group known", row_group, setup=_next(hits), kind="floor")
     bench.case("hit", "pyarrow, key column only", key_column, setup=_next(hits), kind="floor")
-    threes = list(itertools.batched(numbers, 3)) if sys.version_info >= (3, 12) else list(zip(*[iter(numbers)] * 3))
+    threes = [numbers[i : i + 3] for i in range(0, len(numbers) - 2, 3)]
     bench.case("l_partkey IN 3", "skipstone, statistics only", ours(lambda k: col("l_partkey").is_in(k)),
                setup=_next(threes), kind="us")  # fmt: skip
     bench.case("l_partkey IN 3", "DuckDB + Parquet filters", duck_in, setup=_next(threes))

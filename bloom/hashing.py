@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import canon
-from ..arrays import valid_mask
+from ..arrays import to_numpy, valid_mask
 from ..errors import InvalidArgumentError
 from . import plain
 from .lazy import kernels_for, read_only
@@ -105,10 +105,7 @@ def _words_of(integers: pa.Array) -> np.ndarray:
 
 def raw_floats(array: pa.Array, physical: str) -> tuple[np.ndarray, np.ndarray]:
     """The floats as that physical type stores them, and bool [n]: False where none equals the value (NaN fits both)."""
-    filled = array.cast(pa.float64()).fill_null(0.0)
-    # Not `to_numpy`: where pandas is installed, that imports it, and a cold look-up waits for it.
-    wide = np.zeros(0) if len(filled) == 0 else np.frombuffer(filled.buffers()[1], dtype=np.float64)
-    wide = wide[filled.offset : filled.offset + len(filled)]
+    wide = to_numpy(array.cast(pa.float64()).fill_null(0.0))
     if physical == "DOUBLE":
         return wide, np.ones(len(wide), dtype=bool)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -3,13 +3,16 @@
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
 which loses bits silently: such a filter still finds all its members, and only its false positives tell. Callers pass
 read-only arrays for what is read, because a kernel is compiled once for each kind.
+
+With NUMBA_DISABLE_JIT=1 the kernels run as Python, for a debugger and for `make test-all`: numpy then warns where
+numbers wrap as they should, and intrinsics, which exist in compiled code alone, have stand-ins.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -26,6 +29,8 @@ _AHEAD = 16
 
 def _compiled(function):
     """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
+    if config.DISABLE_JIT:
+        return np.errstate(over="ignore")(function)
     try:
         return njit(cache=True, nogil=True)(function)
     except RuntimeError:
@@ -37,29 +42,32 @@ def _pointer_to(context, builder, array_type, array, index, bits):
     return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
 
 
-@intrinsic
-def _load64(typing_context, array, index):
-    """The 8 bytes of a uint8 array from an index on, aligned or not. A view of a slice is 30 times slower."""
+def _load_of(bits):
+    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
+    of so many bits. A view of a slice is 30 times slower."""
+    if config.DISABLE_JIT:
+        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
 
-    def generate(context, builder, signature, arguments):
-        pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 64)
-        return builder.load(pointer, align=1)
+    @intrinsic
+    def load(typing_context, array, index):
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            return builder.load(pointer, align=1)
 
-    return types.uint64(array, types.int64), generate
+        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
 
-
-@intrinsic
-def _load32(typing_context, array, index):
-    """The 4 bytes of a uint8 array from an index on, aligned or not."""
-
-    def generate(context, builder, signature, arguments):
-        pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 32)
-        return builder.load(pointer, align=1)
-
-    return types.uint32(array, types.int64), generate
+    return load
 
 
-@intrinsic
+_load64, _load32 = _load_of(64), _load_of(32)
+
+
+def _hint(typed):
+    """An intrinsic without a result, or nothing at all where kernels run as Python."""
+    return (lambda *_: None) if config.DISABLE_JIT else intrinsic(typed)
+
+
+@_hint
 def _prefetch(typing_context, array, index):
     """Asks for the cache line of array[index], of a one-dimensional array, without waiting for it."""
 

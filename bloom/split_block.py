@@ -24,6 +24,7 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import from_numpy
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from . import plain
 from .hashing import PARQUET_PREFIX, HashedValues, checked_form, checked_name, distinct, hash_array, hash_raw
@@ -162,9 +163,7 @@ class SplitBlockFilter:
         hits = self.contains_hashes(probes.hashes)
         if probes.alternates is not None:
             hits |= self.contains_hashes(probes.alternates)
-        # From buffers, not `pyarrow.array`, which imports pandas where it is installed.
-        validity = None if probes.valid is None else _bits(probes.valid)
-        return pa.Array.from_buffers(pa.bool_(), len(hits), [validity, _bits(probes.settled(hits))])
+        return from_numpy(probes.settled(hits), probes.valid)
 
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
         """bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
@@ -270,10 +269,6 @@ def _words_of(bits: memoryview) -> np.ndarray:
         raise CorruptionError(f"{len(bits):,} bytes are not from 1 to {BLOCKS_MAX:,} blocks of 32", check="filter size")
     words = np.frombuffer(bits, dtype="<u4").reshape(blocks, plain.WORDS_PER_BLOCK)
     return words if words.flags.aligned else words.copy()
-
-
-def _bits(booleans: np.ndarray) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(booleans, bitorder="little").tobytes())
 
 
 def _crc(head: bytes | memoryview, bits: bytes | memoryview) -> int:

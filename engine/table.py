@@ -260,6 +260,19 @@ class Table:
         self.check_latest()
         return drop_index(self, columns, kind)
 
+    def sync(self, *, progress: Progress | None = None) -> int:
+        """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
+        from one listing and the footers of what is new. Returns the version; nothing new makes none.
+
+        A file that is not (yet) whole Parquet is pending, and tried again at the next sync. Filters do not speak of
+        new files until `refresh_index`, so they may match.
+        """
+        from .sync import sync
+
+        self.check_latest()
+        self.move_to(sync(self, progress))
+        return self.version
+
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.
         `deep` reads every byte of the index, and every footer."""

@@ -49,7 +49,7 @@ def place_crc(offset: int) -> int:
     return zlib.crc32(offset.to_bytes(8, "little"))
 
 
-def checksum_at(offset: int, *parts) -> int:
+def checksum_at(offset: int, *parts: bytes | memoryview) -> int:
     """The checksum of the bytes `parts`, one after the other, stored for the place `offset`."""
     crc = 0
     for part in parts:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy
+from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
-from .keys import KEY_BYTES_MAX, key_buffers
+from .keys import KEY_BYTES_MAX
 from .values import row_bytes
 
 _BINARY_BYTES_MAX = (1 << 31) - 1
@@ -51,7 +51,7 @@ class Entries:
 
     def row_bytes(self) -> np.ndarray:
         """int64 [n]: what each entry takes before compression."""
-        offsets, _ = key_buffers(self.keys)
+        offsets, _ = offsets_and_data(self.keys)
         return np.diff(offsets.astype(np.int64)) + sum(row_bytes(column) for column in self.columns) + 1
 
     @classmethod
@@ -66,7 +66,9 @@ class Entries:
         return cls(pa.concat_arrays([p.keys for p in parts]), columns, deleted)
 
 
-def entries_of(schema: pa.Schema, keys: object, values: object, deleted: object) -> list[Entries]:
+def entries_of(
+    schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
+) -> list[Entries]:
     """What a caller gave, as entries of the schema in one or more parts. Raises InvalidArgumentError, SchemaError."""
     chunks = key_chunks(keys)
     count = sum(map(len, chunks))
@@ -86,23 +88,29 @@ def entries_of(schema: pa.Schema, keys: object, values: object, deleted: object)
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
     """Keys as plain binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
-    if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
-        try:
-            plain = isinstance(keys, list) and all(type(key) is bytes for key in keys)
-            keys = binary_array(keys) if plain else pa.array(keys, pa.large_binary())
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgumentError(f"keys must be bytes ({error})") from None
-    kind = keys.type
+    given = _arrow_keys(keys)
+    kind = given.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         raise InvalidArgumentError(f"keys must be binary, not {kind}: cast them")
-    if keys.null_count:
-        raise InvalidArgumentError(f"{keys.null_count} keys are null: every entry needs a key")
-    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    if given.null_count:
+        raise InvalidArgumentError(f"{given.null_count} keys are null: every entry needs a key")
+    chunks = given.chunks if isinstance(given, pa.ChunkedArray) else [given]
     plain = [piece for chunk in chunks if len(chunk) for piece in _binary_chunks(chunk)]
     for chunk in plain:
-        if int(np.diff(key_buffers(chunk)[0]).max()) > KEY_BYTES_MAX:
+        if int(np.diff(offsets_and_data(chunk)[0]).max()) > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a key is longer than {KEY_BYTES_MAX:,} bytes: shorten it")
     return plain
+
+
+def _arrow_keys(keys: object) -> pa.Array | pa.ChunkedArray:
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        return keys
+    try:
+        if isinstance(keys, list) and all(type(key) is bytes for key in keys):
+            return binary_array(keys)
+        return pa.array(keys, pa.large_binary())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"keys must be bytes ({error})") from None
 
 
 def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
@@ -138,7 +146,7 @@ def _short(key: bytes) -> str:
     return repr(key) if len(key) <= 80 else f"{key[:80]!r}... ({len(key):,} bytes)"
 
 
-def _batches(schema: pa.Schema, values: object, count: int) -> list[pa.RecordBatch]:
+def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count: int) -> list[pa.RecordBatch]:
     if values is None:
         return [pa.RecordBatch.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)] if count else []
     if not isinstance(values, (pa.RecordBatch, pa.Table)):
@@ -174,7 +182,7 @@ def _flags(deleted: object, count: int) -> np.ndarray | None:
     if isinstance(deleted, (pa.Array, pa.ChunkedArray)):
         if deleted.null_count or not pa.types.is_boolean(deleted.type):
             raise InvalidArgumentError("`deleted` must be booleans without nulls")
-        deleted = deleted.to_numpy() if isinstance(deleted, pa.ChunkedArray) else deleted.to_numpy(zero_copy_only=False)
+        deleted = to_numpy(deleted)
     try:
         flags = np.asarray(deleted)
     except (ValueError, TypeError) as error:

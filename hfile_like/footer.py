@@ -7,9 +7,10 @@ few readers ask for (groups, strided sections, metas) are kept as bytes and read
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -225,8 +226,10 @@ class Footer:
         return bytes(self._key_data[self._key_ends[2 * block + 1] : self._key_ends[2 * block + 2]])
 
     def block(self, i: int) -> BlockInfo:
-        numbers = (int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted))
-        return BlockInfo(*numbers, self.first_key(i), self.last_key(i))
+        offset, length, entries, deleted = (
+            int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted)
+        )
+        return BlockInfo(offset, length, entries, deleted, self.first_key(i), self.last_key(i))
 
     @cached_property
     def properties(self) -> dict[str, str]:
@@ -271,7 +274,8 @@ class Footer:
             found[name] = MetaHandle(name, offset, stored, raw, checksum, packed_as)
         return found
 
-    def _rows(self, kind: int, *types: str):
+    def _rows(self, kind: int, *types: str) -> Iterator[tuple[Any, ...]]:
+        """(name, number, ...) of each row of a table: the inverse of `_table`."""
         names, rest = codec.unpack_strings(self._section(kind), self._where)
         columns = []
         for item in types:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import binary_rows, joined, offsets_and_data
 from ..errors import CorruptionError, InvalidArgumentError
-from .keys import key_buffers
 
 _FIELD_BYTES_MAX = 8
 
@@ -40,10 +40,18 @@ class KeyLayout:
         Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
         if set(columns) != set(self.names):
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
-        arrays = {n: np.asarray(v) for n, v in columns.items() if not isinstance(v, (int, np.integer))}
+        arrays: dict[str, np.ndarray] = {}
+        numbers: dict[str, int] = {}
+        for name, given in columns.items():
+            if isinstance(given, (int, np.integer)):
+                numbers[name] = int(given)
+            else:
+                arrays[name] = np.asarray(given)
         if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
             raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
         count = len(next(iter(arrays.values()))) if arrays else 1
+        if count * self.width_bytes > np.iinfo(np.int32).max:
+            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
         out = np.empty((count, self.width_bytes), dtype=np.uint8)
         at = 0
         for name, width in zip(self.names, self.widths, strict=True):
@@ -51,22 +59,17 @@ class KeyLayout:
                 wide = _unsigned(name, arrays[name], width).astype(">u8")
                 out[:, at : at + width] = wide.view(np.uint8).reshape(count, 8)[:, 8 - width :]
             else:
-                out[:, at : at + width] = np.frombuffer(_field(name, columns[name], width), dtype=np.uint8)
+                out[:, at : at + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
             at += width
-        offsets = np.arange(count + 1, dtype=np.int64) * self.width_bytes
-        if offsets[-1] > np.iinfo(np.int32).max:
-            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out.reshape(-1))]
-        return pa.Array.from_buffers(pa.binary(), count, buffers, 0)
+        return binary_rows(out)
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
         """The fields of binary keys: arrays [n] of uint8, uint16, uint32 or uint64, the least that holds the width.
         Raises CorruptionError where a key is not of this layout's length."""
         if isinstance(keys, pa.ChunkedArray):
-            keys = keys.combine_chunks()
-            keys = pa.concat_arrays(keys.chunks) if isinstance(keys, pa.ChunkedArray) else keys
+            keys = joined(keys)
         keys = keys.cast(pa.binary())
-        offsets, data = key_buffers(keys)
+        offsets, data = offsets_and_data(keys)
         count = len(keys)
         if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
             raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, empty_bytes, from_numpy
+from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
 from .codec import Where
 
 ENCODING_FIXED = 1
@@ -31,19 +31,10 @@ KEY_BYTES_MAX = 1 << 20
 
 _FIXED_HEAD = struct.Struct("<II")
 _BUNDLE_HEAD = struct.Struct("<IBBH")
-_LENGTH_TYPES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 # Up to this many bytes after the prefix, transposing always wins or loses too little to measure.
 _FIXED_ALWAYS_BYTES = 16
 _SAMPLE_KEYS = 512
-
-
-def key_buffers(keys: pa.BinaryArray) -> tuple[np.ndarray, memoryview]:
-    """(int32 offsets [n + 1], data) of a binary array, whatever its own offset."""
-    _, offsets, data = keys.buffers()
-    if offsets is None or len(keys) == 0:
-        return np.zeros(len(keys) + 1, dtype=np.int32), memoryview(b"")
-    window = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    return window, memoryview(data) if data is not None else memoryview(b"")
 
 
 def common_prefix_length(a: bytes, b: bytes) -> int:
@@ -59,7 +50,7 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
 def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> tuple[int, bytes]:
     """(encoding, bytes) of a block's keys, ascending and at least one. `stored_size` tells what bytes take once
     compressed: it decides between the encodings for wide keys of one length, on a sample."""
-    offsets, _ = key_buffers(keys)
+    offsets, _ = offsets_and_data(keys)
     lengths = np.diff(offsets)
     width = int(lengths[0])
     if (lengths == width).all():
@@ -73,7 +64,7 @@ def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> tu
 
 
 def _encode_fixed(keys: pa.BinaryArray) -> bytes:
-    offsets, data = key_buffers(keys)
+    offsets, data = offsets_and_data(keys)
     width = int(offsets[1] - offsets[0])
     first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
     shared = common_prefix_length(first, last)
@@ -84,12 +75,10 @@ def _encode_fixed(keys: pa.BinaryArray) -> bytes:
 
 def _encode_bundles(keys: pa.BinaryArray) -> bytes:
     count = len(keys)
-    offsets, data = key_buffers(keys)
-    starts, ends = offsets[:-1].tolist(), offsets[1:].tolist()
-    data = bytes(data[starts[0] : ends[-1]]) if count else b""
-    base = starts[0]
-    starts = [s - base for s in starts]
-    ends = [e - base for e in ends]
+    offsets, buffer = offsets_and_data(keys)
+    data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
+    based = (offsets - offsets[0]).tolist()
+    starts, ends = based[:-1], based[1:]
     block_prefix = common_prefix_length(data[starts[0] : ends[0]], data[starts[-1] : ends[-1]])
     heads, head_lengths, cuts = [], [], []
     for low in range(0, count, BUNDLE_KEYS):
@@ -152,10 +141,7 @@ class FixedKeys:
         shared = len(self._prefix)
         table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)
         table[:, shared:] = self._columns.T
-        offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(self.width)
-        return pa.Array.from_buffers(
-            pa.binary(), self._count, [None, pa.py_buffer(offsets), pa.py_buffer(table.reshape(-1))], 0
-        )
+        return binary_rows(table)
 
 
 class BundleKeys:
@@ -175,8 +161,8 @@ class BundleKeys:
             raise where.bad("key section", f"the lengths of {count} keys do not fit {len(raw)} bytes")
         head_lengths = np.frombuffer(raw[heads_at:suffixes_at], dtype=_LENGTH_TYPES[head_width])
         suffix_lengths = np.frombuffer(raw[suffixes_at:data_at], dtype=_LENGTH_TYPES[suffix_width])
-        self._heads = _offsets(head_lengths)
-        self._suffixes = _offsets(suffix_lengths)
+        self._heads = offsets_of(head_lengths)
+        self._suffixes = offsets_of(suffix_lengths)
         head_bytes, suffix_bytes = int(self._heads[-1]), int(self._suffixes[-1])
         if data_at + head_bytes + suffix_bytes != len(raw):
             raise where.bad("key section", f"the bytes of {count} keys do not fill their section")
@@ -232,9 +218,3 @@ def prefix_successor(prefix: bytes) -> bytes | None:
     """The least key above every key that begins with `prefix`; None where there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets

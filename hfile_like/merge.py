@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from .batches import block_entries
 from .entries import Entries, check_ascending
 from .reader import SortedFileReader
 from .source import Source
-from .writer import SortedFileWriter
+from .writer import SortedFileWriter, WriterOptions
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def merge_runs(
     runs: Sequence[str | os.PathLike[str] | bytes | Source | SortedFileReader],
     output: str | os.PathLike[str] | BinaryIO,
     drop_tombstones: bool = False,
-    **options: object,
+    **options: Unpack[WriterOptions],
 ) -> MergeSummary:
     """Writes one file of the newest entry of each key of `runs`, given oldest first. Groups, strided sections, metas
     and properties are not carried over.
@@ -119,7 +119,7 @@ class _Cursor:
         return taken
 
 
-def _merged(cursors: list[_Cursor]):
+def _merged(cursors: list[_Cursor]) -> Iterator[Entries]:
     while cursors := [c for c in cursors if c.live]:
         bound = min(c.last_key for c in cursors)
         pieces = [c.take_through(bound) for c in cursors if c.first_key <= bound]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy
+from ..arrays import binary_array, from_numpy, to_numpy, valid_mask
 from ..errors import InvalidArgumentError
 from . import codec
 from .batches import DELETED_FIELD, KEY_FIELD, block_entries, column_positions, scan_schema, to_batch
@@ -27,6 +28,8 @@ from .keys import lower_bound, prefix_successor
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .verify import Finding, findings_of
+
+T = TypeVar("T")
 
 READ_AHEAD_BYTES = 1 << 20
 # Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
@@ -282,7 +285,8 @@ class SortedFileReader:
         offsets, lengths = self._footer.offsets, self._footer.lengths
         at = 0
         while at < len(indices):
-            ranges, size = [], 0
+            ranges: list[tuple[int, int]] = []
+            size = 0
             while at + len(ranges) < len(indices) and (not ranges or size < READ_AHEAD_BYTES):
                 i = indices[at + len(ranges)]
                 ranges.append((int(offsets[i]), int(lengths[i])))
@@ -305,10 +309,9 @@ class SortedFileReader:
 
     def _read_many(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
         kept = [self._tail.slice(*r) for r in ranges]
-        missing = [i for i, part in enumerate(kept) if part is None]
-        for i, part in zip(missing, read_exact(self._source, [ranges[i] for i in missing]), strict=True):
-            kept[i] = part
-        return kept
+        missing = [r for r, part in zip(ranges, kept, strict=True) if part is None]
+        read = iter(read_exact(self._source, missing))
+        return [next(read) if part is None else part for part in kept]
 
     def _block_of(self, key: bytes) -> int | None:
         """The one block that may hold a key; None where none may."""
@@ -358,9 +361,9 @@ def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
     """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
     if len(wanted) > _SEARCH_KEYS_MAX:
         found = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        places = np.frombuffer(found.buffers()[1], dtype=np.int32, count=len(found))
-        valid = np.frombuffer(pc.is_valid(found).buffers()[1], dtype=np.uint8)
-        return np.where(np.unpackbits(valid, count=len(found), bitorder="little"), places, -1).astype(np.int64)
+        valid = valid_mask(found)
+        at = to_numpy(found).astype(np.int64)
+        return at if valid is None else np.where(valid, at, -1)
     places = [lower_bound(block.keys, key) for key in wanted]
     pairs = zip(places, wanted, strict=True)
     return np.array(
@@ -381,7 +384,7 @@ def _bounds(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> tu
     return start, stop
 
 
-def _named(what: str, name: str, there: dict):
+def _named(what: str, name: str, there: dict[str, T]) -> T:
     try:
         return there[name]
     except KeyError:

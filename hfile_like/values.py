@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
 from .codec import Where, padding
 
@@ -80,7 +81,7 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
         return 1
     if encoding == ENCODING_FIXED:
         return _width(column.type)
-    offsets = _offsets(column, encoding)
+    offsets, _ = offsets_and_data(column)
     return np.diff(offsets.astype(np.int64)) + offsets.itemsize
 
 
@@ -92,25 +93,23 @@ def encode_column(column: pa.Array) -> tuple[int, int, bytes]:
     if column.null_count == len(column):
         return ENCODING_ALL_NULL, 0, b""
     kind, encoding = column.type, encoding_of(column.type)
+    assert encoding is not None, f"check_schema lets {kind} pass"
     parts: list[bytes] = []
-    valid = None
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
+    valid = valid_mask(column)
+    if valid is not None:
         bitmap = np.packbits(valid, bitorder="little").tobytes()
         parts += [bitmap, padding(len(bitmap))]
     if encoding == ENCODING_BITS:
-        filled = pc.fill_null(column, False) if valid is not None else column
-        parts.append(np.packbits(filled.to_numpy(zero_copy_only=False), bitorder="little").tobytes())
+        parts.append(np.packbits(to_numpy(column), bitorder="little").tobytes())
     elif encoding == ENCODING_FIXED:
-        parts.append(_fixed_bytes(column, valid))
+        rows = fixed_rows(column)
+        parts.append((rows if valid is None else rows * valid[:, None]).tobytes())
     else:
         if valid is not None:
             column = pc.fill_null(column, pa.scalar(b"" if _is_binary(kind) else "", kind))
-        offsets = _offsets(column, encoding)
-        start, end = int(offsets[0]), int(offsets[-1])
-        data = column.buffers()[2]
+        offsets, data = offsets_and_data(column)
         based = (offsets - offsets[0]).tobytes()
-        parts += [based, padding(len(based)), bytes(memoryview(data)[start:end]) if data is not None else b""]
+        parts += [based, padding(len(based)), bytes(data[int(offsets[0]) : int(offsets[-1])])]
     return encoding, FLAG_VALIDITY if valid is not None else 0, b"".join(parts)
 
 
@@ -121,25 +120,6 @@ def check_text(column: pa.Array, name: str) -> None:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidArgumentError(f"column {name!r} is not valid text ({error}): store it as binary") from None
-
-
-def _fixed_bytes(column: pa.Array, valid: np.ndarray | None) -> bytes:
-    width = _width(column.type)
-    data = column.buffers()[1]
-    if width == 0 or data is None:
-        return b""
-    table = np.frombuffer(data, dtype=np.uint8)[column.offset * width : (column.offset + len(column)) * width]
-    if valid is not None:
-        table = table.reshape(len(column), width) * valid[:, None]
-    return table.tobytes()
-
-
-def _offsets(column: pa.Array, encoding: int) -> np.ndarray:
-    kind = np.dtype("<i4") if encoding == ENCODING_OFFSETS_32 else np.dtype("<i8")
-    offsets = column.buffers()[1]
-    if offsets is None or len(column) == 0:
-        return np.zeros(len(column) + 1, dtype=kind)
-    return np.frombuffer(offsets, dtype=kind)[column.offset : column.offset + len(column) + 1]
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------

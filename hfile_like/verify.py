@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from .codec import Where
 from .entries import check_ascending
 from .footer import HEADER, Footer, check_header
 from .source import Source, read_exact
@@ -16,6 +18,8 @@ from .strided import StridedSection, read_strided_rows
 
 if TYPE_CHECKING:
     from .reader import SortedFileReader
+
+T = TypeVar("T")
 
 _ROWS_AT_ONCE_BYTES = 1 << 20
 
@@ -31,18 +35,18 @@ class Finding:
 
 def findings_of(reader: SortedFileReader, source: Source, footer: Footer) -> list[Finding]:
     """Every finding of a file, part by part: damage in one does not hide another."""
-    steps = [lambda: check_header(read_exact(source, [(0, len(HEADER))])[0], reader.name)]
-    steps += [lambda i=i: _check_block(reader, footer, i) for i in range(footer.block_count)]
+    steps: list[Callable[[], object]] = [partial(_check_header, reader, source)]
+    steps += [partial(_check_block, reader, footer, i) for i in range(footer.block_count)]
     steps += [reader.groups, lambda: reader.properties]
     findings = list(_run(steps))
     for section in _or_nothing(reader.strided_sections, findings):
         findings += _check_rows(source, section)
     for name in _or_nothing(reader.metas, findings):
-        findings += _run([lambda name=name: reader.meta(name)])
+        findings += _run([partial(reader.meta, name)])
     return findings
 
 
-def _run(steps: list) -> Iterator[Finding]:
+def _run(steps: Iterable[Callable[[], object]]) -> Iterator[Finding]:
     for step in steps:
         try:
             step()
@@ -52,8 +56,8 @@ def _run(steps: list) -> Iterator[Finding]:
             yield Finding("version", None, str(error))
 
 
-def _or_nothing(table, findings: list[Finding]) -> list:
-    held: list = []
+def _or_nothing(table: Callable[[], dict[str, T] | list[T]], findings: list[Finding]) -> list[T]:
+    held: list[T] = []
 
     def read() -> None:
         found = table()
@@ -63,19 +67,23 @@ def _or_nothing(table, findings: list[Finding]) -> list:
     return held
 
 
+def _check_header(reader: SortedFileReader, source: Source) -> None:
+    check_header(read_exact(source, [(0, len(HEADER))])[0], reader.name)
+
+
 def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
     info, block = footer.block(i), reader.block(i)
     decoded = block.keys.to_arrow()
-    where = {"path": reader.name, "offset": info.offset, "check": "key order"}
+    where = Where(reader.name, info.offset)
     try:
         check_ascending(decoded, footer.last_key(i - 1) if i else None)
     except InvalidArgumentError as error:
-        raise CorruptionError(f"block {i}: {error}", **where) from None
+        raise where.bad("key order", f"block {i}: {error}") from None
     if (decoded[0].as_py(), decoded[-1].as_py()) != (info.first_key, info.last_key):
-        raise CorruptionError(f"block {i} does not begin and end with the keys that the index names", **where)
+        raise where.bad("key order", f"block {i} does not begin and end with the keys that the index names")
     deleted = block.deleted()
     if (0 if deleted is None else int(deleted.sum())) != info.deleted:
-        raise CorruptionError(f"block {i} does not hold the {info.deleted} tombstones that the index names", **where)
+        raise where.bad("tombstones", f"block {i} does not hold the {info.deleted} tombstones that the index names")
     for position in range(len(reader.schema)):
         block.column(position).validate()
 
@@ -86,6 +94,6 @@ def _check_rows(source: Source, section: StridedSection) -> list[Finding]:
     findings: list[Finding] = []
     for low in range(0, section.rows, at_once):
         rows = np.arange(low, min(low + at_once, section.rows))
-        if list(_run([lambda rows=rows: read_strided_rows(source, section, rows)])):
-            findings += _run([lambda row=row: read_strided_rows(source, section, [row]) for row in rows.tolist()])
+        if list(_run([partial(read_strided_rows, source, section, rows)])):
+            findings += _run([partial(read_strided_rows, source, section, [row]) for row in rows.tolist()])
     return findings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,15 @@ from .values import check_schema, check_text
 BLOCK_SIZE_AUTO_BYTES = {"get": 16 * 1024, "both": 32 * 1024, "scan": 64 * 1024}
 BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
 _STRIDED_AT_ONCE_BYTES = 1 << 20
+
+
+class WriterOptions(TypedDict, total=False):
+    """What `SortedFileWriter` takes beside a target and a schema, for those who hand it on."""
+
+    block_size: str | int
+    compression: str
+    use: str
+    properties: Mapping[str, str] | None
 
 
 class SortedFileWriter:

@@ -1,7 +1,8 @@
 """Many files into few partitions.
 
 A Python task of Spark costs tens of milliseconds whatever it does, so a partition holds enough bytes to be worth one,
-and there are a few a core, so that an uneven one is evened out. A file larger than its share of the work is cut: its
+and there are a few a core, so that an uneven one is evened out; more only where they would grow too large, because a
+cluster that grows with its work shows few cores at first. A file larger than its share of the work is cut: its
 row groups are dealt out by number, which every executor decides alike without knowing how many there are.
 """
 
@@ -15,6 +16,7 @@ from ..engine.scan.tasks import FileTask
 
 _PACKS_A_CORE = 3
 _PACK_BYTES_MIN = 8 << 20  # about what is read in the time that a task costs by itself
+_PACK_BYTES_MAX = 1 << 30
 _OPEN_BYTES = 1 << 20  # opening a file and asking its fine index, as bytes of reading
 
 
@@ -33,13 +35,13 @@ class Share:
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[Share]]:
-    """Every row group of every task, in lists of much the same bytes; at most a few lists a core, none empty.
+    """Every row group of every task, in lists of much the same bytes; a few lists a core, none empty.
 
     Args:
         parallelism: how many tasks run at a time.
     """
     total = sum(Share(task).size_bytes for task in tasks)
-    packs_max = max(1, min(total // _PACK_BYTES_MIN, _PACKS_A_CORE * parallelism))
+    packs_max = max(1, min(total // _PACK_BYTES_MIN, max(_PACKS_A_CORE * parallelism, total // _PACK_BYTES_MAX)))
     shares = [share for task in tasks for share in _cut(task, total // packs_max, packs_max)]
     count = min(packs_max, len(shares))
     packs: list[list[Share]] = [[] for _ in range(count)]
@@ -47,7 +49,7 @@ def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[Share]]:
     for share in sorted(shares, key=lambda s: s.size_bytes, reverse=True):
         size_bytes, number = filled[0]
         packs[number].append(share)
-        heapq.heapreplace(filled, (size_bytes + share.size_bytes, number))
+        heapq.heapreplace(filled, (size_bytes + 1, number))
     return packs
 
 

@@ -15,6 +15,7 @@ is read. A temporary view keeps them.
 from __future__ import annotations
 
 import base64
+import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ from ..errors import InvalidArgumentError, PredicateError
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
     from ..engine.predicates import Node
 
+_TREE_MODULES = {f"{__name__.partition('.')[0]}.engine.predicates.{name}" for name in ("ast", "literals")}
+# What pickles of Arrow types call: a cast names one.
+_ARROW_TYPES = frozenset(
+    {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
+    | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
+)
 _KNOWN = ("path", "where", "index_path", "version", "predicate", "parallelism")
 
 
@@ -77,7 +84,7 @@ class Request:
 
 
 def encode_predicate(node: Node) -> str:
-    """A predicate as the text of an option. A pickle keeps what SQL text does not: the types of Arrow literals."""
+    """A predicate as the text of an option, which a worker reads without the SQL parser."""
     return base64.b64encode(pickle.dumps(node)).decode("ascii")
 
 
@@ -86,12 +93,25 @@ def decode_predicate(text: str) -> Node:
     from ..engine.predicates import Node
 
     try:
-        node = pickle.loads(base64.b64decode(text, validate=True))
+        node = _PredicateUnpickler(io.BytesIO(base64.b64decode(text, validate=True))).load()
     except Exception as error:  # a pickle may fail with anything
         raise PredicateError(f"option predicate is written by scan() and cannot be read here: {error}") from error
     if not isinstance(node, Node):
         raise PredicateError(f"option predicate holds a {type(node).__name__}, not a predicate; use option where")
     return node
+
+
+class _PredicateUnpickler(pickle.Unpickler):
+    """Loads what predicates are made of and nothing else: whoever may write SQL may write an option."""
+
+    def find_class(self, module: str, name: str) -> object:
+        if module in _TREE_MODULES and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
+        elif (module, name) == ("decimal", "Decimal") or (module == "pyarrow.lib" and name in _ARROW_TYPES):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
 def _local(path: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
 
 from ..engine.predicates import parse, unknowns
 from ..engine.table import open_table
@@ -17,7 +20,7 @@ from .translate import spark_schema, wire_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark would warn
+_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
 def register(spark: SparkSession) -> None:
@@ -27,9 +30,17 @@ def register(spark: SparkSession) -> None:
 
     Options: `where` (SQL text), `index_path`, `version`. `.schema(...)` chooses the columns.
     """
-    if spark not in _registered:
+    if spark in _registered:
+        return
+    try:
         spark.dataSource.register(SkipstoneSource)
-        _registered.add(spark)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS" or not hasattr(spark, "_jsparkSession"):
+            raise
+        # Spark looks for the name in the thread's active session, which need not be the one that it is asked of.
+        with _active(spark):
+            spark.dataSource.register(SkipstoneSource)
+    _registered.add(spark)
 
 
 def scan(
@@ -78,6 +89,21 @@ def scan(
         )
     register(spark)
     return spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
+
+
+@contextlib.contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Makes a session (one with a JVM of its own) the active one of this thread for a while."""
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _parallelism(spark: SparkSession) -> int | None:

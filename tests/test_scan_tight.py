@@ -30,7 +30,7 @@ COLUMNS = {
     "t": (pa.timestamp("us", "UTC"), [[dt.datetime(2020, m, x, tzinfo=dt.UTC) for x in (1, 9)] for m in (1, 2, 3, 4)]),
     "day": (pa.date32(), [[DAY + dt.timedelta(10 * g + x) for x in (0, 1)] for g in range(4)]),
     "flag": (pa.bool_(), [[False, False], [False, False], [True, True], [True, True]]),
-    "n": (pa.int32(), [[None, 1], [2, 3], [None, None], [None, None]]),
+    "n": (pa.int64(), [[None, 1], [2, 3], [None, None], [None, None]]),
     "in": (pa.struct([("x", pa.int16())]), [[{"x": 10 * g}, {"x": 10 * g + 1}] for g in range(4)]),
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..indexes import stats
 from ..ingest import hive
@@ -37,8 +38,11 @@ class Bound:
     ids: list[np.ndarray]
 
 
-def bind(base: Instant, snapshot: Snapshot, results: Sequence[TaskResult], removed: np.ndarray) -> Bound:
-    """Binds added files and removed file ids (uint64) to the version after `base`, whose content is `snapshot`."""
+def bind(
+    base: Instant, snapshot: Snapshot, results: Sequence[TaskResult], removed: np.ndarray, remember_gone: bool = True
+) -> Bound:
+    """Binds added files and removed file ids (uint64) to the version after `base`, whose content is `snapshot`. With
+    `remember_gone` the removed files may lie on storage still, and are remembered by path and identity."""
     after = replace(base, version=base.version + 1)
     partitions = _Partitions(snapshot, base)
     ids: list[np.ndarray] = []
@@ -68,7 +72,7 @@ def bind(base: Instant, snapshot: Snapshot, results: Sequence[TaskResult], remov
         next={**after.next, "sequence": sequence, "partition": partitions.following},
         totals=partitions.totals(base.totals),
     )
-    manifest = _manifest(partitions, ids, rows, removed)
+    manifest = _manifest(partitions, ids, rows, gone, remember_gone)
     bound_stats = (pa.concat_arrays(stat_keys), pa.concat_tables(stat_rows)) if stat_keys else None
     return Bound(after, manifest, bound_stats, ids)
 
@@ -222,7 +226,7 @@ def _removed_files(snapshot: Snapshot, removed: np.ndarray) -> pa.Table:
 
 
 def _manifest(
-    partitions: _Partitions, ids: list[np.ndarray], rows: list[pa.Table], removed: np.ndarray
+    partitions: _Partitions, ids: list[np.ndarray], rows: list[pa.Table], gone: pa.Table, remember_gone: bool
 ) -> tuple[pa.Array, pa.Table, np.ndarray]:
     partition_ids, partition_rows, emptied = partitions.rows()
     keys = [
@@ -234,12 +238,17 @@ def _manifest(
     ]
     parts = [_widened(partition_rows, keyspace.RUN_SCHEMA)]
     deleted = [emptied]
-    for group, gone in [*((i, False) for i in ids), (removed, True)]:
-        partition, sequence = keyspace.split_file_ids(np.asarray(group, dtype=np.uint64))
-        keys.append(keyspace.KEYS.encode(kind=keyspace.KIND_FILE, partition=partition, sequence=sequence))
-        deleted.append(np.full(len(partition), gone))
+    removed = to_numpy(gone.column("file_id"))
+    groups = [(keyspace.KIND_FILE, i, False) for i in ids] + [(keyspace.KIND_FILE, removed, True)]
     parts += [_widened(r, keyspace.RUN_SCHEMA) for r in rows]
     parts.append(_nothing(keyspace.RUN_SCHEMA, len(removed)))
+    if remember_gone:
+        groups.append((keyspace.KIND_GONE, removed, False))
+        parts.append(_widened(gone.select(keyspace.IDENTITY), keyspace.RUN_SCHEMA))
+    for kind, group, is_deleted in groups:
+        partition, sequence = keyspace.split_file_ids(group)
+        keys.append(keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence))
+        deleted.append(np.full(len(partition), is_deleted))
     return pa.concat_arrays(keys), pa.concat_tables(parts), np.concatenate(deleted)
 
 

@@ -34,6 +34,8 @@ class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
     removed      file ids, uint64, as of the base version; `removed_paths` are theirs
+    remember_gone    the removed files may lie on storage still, and must not appear again
+    recheck      called with each newer version that the change is bound to; raises where it no longer fits
     leftovers    what was written for it: the caller removes them when `publish` raises
     """
 
@@ -44,6 +46,8 @@ class Change:
     removed_paths: list[str] = field(default_factory=list)
     key: str | None = None
     pending: tuple[dict, ...] | None = None
+    remember_gone: bool = True
+    recheck: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
 
 
@@ -62,6 +66,8 @@ def publish(
             return found
         searched = base.version
         snapshot = Snapshot(base, readers)
+        if attempt and change.recheck is not None:
+            change.recheck(snapshot)
         _check(snapshot, change, is_retry=attempt > 0)
         before = len(change.leftovers)
         instant = _write(timeline.storage, readers, snapshot, change, attempt)
@@ -69,7 +75,7 @@ def publish(
             return instant
         change.leftovers.remove(before)
         if only_first:
-            raise CommitConflictError(f"{timeline.storage.uri}: another process created this table just now; open() it")
+            raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
         _pause(attempt)
         base = timeline.latest(known=base) or base
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
@@ -153,7 +159,7 @@ def _check_removed(snapshot: Snapshot, change: Change) -> None:
 def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Change, attempt: int) -> Instant:
     """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    bound = bind(base, snapshot, change.results, change.removed)
+    bound = bind(base, snapshot, change.results, change.removed, change.remember_gone)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
     made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))

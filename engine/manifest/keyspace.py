@@ -1,6 +1,7 @@
 """The keys and the rows of the manifest, and the number of a file.
 
-    key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition
+    key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition, then the
+             files that were taken out while they lie on storage still: a sync must not take them for new ones
     row      the fields of the kind; those of the other kind are null and take no bytes
 
 A file's number is `partition << 32 | sequence`. Sequences are given at a commit, in order, and never given again, so
@@ -16,7 +17,7 @@ from ...hfile_like import KeyLayout
 from ..ingest.task_result import FILE_FIELDS
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
-KIND_PARTITION, KIND_FILE = 1, 2
+KIND_PARTITION, KIND_FILE, KIND_GONE = 1, 2, 3
 
 PARTITION_FIELDS = [
     pa.field("partition", pa.string()),
@@ -25,6 +26,7 @@ PARTITION_FIELDS = [
     pa.field("live_bytes", pa.int64()),
 ]
 
+IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
 
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])

@@ -13,7 +13,7 @@ from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
 from ..timeline import Instant
-from .keyspace import KEYS, KIND_FILE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
+from .keyspace import IDENTITY, KEYS, KIND_FILE, KIND_GONE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
 from .runs import RunReaders, scan_runs
 
 
@@ -54,6 +54,10 @@ class Snapshot:
                 return self._files
         prefixes = [KEYS.prefix(kind=KIND_FILE, partition=int(p)) for p in partition_ids]
         return _with_ids(self._scan(prefixes, names))
+
+    def gone(self) -> pa.Table:
+        """Files that were taken out and may lie on storage still: path, size_bytes, modified_ns, etag."""
+        return self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY).drop_columns(["key"])
 
     def _scan(self, prefixes: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
         if not prefixes or not self.instant.manifest:

@@ -254,6 +254,8 @@ class Plan:
     def _fine(self) -> list[tuple[FileTask, RowGroups]]:
         """Each file's task with its row groups."""
         tasks = self.tasks
+        if not tasks:
+            return []
         with self._steps.step("row groups", "row groups") as step:
             groups = list(
                 self._side_by_side(

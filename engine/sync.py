@@ -1,0 +1,138 @@
+"""Following a directory: what appeared, went, or changed under the same path becomes one commit.
+
+The order is what keeps it right beside writers of ours. First the listing, then the markers of transactions in flight,
+then the latest version: a file that a writer of ours put there is then known by its marker, or live already, and is
+never taken for somebody else's. A file that was removed or replaced in the table, and lies on storage as it was, stays
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import CommitConflictError
+from .commit.publish import Change, publish
+from .ingest.attach import attach_files
+from .ingest.listing import list_parquet
+from .ingest.task_writer import FILE_PREFIX
+from .manifest.snapshot import Snapshot
+from .storage import Entry
+from .timeline import Instant, new_transaction_id
+
+if TYPE_CHECKING:
+    from .table import Table
+
+ATTEMPTS_MAX = 10
+_OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass
+class Difference:
+    """What the directory has that the version has not, and the other way round."""
+
+    appeared: list[Entry]
+    removed: dict[int, str]
+
+
+def sync(table: Table, progress: Progress | None = None) -> Instant:
+    """See `Table.sync`."""
+    for _ in range(ATTEMPTS_MAX):
+        listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
+        in_flight = {marker["transaction"] for marker in table.timeline.in_flight()}
+        base = table.timeline.latest(known=table.instant) or table.instant
+        snapshot = Snapshot(base, table.readers)
+        found = difference(snapshot, listed, in_flight)
+
+        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = (listed, in_flight)) -> None:
+            if difference(newer, *seen) != found:
+                raise CommitConflictError("another writer changed what the directory is compared with")
+
+        try:
+            return _committed(table, snapshot, found, recheck, progress)
+        except CommitConflictError:
+            continue  # what others did may be what we saw: look again
+    raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
+
+
+def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]) -> Difference:
+    """Compares a listing with a version, by path, size, time and etag."""
+    names = ["file_id", "path", "size_bytes", "modified_ns", "etag"]
+    live = {row["path"]: row for row in snapshot.files().select(names).to_pylist()}
+    gone: dict[str, list[dict]] = {}
+    for row in snapshot.gone().to_pylist():
+        gone.setdefault(row["path"], []).append(row)
+    appeared, removed = [], {}
+    for path, entry in listed.items():
+        row = live.get(path)
+        if row is not None:
+            if not _is_same(entry, row):
+                appeared.append(entry)
+                removed[row["file_id"]] = path
+        elif not any(_is_same(entry, old) for old in gone.get(path, ())) and _transaction_of(path) not in in_flight:
+            appeared.append(entry)
+    for path, row in live.items():
+        if path not in listed and not path.startswith("/"):  # what lies outside the directory is not followed
+            removed[row["file_id"]] = path
+    return Difference(appeared, removed)
+
+
+def _is_same(entry: Entry, row: dict) -> bool:
+    return (
+        entry.size_bytes == row["size_bytes"]
+        and row["modified_ns"] in (None, entry.modified_ns)
+        and (entry.etag is None or row["etag"] in (None, entry.etag))
+    )
+
+
+def _transaction_of(path: str) -> str | None:
+    found = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
+    return found[1] if found else None
+
+
+def _committed(
+    table: Table,
+    snapshot: Snapshot,
+    found: Difference,
+    recheck: Callable[[Snapshot], None],
+    progress: Progress | None,
+) -> Instant:
+    base = snapshot.instant
+    if not found.appeared and not found.removed and not base.pending:
+        return base
+    transaction = new_transaction_id()
+    removed = np.array(sorted(found.removed), dtype=np.uint64)
+    change = Change(
+        transaction=transaction,
+        action="sync",
+        removed=removed,
+        removed_paths=[found.removed[i] for i in removed.tolist()],
+        pending=(),
+        remember_gone=False,
+        recheck=recheck,
+    )
+    with table.timeline.marked(transaction, base.version), change.leftovers as leftovers:
+        if found.appeared:
+            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            leftovers.add(table.index_storage, path)
+            result = attach_files(
+                table.storage,
+                table.index_storage,
+                path,
+                found.appeared,
+                hive_partitioned=table.is_hive,
+                columns=base.stats_columns,
+                keep_pending=True,
+                progress=progress,
+            )
+            change.pending = tuple(result.pending)
+            change.results = [result] if result.files.num_rows else []
+        if not change.results and not len(removed) and change.pending == base.pending:
+            leftovers.remove()
+            return base
+        return publish(table.timeline, table.readers, base, change)

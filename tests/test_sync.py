@@ -1,0 +1,184 @@
+"""`Table.sync`: what appears, goes, or changes in the directory is followed; what we took out stays out."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+
+def _write(folder, name, values, when=None):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), path)
+    if when is not None:
+        os.utime(path, ns=(when, when))
+    return path
+
+
+def _values(table):
+    return sorted(table.scan().to_table().column("a").to_pylist())
+
+
+@pytest.fixture
+def lake(tmp_path):
+    _write(tmp_path, "one.parquet", [1, 2])
+    return tmp_path
+
+
+def test_what_appears_goes_and_changes_is_followed(lake):
+    table = ss.create(lake)
+    _write(lake, "two.parquet", [3])
+    assert table.sync() == 2
+    assert _values(table) == [1, 2, 3]
+    _write(lake, "one.parquet", [7, 8, 9])
+    (lake / "two.parquet").unlink()
+    assert table.sync() == 3
+    assert _values(table) == [7, 8, 9]
+    assert table.history().column("action").to_pylist() == ["create", "sync", "sync"]
+    assert _values(ss.open(lake)) == [7, 8, 9]
+
+
+def test_nothing_new_makes_no_version(lake):
+    table = ss.create(lake)
+    table.create_index("a", kind="bloom")
+    assert [table.sync() for _ in range(3)] == [2, 2, 2]
+
+
+def test_same_size_and_other_time_is_another_file(lake):
+    _write(lake, "one.parquet", [1, 2], when=10**18)
+    table = ss.create(lake)
+    size = (lake / "one.parquet").stat().st_size
+    _write(lake, "one.parquet", [5, 6], when=10**18 + 1)
+    assert (lake / "one.parquet").stat().st_size == size
+    with pytest.raises(ss.NotReadableError, match="sync"):
+        table.scan().to_table()
+    table.sync()
+    assert _values(table) == [5, 6]
+
+
+def test_rule_03_what_was_taken_out_does_not_appear_again(lake):
+    _write(lake, "two.parquet", [3])
+    table = ss.create(lake)
+    with table.transaction() as tx:
+        tx.remove(["two.parquet"])
+    version = table.version
+    assert table.sync() == version
+    _write(lake, "three.parquet", [4])
+    with table.transaction() as tx:
+        tx.replace(["one.parquet"], ["three.parquet"])
+    assert table.sync() == table.version
+    assert _values(table) == [4]
+
+
+def test_rule_03_another_file_under_the_path_of_one_taken_out_does_appear(lake):
+    table = ss.create(lake)
+    with table.transaction() as tx:
+        tx.remove(["one.parquet"])
+    _write(lake, "one.parquet", [11, 12, 13])
+    table.sync()
+    assert _values(table) == [11, 12, 13]
+
+
+def test_rule_03_files_of_an_open_transaction_do_not_appear(lake):
+    table = ss.create(lake)
+    with table.transaction() as tx:
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [5]}))
+        other = ss.open(lake)
+        assert other.sync() == 1
+        assert _values(other) == [1, 2]
+        tx.add_task(task.result)
+    assert _values(table) == [1, 2, 5]
+    assert table.sync() == 2
+
+
+def test_rule_05_a_file_that_comes_back_has_a_fresh_id(lake):
+    table = ss.create(lake)
+    before = table.files().column("file_id").to_pylist()
+    path = lake / "one.parquet"
+    data, when = path.read_bytes(), path.stat().st_mtime_ns
+    path.unlink()
+    table.sync()
+    path.write_bytes(data)
+    os.utime(path, ns=(when, when))
+    table.sync()
+    assert _values(table) == [1, 2]
+    assert not set(before) & set(table.files().column("file_id").to_pylist())
+
+
+def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(lake):
+    table = ss.create(lake)
+    whole = _write(lake, "two.parquet", [3]).read_bytes()
+    (lake / "two.parquet").write_bytes(whole[:-3])
+    version = table.sync()
+    assert [f.kind for f in table.verify()] == ["pending"]
+    assert "pending" in table.scan("a = 1").explain()
+    assert table.sync() == version
+    (lake / "two.parquet").write_bytes(whole)
+    table.sync()
+    assert table.verify() == []
+    assert _values(table) == [1, 2, 3]
+
+
+def test_a_new_file_may_match_until_the_filter_covers_it(lake):
+    table = ss.create(lake)
+    table.create_index("a", kind="bloom")
+    _write(lake, "two.parquet", [1, 50])
+    table.sync()
+    assert sorted(table.scan("a = 1").to_table().column("a").to_pylist()) == [1, 1]
+    covered = table.indexes().to_pylist()[-1]
+    assert (covered["files_covered"], covered["files_total"]) == (1, 2)
+    table.refresh_index("a", kind="bloom")
+    covered = table.indexes().to_pylist()[-1]
+    assert (covered["files_covered"], covered["files_total"]) == (2, 2)
+    assert sorted(table.scan("a = 1").to_table().column("a").to_pylist()) == [1, 1]
+
+
+def test_a_file_of_other_columns_is_refused_by_name(lake):
+    table = ss.create(lake)
+    pq.write_table(pa.table({"a": ["text"]}), lake / "odd.parquet")
+    with pytest.raises(ss.SchemaError, match=r"odd\.parquet"):
+        table.sync()
+    assert _values(ss.open(lake)) == [1, 2]
+
+
+def test_handles_on_a_chosen_version_do_not_sync(lake):
+    ss.create(lake)
+    with pytest.raises(ss.InvalidArgumentError, match="version 1"):
+        ss.open(lake, version=1).sync()
+
+
+def test_syncs_beside_writers_lose_and_double_nothing(lake):
+    ss.create(lake)
+    errors = []
+
+    def run(work):
+        try:
+            for number in range(6):
+                work(number)
+        except Exception as error:
+            errors.append(error)
+
+    def write(number):
+        with ss.open(lake).transaction() as tx:
+            tx.write(pa.table({"a": [100 + number]}))
+
+    def drop(number):
+        _write(lake, f"dropped-{number}.parquet", [200 + number])
+        ss.open(lake).sync()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in (write, drop, lambda _: ss.open(lake).sync())]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    table = ss.open(lake)
+    table.sync()
+    assert _values(table) == [1, 2, *range(100, 106), *range(200, 206)]
+    assert table.sync() == table.version
