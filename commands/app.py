@@ -140,6 +140,29 @@ def create_(
         )
 
 
+@app.command("sync")
+def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """Follow the directory: commit the files that appeared, went, or changed."""
+    with _opened(path, index_path) as found:
+        before = found.version
+        with progress() as tell:
+            found.sync(progress=tell)
+        is_new = found.version != before
+        told = {"version": found.version, **(found.instant.summary if is_new else {})}
+        pending = len(found.instant.pending)
+        if as_json:
+            print_json({"changed": is_new, **told, "pending": pending})
+            return
+    screen = stdout()
+    if is_new:
+        added, removed = count_of(told["files_added"], "file"), count_of(told["files_removed"], "file")
+        screen.print(f"version {told['version']}: {added} added, {removed} removed")
+    else:
+        screen.print(f"nothing new: version {told['version']} stands")
+    if pending:
+        screen.print(f"{count_of(pending, 'file')} not whole Parquet: skipstone verify {path}", style="yellow")
+
+
 @indexes.command("add")
 def index_add(
     path: Path,

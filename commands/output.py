@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engine.scan.explain import HEADINGS, cells
+from ..engine.scan.explain import bytes_text as bytes_text
 from ..engine.scan.plan import Plan
 
 _UNFOLDED_WIDTH = 100_000

@@ -14,7 +14,7 @@ from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, numbered, unified, with_partition_columns
 from .ingest import hive
 from .ingest.attach import attach_files
-from .ingest.footers import plain_schema, plain_type
+from .ingest.footers import plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
@@ -65,6 +65,8 @@ def create(
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
+    if os.path.isfile(storage.uri):
+        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
     transaction = new_transaction_id()
@@ -122,8 +124,6 @@ def _entries(
             return [storage.stat(path) for path in paths]
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
-    if os.path.isfile(storage.uri):
-        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if not os.path.isdir(storage.uri) and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
     found = list_parquet(storage, progress)
@@ -161,7 +161,9 @@ def _first_instant(
         is_inferred = False
     texts = result.files.column("partition").unique().to_pylist() if result is not None else []
     fields = _partition_fields(schema, partitioning, texts, is_inferred)
-    schema = with_partition_columns(plain_schema(schema), [pa.field(f.name, plain_type(f.type)) for f in fields])
+    if not is_inferred:  # what was declared "not null" stays so: writers are held to it
+        schema = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in schema])
+    schema = with_partition_columns(schema, [pa.field(f.name, plain_type(f.type), f.nullable) for f in fields])
     _check_columns(columns, schema)
     check_table_schema(schema, [f.name for f in fields])
     known, following = numbered(schema, {}, 1)

@@ -33,7 +33,11 @@ Progress = Callable[[str, int, int | None], None]
 
 def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
     """Where a table's index lies."""
-    return os.path.join(storage.uri, INDEX_FOLDER) if index_path is None else os.fspath(index_path)
+    if index_path is None:
+        return os.path.join(storage.uri, INDEX_FOLDER)
+    if not isinstance(index_path, (str, os.PathLike)):
+        raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
+    return os.fspath(index_path)
 
 
 def open_table(
@@ -63,9 +67,15 @@ def open_table(
         raise InvalidArgumentError("savepoints are not supported by this version; open by version= or as_of=")
     if version is not None and as_of is not None:
         raise InvalidArgumentError("give version= or as_of=, not both")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+        raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
+    if as_of is not None and not isinstance(as_of, dt.datetime):
+        raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
+    if os.path.isfile(storage.uri):
+        raise NotATableError(f"{storage.uri} is a file, not a table's directory")
     if version is not None:
         instant: Instant | None = timeline.read(version)
     else:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import SkipstoneError
+from ..hfile_like import SortedFileReader
+from .indexes import stats
 from .ingest.footers import read_footer
-from .storage import FileMissingError
+from .storage import FileMissingError, Ranged
 
 if TYPE_CHECKING:
     from .table import Table
@@ -40,15 +42,31 @@ def _runs(table: Table, deep: bool) -> list[Finding]:
     found = []
     runs = [*table.instant.manifest, *(r for i in table.instant.indexes for r in i.runs)]
     for run in runs:
-        try:
-            reader = table.readers.reader(run)
-            if deep:
-                found += [Finding("damaged", run.path, str(f)) for f in reader.verify()]
-        except FileMissingError as error:
-            found.append(Finding("missing", run.path, str(error)))
-        except SkipstoneError as error:
-            found.append(Finding("damaged", run.path, str(error)))
+        found += _sorted_file(table, run.path, run.size_bytes, deep)
+    if not found:  # which task index files there are stands in the runs
+        for path in _task_indexes(table):
+            found += _sorted_file(table, path, None, deep)
     return found
+
+
+def _sorted_file(table: Table, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
+    try:
+        with SortedFileReader(Ranged(table.index_storage, path, size_bytes)) as reader:
+            return [Finding("damaged", path, str(f)) for f in reader.verify()] if deep else []
+    except FileMissingError as error:
+        return [Finding("missing", path, str(error))]
+    except SkipstoneError as error:
+        return [Finding("damaged", path, str(error))]
+
+
+def _task_indexes(table: Table) -> list[str]:
+    paths: set[str] = set()
+    for index in table.instant.indexes:
+        for run in index.runs:
+            reader = table.readers.reader(run)
+            prefix = stats.KEYS.prefix(column=stats.FINE_COLUMN) if index.kind == "stats" else b""
+            paths.update(reader.scan_table(prefix=prefix, columns=["fine_path"]).column("fine_path").to_pylist())
+    return sorted(path for path in paths if path is not None)
 
 
 def _files(table: Table, deep: bool) -> list[Finding]:

@@ -39,6 +39,8 @@ def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
 
 def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
+    if not isinstance(partition, str):
+        raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
     found = snapshot.partitions()
     texts = found.column("partition").to_pylist()
     wanted = partition.strip("/")

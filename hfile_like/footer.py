@@ -226,9 +226,7 @@ class Footer:
         return bytes(self._key_data[self._key_ends[2 * block + 1] : self._key_ends[2 * block + 2]])
 
     def block(self, i: int) -> BlockInfo:
-        offset, length, entries, deleted = (
-            int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted)
-        )
+        offset, length, entries, deleted = (int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted))
         return BlockInfo(offset, length, entries, deleted, self.first_key(i), self.last_key(i))
 
     @cached_property

@@ -26,8 +26,9 @@ def read_shares(context: ReadContext, wire: pa.Schema, shares: Sequence[Share]) 
     Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
     """
     data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
-    for share in shares:
-        groups = _own(share, row_groups_of(share.task, context, index), data)
+    pruned = row_groups_of([share.task for share in shares], context, index)
+    for share, found in zip(shares, pruned, strict=True):
+        groups = _own(share, found, data)
         if groups.kept == []:
             continue
         for rows in read_matches(share.task, groups, context, data):

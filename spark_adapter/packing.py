@@ -49,7 +49,7 @@ def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[Share]]:
     for share in sorted(shares, key=lambda s: s.size_bytes, reverse=True):
         size_bytes, number = filled[0]
         packs[number].append(share)
-        heapq.heapreplace(filled, (size_bytes + 1, number))
+        heapq.heapreplace(filled, (size_bytes + share.size_bytes, number))
     return packs
 
 

@@ -5,7 +5,7 @@
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
-    parallelism  written by `scan`: how many tasks run at a time
+    parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
 
 Any other option is refused: a `were` that nobody reads would return every row. So is a table of Spark's catalog
 (CREATE TABLE t USING skipstone): PySpark 4.3 shows a Python source its options when the table is made, and none when it

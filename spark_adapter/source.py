@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 
 class SkipstoneSource(DataSource):
-    """`spark.read.format("skipstone")`. Its options: `request`."""
+    """`spark.read.format("skipstone")`. Its options: `request`.
+
+    Without option `version` the latest is pinned here: Spark makes the source at load(), but, where the user gives a
+    schema, only when it is first read. `scan` names the version.
+    """
 
     def __init__(self, options: dict[str, str]):
         super().__init__(options)

@@ -1,5 +1,7 @@
 """Making things go wrong: bytes that flip, disks that refuse, processes that die at any step.
 
+Power is never cut here, so under a `FaultyOs` nothing is flushed to the disk: a call of `fsync` is counted, not made.
+
 FaultyOs        stands in for the `os` module of the local storage: counts its calls, and from one of them on raises
 fault_at(n)     context: the n-th call to the disk, and where `lasting` every later one, raises
 index_files     the files of an index by kind: instants, manifest runs, index runs, task index files, the hint
@@ -39,7 +41,7 @@ class FaultyOs:
 
         def counted(*args, **kwargs):
             self.step()
-            return found(*args, **kwargs)
+            return None if name == "fsync" else found(*args, **kwargs)
 
         return counted
 

@@ -108,7 +108,9 @@ def _act(draw: st.DrawFn, table: ss.Table, lake: Lake, number: int, partitioning
         _change_index(draw, table, kind)
         lake.record(table)
         return
-    gone = draw(st.lists(st.sampled_from(sorted(before)), unique=True)) if kind in ("remove", "replace") and before else []
+    gone = (
+        draw(st.lists(st.sampled_from(sorted(before)), unique=True)) if kind in ("remove", "replace") and before else []
+    )
     written: list[dict] = []
     attached: list[str] = []
     with table.transaction() as tx:
@@ -154,7 +156,10 @@ def _change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
     data = pa.schema([f for f in table.schema if f.name not in table.instant.partitioning])
     free = [n for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None and n not in there]
     if kind == "bloom" and free:
-        options = {"fpp": draw(st.sampled_from([0.001, 0.01, 0.3])), "maintain": draw(st.sampled_from(["commit", "refresh"]))}
+        options = {
+            "fpp": draw(st.sampled_from([0.001, 0.01, 0.3])),
+            "maintain": draw(st.sampled_from(["commit", "refresh"])),
+        }
         table.create_index(draw(st.sampled_from(free)), kind="bloom", **options)
     elif kind == "refresh" and there:
         table.refresh_index(draw(st.sampled_from(there)), kind="bloom")
@@ -175,7 +180,9 @@ def simple_predicates(draw: st.DrawFn, schema: pa.Schema) -> dict[str, tuple[obj
     plain = [f for f in schema if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
     if not plain:
         return {}
-    ors = draw(st.lists(st.lists(st.sampled_from(plain).flatmap(_term), min_size=1, max_size=2), min_size=1, max_size=2))
+    ors = draw(
+        st.lists(st.lists(st.sampled_from(plain).flatmap(_term), min_size=1, max_size=2), min_size=1, max_size=2)
+    )
     nodes = [ast.And(tuple(_node(t) for t in ands)) if len(ands) > 1 else _node(ands[0]) for ands in ors]
     node = ast.Or(tuple(nodes)) if len(nodes) > 1 else nodes[0]
     built = None
@@ -197,7 +204,9 @@ def simple_predicates(draw: st.DrawFn, schema: pa.Schema) -> dict[str, tuple[obj
 
 
 def _term(field: pa.Field) -> st.SearchStrategy[tuple[str, str, object]]:
-    values = st.integers(-3, 5) if pa.types.is_integer(field.type) else st.sampled_from(["", "a", "ab", "b/c", "é", "it's"])
+    values = (
+        st.integers(-3, 5) if pa.types.is_integer(field.type) else st.sampled_from(["", "a", "ab", "b/c", "é", "it's"])
+    )
     single = st.tuples(st.just(field.name), st.sampled_from(list(_OPS)), values)
     return single | st.tuples(st.just(field.name), st.just("in"), st.lists(values, min_size=1, max_size=3))
 

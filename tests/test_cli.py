@@ -97,6 +97,18 @@ def test_create_without_hive_columns_elsewhere(say, files: Path, tmp_path: Path)
     assert _json(say, "scan", lake, "--index-path", index, "--count") == {"count": 120}
 
 
+def test_sync_follows_the_directory(say, files: Path) -> None:
+    lake = str(files)
+    say("create", lake)
+    status, out, _ = say("sync", lake)
+    assert (status, out.strip()) == (0, "nothing new: version 1 stands")
+    pq.write_table(_rows(3), files / "month=3" / "b.parquet")
+    (files / "month=1" / "a.parquet").unlink()
+    status, out, _ = say("sync", lake)
+    assert (status, out.strip()) == (0, "version 2: 1 file added, 1 file removed")
+    assert _json(say, "sync", lake) == {"changed": False, "version": 2, "pending": 0}
+
+
 def test_create_tells_of_pending_files(say, files: Path) -> None:
     (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
     status, out, _ = say("create", str(files))

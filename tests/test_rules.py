@@ -25,7 +25,7 @@ from faults import flipped, index_files
 from skipstone import col
 from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.rows import read_matches
-from skipstone.engine.storage import local, open_storage
+from skipstone.engine.storage import Counted, local, open_storage
 
 NAN = math.nan
 
@@ -53,8 +53,10 @@ def _told(path: str, row_count: int = 10, **more) -> dict:
 
 
 def _add_told(table: ss.Table, *files: dict) -> None:
+    names = list(dict.fromkeys(name for file in files for name in file))
+    rows = [{name: file.get(name) for name in names} for file in files]  # from_pylist looks at the first row's names
     with table.transaction() as tx:
-        tx.add_files(pa.Table.from_pylist(list(files)))
+        tx.add_files(pa.Table.from_pylist(rows))
 
 
 def _told_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
@@ -139,7 +141,13 @@ def test_rule_04_what_conflicts_and_what_does_not(tmp_path: Path) -> None:
 def test_rule_04_adding_a_path_that_is_live_is_an_error_however_it_is_spelled(tmp_path: Path, way: str) -> None:
     size = os.path.getsize(tmp_path / _file(tmp_path, "k=1/f.parquet", {"a": [1]}))
     table = ss.create(tmp_path)
-    for spelled in ("k=1/f.parquet", "./k=1/f.parquet", "k=1//f.parquet", f"{tmp_path}/k=1/f.parquet", f"file://{tmp_path}/k=1/f.parquet"):
+    for spelled in (
+        "k=1/f.parquet",
+        "./k=1/f.parquet",
+        "k=1//f.parquet",
+        f"{tmp_path}/k=1/f.parquet",
+        f"file://{tmp_path}/k=1/f.parquet",
+    ):
         with pytest.raises(ss.InvalidArgumentError, match="replace"), table.transaction() as tx:
             if way == "listed":
                 tx.add_files([spelled])
@@ -515,7 +523,6 @@ CASTS = {
         pa.timestamp("ms"), [1], pa.timestamp("us"), [5, None], "x = TIMESTAMP '1970-01-01 00:00:00.000005'", 1),
     "decimals of other scales": (
         pa.decimal128(5, 2), [Decimal("1.00")], pa.decimal128(7, 4), [Decimal("1.0001"), None], "x = 1.0001", 1),
-    "int64 beyond doubles": (pa.int64(), [2**53 - 1], pa.float64(), [0.5], col("x") == 2.0**53 - 1, 1),
     "binary and text": (pa.binary(), [b"\xff", None], pa.string(), ["a", None], "x = 'a'", 1),
 }  # fmt: skip
 
@@ -533,6 +540,18 @@ def test_rule_27_a_literal_meets_each_file_in_the_type_that_it_was_indexed_in(tm
         assert plan.to_table().num_rows == plan.count() == count
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [((pa.int64(), 2**53 + 1), (pa.float64(), 0.5)), ((pa.uint64(), 2**63 + 5), (pa.int64(), -1))]
+)
+def test_rule_27_columns_that_no_type_holds_exactly_do_not_meet_in_one_table(
+    tmp_path: Path, first: tuple, second: tuple
+) -> None:
+    for number, (kind, value) in enumerate((first, second)):
+        _file(tmp_path, f"{number}.parquet", {"x": pa.array([value], kind)})
+    with pytest.raises(ss.SchemaError, match="'x'"):
+        ss.create(tmp_path)
+
+
 def test_rule_28_names_in_a_file_are_read_by_the_schema_that_the_file_has(tmp_path: Path) -> None:
     _file(tmp_path, "0.parquet", {"a": [1], "b": [2]})
     _file(tmp_path, "1.parquet", {"b": [3], "a": [4]})
@@ -546,7 +565,10 @@ def test_rule_28_names_in_a_file_are_read_by_the_schema_that_the_file_has(tmp_pa
 
 def test_rule_29_dots_go_through_structs_only(tmp_path: Path) -> None:
     rows = {
-        "t": pa.array([{"x": 1, "l": [1, 2]}, {"x": None, "l": None}, None], pa.struct([("x", pa.int8()), ("l", pa.list_(pa.int8()))])),
+        "t": pa.array(
+            [{"x": 1, "l": [1, 2]}, {"x": None, "l": None}, None],
+            pa.struct([("x", pa.int8()), ("l", pa.list_(pa.int8()))]),
+        ),
         "l": pa.array([[{"x": 9}], [], None], pa.list_(pa.struct([("x", pa.int8())]))),
         "m": pa.array([[("k", 7)], None, []], pa.map_(pa.string(), pa.int8())),
     }
@@ -591,7 +613,7 @@ def test_rule_33_what_is_not_understood_never_prunes(tmp_path: Path) -> None:
     assert plan.files().column("path").to_pylist() == ["1.parquet"]  # the other part of the AND does prune
     assert plan.row_groups().num_rows == 1
     for ask in (plan.to_table, plan.count, lambda: list(plan.to_batches())):
-        with pytest.raises(ss.PredicateError, match="(?i)regexp_like"):
+        with pytest.raises(ss.PredicateError, match="(?i)regexp_?like"):
             ask()
     assert table.scan("a = 1 OR regexp_like(s, '^y')").files().num_rows == 2
     assert table.scan("NOT (a = 1 AND regexp_like(s, '^y'))").files().num_rows == 2
@@ -600,7 +622,11 @@ def test_rule_33_what_is_not_understood_never_prunes(tmp_path: Path) -> None:
 
 def test_rule_34_counts_that_metadata_decides_need_no_readable_file(tmp_path: Path) -> None:
     table = _told_table(tmp_path)
-    _add_told(table, _told("nowhere", 10, **_stats(a=(1, 5, 0))), _told("vague", 7, row_counts_exact=False, **_stats(a=(50, 60, 0))))
+    _add_told(
+        table,
+        _told("nowhere", 10, **_stats(a=(1, 5, 0))),
+        _told("vague", 7, row_counts_exact=False, **_stats(a=(50, 60, 0))),
+    )
     assert table.scan("a < 9").count() == 10
     assert table.scan("a > 100").count() == 0
     for where in ("a = 3", "a > 40", None):
@@ -636,8 +662,8 @@ def test_rule_38_an_executor_that_meets_another_file_than_was_planned_raises(tmp
     path = tmp_path / _file(tmp_path, "f.parquet", {"a": [1, 2, 3]}, row_group_size=1)
     plan = ss.create(tmp_path).scan("a = 2")
     (task,), context = pickle.loads(pickle.dumps((plan.tasks, plan.context)))
-    data, index = open_storage(context.location), open_storage(context.index_location)
-    groups = row_groups_of(task, context, index)
+    data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
+    (groups,) = row_groups_of([task], context, index)
     assert groups.kept == [1]
     assert [t.to_pydict() for t in read_matches(task, groups, context, data)] == [{"a": [2]}]
     path.write_bytes(path.read_bytes() + b"x")

@@ -22,6 +22,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 import skipstone as ss
 from skipstone import col
 from skipstone.engine.predicates import Node, parse
+from skipstone.engine.predicates.ast import as_predicate
 from skipstone.engine.scan.tasks import FileTask
 from skipstone.spark_adapter.executor import read_shares
 from skipstone.spark_adapter.packing import Share, pack
@@ -219,8 +220,14 @@ class _Malicious:
         return print, ("loaded",)
 
 
+class _Roundabout:
+    def __reduce__(self):
+        return as_predicate, (True,)  # of our own module, but no part of a tree
+
+
 @pytest.mark.parametrize(
-    "text", ["", "%%%", "AAAA", *map(encode_predicate, (7, _Malicious(), [parse("k = 5")], col, pa.array))]
+    "text",
+    ["", "%%%", "AAAA", *map(encode_predicate, (7, _Malicious(), _Roundabout(), [parse("k = 5")], col, pa.array))],
 )
 def test_what_is_no_predicate_is_not_loaded(text: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ss.PredicateError, match="option predicate"):

@@ -142,6 +142,8 @@ def _check_kind(kind: str) -> None:
 
 
 def _names(columns: str | Sequence[str]) -> list[str]:
+    if not isinstance(columns, (str, Sequence)) or not all(isinstance(name, str) for name in columns):
+        raise InvalidArgumentError(f"columns are named by their names, not {columns!r}")
     names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
     if not names:
         raise InvalidArgumentError("an index needs at least one column")

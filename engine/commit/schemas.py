@@ -7,23 +7,86 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ... import canon
 from ...errors import SchemaError
 from ..ingest.footers import leaf_types, plain_schema
+from ..predicates.widening import is_exact_widening
 from ..timeline import FileSchema, Instant
+
+_DECIMAL_DIGITS_MAX = 76
 
 
 def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
-    """One schema in which every file can be read: columns of all, each of the widest type met. `examples` names a
-    file for each schema. Raises SchemaError naming two files whose column does not meet in one type."""
-    merged = plain_schema(schemas[0])
-    for schema, example in zip(schemas[1:], examples[1:], strict=True):
-        try:
-            merged = pa.unify_schemas([merged, plain_schema(schema)], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SchemaError(
-                f"{example}: its columns do not fit those of {examples[0]}: {str(error).splitlines()[0]}"
-            ) from error
-    return pa.schema([pa.field(f.name, f.type) for f in merged])
+    """One schema in which every file can be read: columns of all, each of a type that holds all of its values exactly.
+    `examples` names a file for each schema. Raises SchemaError naming two files whose column has no such type."""
+    types: dict[str, pa.DataType] = {}
+    homes: dict[str, str] = {}
+    for schema, example in zip(schemas, examples, strict=True):
+        _check_names(schema, example)
+        for field in plain_schema(schema):
+            known = types.setdefault(field.name, field.type)
+            merged = merged_type(known, field.type)
+            if merged is None:
+                raise SchemaError(
+                    f"column {field.name!r} is {field.type} in {example} and {known} in {homes[field.name]}: no type "
+                    "holds the values of both exactly; attach them as two tables, or rewrite one"
+                )
+            types[field.name] = merged
+            homes.setdefault(field.name, example)
+    return pa.schema(list(types.items()))
+
+
+def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The narrowest type that holds the values of both exactly; None where there is none."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        children = {f.name: f.type for f in one}
+        for field in other:
+            merged = merged_type(children.get(field.name, field.type), field.type)
+            if merged is None:
+                return None
+            children[field.name] = merged
+        return pa.struct(list(children.items()))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = merged_type(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    if canon.is_bytes_like(one) and canon.is_bytes_like(other):
+        return _merged_bytes(one, other)
+    if is_exact_widening(one, other):
+        return other
+    if is_exact_widening(other, one):
+        return one
+    return _merged_decimal(one, other)
+
+
+def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Bytes need not be UTF-8, so text meets them as bytes."""
+    kinds = (one, other)
+    is_text = all(pa.types.is_string(k) or pa.types.is_large_string(k) for k in kinds)
+    is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in kinds)
+    if is_text:
+        return pa.large_string() if is_large else pa.string()
+    return pa.large_binary() if is_large else pa.binary()
+
+
+def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
+        return None
+    scale = whole = 0
+    for kind in (one, other):
+        if pa.types.is_decimal(kind):
+            scale, whole = max(scale, kind.scale), max(whole, kind.precision - kind.scale)
+        elif pa.types.is_integer(kind):
+            whole = max(whole, len(str(1 << kind.bit_width)))
+        else:
+            return None
+    digits = scale + whole
+    if digits > _DECIMAL_DIGITS_MAX:
+        return None
+    return pa.decimal128(digits, scale) if digits <= pa.decimal128(38).precision else pa.decimal256(digits, scale)
 
 
 def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
@@ -36,9 +99,7 @@ def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.
 
 def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
     """Raises SchemaError for a schema that no table can have."""
-    if len(set(schema.names)) != len(schema.names):
-        twice = next(n for n in schema.names if schema.names.count(n) > 1)
-        raise SchemaError(f"two columns are named {twice!r}")
+    _check_names(schema, "the schema")
     if len(partitioning) == len(schema.names):
         raise SchemaError("a table needs a column that is not a partition column")
     for name in partitioning:
@@ -62,9 +123,16 @@ def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
         raise SchemaError(f"Parquet cannot hold this schema: {str(error).splitlines()[0]}") from error
 
 
+def _check_names(schema: pa.Schema, where: str) -> None:
+    if len(set(schema.names)) != len(schema.names):
+        twice = next(n for n in schema.names if schema.names.count(n) > 1)
+        raise SchemaError(f"{where}: two columns are named {twice!r}")
+
+
 def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], path: str) -> None:
     """Raises SchemaError where a file's column cannot be read as the table's type without loss. Columns that the
     table does not have are left alone: they are not the table's."""
+    _check_names(file, path)
     for field in file:
         at = table.get_field_index(field.name)
         if at < 0 or field.name in partitioning:
@@ -79,11 +147,7 @@ def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], p
 
 
 def _widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    try:
-        merged = pa.unify_schemas([pa.schema([("c", wanted)]), pa.schema([("c", kind)])], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return False
-    return merged.field(0).type == wanted
+    return merged_type(kind, wanted) == wanted
 
 
 def numbered(schema: pa.Schema, known: dict[str, int], following: int) -> tuple[dict[str, int], int]:

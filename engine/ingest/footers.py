@@ -164,7 +164,7 @@ def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]
 
 
 def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         yield from _walk(None, kind.storage_type)
     elif pa.types.is_struct(kind):
         for i in range(kind.num_fields):

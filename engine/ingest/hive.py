@@ -19,8 +19,8 @@ from ...errors import SchemaError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(c) for c in range(32)}
-_INTEGER = re.compile(r"[+-]?\d{1,19}\Z", re.ASCII)
-_DOUBLE = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\Z", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,19}\Z", re.ASCII)
+_DOUBLE = re.compile(r"-?(\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _HEX_PAIR = re.compile(r"%[0-9A-Fa-f]{2}")
 

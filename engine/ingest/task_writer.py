@@ -24,7 +24,8 @@ from ..storage import LocalStorage, Storage, open_storage, relative_path
 from . import hive
 from .attach import COLUMNS_MAX, attach_files, column_filter
 from .column_stats import ColumnStats, of_array
-from .footers import RowGroup, leaf_types, row_groups_of
+from .exact_cast import cast_exactly
+from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
 from .leaves import leaf_array
 from .task_filters import fine_rows, task_filter
 from .task_index import TaskIndexWriter
@@ -169,7 +170,7 @@ class TaskWriter:
                     size_bytes=entry.size_bytes,
                     modified_ns=entry.modified_ns,
                     etag=entry.etag,
-                    schema=self._data_schema,
+                    schema=plain_schema(self._data_schema),
                     row_groups=file.row_groups,
                     stats=file.stats,
                 )
@@ -279,17 +280,11 @@ def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for wanted in schema:
         at = table.schema.get_field_index(wanted.name)
-        if at < 0:
-            columns.append(pa.nulls(table.num_rows, wanted.type))
-            continue
-        try:
-            columns.append(table.column(at).cast(wanted.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaError(
-                f"column {wanted.name!r}: values of type {table.schema.field(at).type} do not fit "
-                f"{wanted.type}: {str(error).splitlines()[0]}"
-            ) from error
-    return pa.Table.from_arrays(columns, names=schema.names)
+        column = pa.nulls(table.num_rows, wanted.type) if at < 0 else cast_exactly(table.column(at), wanted)
+        if not wanted.nullable and column.null_count:
+            raise SchemaError(f"column {wanted.name!r} takes no nulls, and the rows have some")
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _by_partition(table: pa.Table, partitioning: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:

@@ -12,6 +12,7 @@ from ...arrays import from_numpy, to_numpy
 from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
+from ..storage import FileMissingError
 from ..timeline import Instant
 from .keyspace import IDENTITY, KEYS, KIND_FILE, KIND_GONE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
 from .runs import RunReaders, scan_runs
@@ -64,14 +65,13 @@ class Snapshot:
             return pa.Table.from_batches([], pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]))
         try:
             return scan_runs(self.readers, self.instant.manifest, prefixes, columns)
+        # Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish.
+        except FileMissingError as error:
+            told = f"the manifest of version {self.instant.version} is not whole: {error}; restore the file"
+            raise CorruptionError(told, check="manifest") from error
         except CorruptionError as error:
-            # Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish.
-            raise CorruptionError(
-                f"the manifest of version {self.instant.version} is damaged: {error.message}",
-                path=error.path,
-                offset=error.offset,
-                check=error.check,
-            ) from error
+            told = f"the manifest of version {self.instant.version} is damaged: {error.message}"
+            raise CorruptionError(told, path=error.path, offset=error.offset, check=error.check) from error
 
 
 _FIELDS = {f.name: f for f in [*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD]}

@@ -1,41 +1,36 @@
-"""The executor's part of a scan: which row groups of one file may hold a matching row.
+"""The executor's part of a scan: which row groups of some files may hold a matching row.
 
-It reads only the file's own fine parts, at offsets that came with the task: one range of statistics, and one small
-row a value from each filter. A part that is damaged says nothing.
+It reads only the files' own fine parts, at offsets that came with the tasks: ranges of statistics, and one small row a
+value from each filter. All row groups are evaluated at once. A part that is damaged says nothing.
 """
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import text, to_numpy
 from ...bloom import hash_array
 from ...errors import CorruptionError, StorageError
-from ...hfile_like import read_block_range
 from ..indexes import stats
 from ..indexes.filters import probe_fine
-from ..ingest.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import (
-    ColumnLeaf,
     Leaf,
     can_match,
     columns_of,
     evaluate,
-    leaf_outcomes,
     leaves_of,
     member_outcomes,
     only_true,
     probe_values,
 )
-from ..predicates.evidence import Evidence
-from ..storage import Ranged, Storage
+from ..storage import Storage
+from .fine_rows import FineRows, left_out, read_fine_rows
 from .tasks import FileTask, ReadContext
+from .verdicts import About, AnyLeaf, leaf_sets
 
 
 @dataclass
@@ -55,90 +50,85 @@ class RowGroups:
     size_bytes: int = 0
 
 
-def row_groups_of(task: FileTask, context: ReadContext, storage: Storage) -> RowGroups:
-    """Prunes one file's row groups by its fine statistics and filters, read from `storage`, the index's."""
-    if task.fine is None:
-        return RowGroups(None)
+def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
+    """Prunes the row groups of files by their fine statistics and filters, read from `storage`, the index's. One
+    result a task, in order."""
+    fine = read_fine_rows(tasks, storage, context.strict)
+    count = len(fine.task)
     leaves = leaves_of(context.bound)
-    probed = _by_filters(task, leaves, storage) if task.may_prune else {}
-    rows = _fine_rows(task, storage)
-    if rows is None:
-        return RowGroups(None)
-    groups = rows.filter(_of_column(rows, ROW_GROUPS_COLUMN))
-    counts = to_numpy(groups.column("value_count"))
-    sizes = to_numpy(groups.column("compressed_bytes"))
-    if not task.may_prune or not len(counts):
-        return RowGroups(
-            list(range(len(counts))), len(counts), counts.tolist(), [False] * len(counts), int(sizes.sum())
-        )
-    evidence = {}
-    for column in columns_of(context.bound):
-        about = _evidence(column, task, context, rows, counts)
-        if about is not None:
-            evidence[column] = about
-    outcomes = {leaf: leaf_outcomes(leaf, evidence, len(counts)) for leaf in leaves}
-    for leaf, hits in probed.items():
+    evidence = {c: _evidence(c, tasks, context, fine) for c in columns_of(context.bound)}
+    outcomes = {leaf: leaf_sets(leaf, evidence, count) for leaf in leaves}
+    for leaf, hits in _by_filters(tasks, leaves, fine, storage, context.strict).items():
         outcomes[leaf] = outcomes[leaf] & member_outcomes(leaf, hits)
-    verdict = evaluate(context.bound, outcomes.__getitem__, len(counts))
-    kept = np.flatnonzero(can_match(verdict) & (counts > 0))
+    verdict = evaluate(context.bound, outcomes.__getitem__, count)
+    may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
+    kept = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
+    every = only_true(verdict) & may_prune
+    bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
+    return [
+        _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else RowGroups(None)
+        for i in range(len(tasks))
+    ]
+
+
+def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:
+    mine = kept[units]
     return RowGroups(
-        kept.tolist(),
-        len(counts),
-        counts[kept].tolist(),
-        only_true(verdict)[kept].tolist(),
-        int(sizes[kept].sum()),
+        fine.row_group[units][mine].tolist(),
+        len(mine),
+        fine.row_count[units][mine].tolist(),
+        every[units][mine].tolist(),
+        int(fine.size_bytes[units][mine].sum()),
     )
 
 
-def _by_filters(task: FileTask, leaves: list[Leaf | ColumnLeaf], storage: Storage) -> dict[Leaf, np.ndarray]:
-    """bool [value, row group] for each leaf that a filter of this file speaks of."""
-    found = {}
+def _evidence(column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows) -> About:
+    """What is known of a column in each row group."""
+    count = len(fine.task)
+    if column in context.partitioning:
+        if not count:
+            return []
+        units = np.bincount(fine.task, minlength=len(tasks)).tolist()
+        values = [pa.repeat(task.partition[column], n) for task, n in zip(tasks, units, strict=True) if n]
+        return [(stats.evidence_of_values(pa.concat_arrays(values)), np.ones(count, dtype=bool))]
+    known = context.known.get(column)
+    if known is None:
+        return []
+    schema_of = np.array([-1 if t.schema_id is None else t.schema_id for t in tasks], dtype=np.int64)[fine.task]
+    about: About = []
+    lacking = np.isin(schema_of, list(known.lacking))
+    if lacking.any():
+        about.append((stats.evidence_all_null(known.type, count), lacking))
+    exact = np.ones(count, dtype=bool)
+    for path, kind in dict.fromkeys(known.located.values()):
+        ids = [number for number, place in known.located.items() if place == (path, kind)]
+        speaks = np.isin(schema_of, ids)
+        if speaks.any():
+            rows, at = fine.of_column(path)
+            about.append((stats.evidence_of(rows, kind, fine.row_count, exact, np.where(speaks, at, -1)), speaks))
+    return about
+
+
+def _by_filters(
+    tasks: Sequence[FileTask], leaves: list[AnyLeaf], fine: FineRows, storage: Storage, strict: bool
+) -> dict[Leaf, np.ndarray]:
+    """bool [value, row group] for each leaf that some file's filter speaks of: False where it cannot be there."""
+    found: dict[Leaf, np.ndarray] = {}
     for leaf in leaves:
         values = probe_values(leaf)
         if values is None or not isinstance(leaf, Leaf):
             continue
-        known = task.filters.get(leaf.column)
-        if known is None or canon.hash_name(values.type) != known[1].hash_name:
-            continue
-        try:
-            found[leaf] = probe_fine(storage, known[0], known[1], hash_array(values).hashes)
-        except (CorruptionError, StorageError) as error:
-            _warn(error)
+        name, hashes = canon.hash_name(values.type), None
+        for i, task in enumerate(tasks):
+            known = task.filters.get(leaf.column)
+            if known is None or not task.may_prune or known[1].hash_name != name:
+                continue
+            if hashes is None:
+                hashes = hash_array(values).hashes
+                found[leaf] = np.ones((len(hashes), len(fine.task)), dtype=bool)
+            units = np.flatnonzero(fine.task == i)
+            try:
+                found[leaf][:, units] = probe_fine(storage, known[0], known[1], hashes)[:, fine.row_group[units]]
+            except (CorruptionError, StorageError) as error:
+                left_out(error, strict)
     return found
-
-
-def _fine_rows(task: FileTask, storage: Storage) -> pa.Table | None:
-    assert task.fine is not None
-    path, offset, length = task.fine
-    try:
-        return read_block_range(Ranged(storage, path, offset + length), offset, length, FINE_SCHEMA)
-    except (CorruptionError, StorageError) as error:
-        _warn(error)
-        return None
-
-
-def _evidence(column: str, task: FileTask, context: ReadContext, rows: pa.Table, counts: np.ndarray) -> Evidence | None:
-    count = len(counts)
-    if column in task.partition:
-        return stats.evidence_of_values(pa.repeat(task.partition[column], count))
-    known = context.known.get(column)
-    if known is None or task.schema_id is None:
-        return None
-    if task.schema_id in known.lacking:
-        return stats.evidence_all_null(known.type, count)
-    if task.schema_id not in known.located:
-        return None
-    path, kind = known.located[task.schema_id]
-    own = rows.filter(_of_column(rows, path))
-    at = np.full(count, -1, dtype=np.int64)
-    at[KEYS.decode(own.column("key"))["row_group"]] = np.arange(own.num_rows)
-    return stats.evidence_of(own, kind, counts, np.ones(count, dtype=bool), at)
-
-
-def _of_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    """Which rows of a file's fine statistics are a column's."""
-    return pc.equal(rows.column("column"), text(path))
-
-
-def _warn(error: Exception) -> None:
-    warnings.warn(f"a fine index is damaged or gone and left out, so more is read than need be: {error}", stacklevel=3)

@@ -21,6 +21,7 @@ from ..manifest.keyspace import file_ids, split_file_ids
 from ..manifest.runs import newest_wins
 from ..manifest.snapshot import Snapshot
 from ..predicates.evidence import Evidence
+from ..storage import FileMissingError
 from ..timeline import IndexState, Run
 from .columns import ColumnInFiles, column_in_files
 
@@ -135,10 +136,10 @@ class Gatherer:
         return newest_wins(stats.concatenated(layers))
 
     def tolerant(self, run: Run, read: Callable[[], T]) -> T | None:
-        """What `read` gives, or None, with a warning, where the index's run is damaged; `strict` lets it through."""
+        """What `read` gives, or None, with a warning, where the index's run is damaged or gone; `strict` raises."""
         try:
             return read()
-        except CorruptionError as error:
+        except (CorruptionError, FileMissingError) as error:
             if self.strict:
                 raise
             if run.path not in self.damaged:

@@ -23,7 +23,7 @@ from . import explain as explaining
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
 from .prune import Pruned, prune
-from .rows import count_matches, empty, read_matches
+from .rows import count_matches, empty, read_matches, rows_without_columns
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
 
@@ -104,7 +104,10 @@ class Plan:
         parts = list(self._tables())
         if not parts:
             return empty(self.context)
-        found = pa.concat_tables(parts)
+        if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
+            found = rows_without_columns(sum(part.num_rows for part in parts))
+        else:
+            found = pa.concat_tables(parts)
         return found if self.limit is None else found.slice(0, self.limit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -117,6 +120,10 @@ class Plan:
             yield from table.to_batches()
             if left == 0:
                 return
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The same rows as a stream of batches."""
+        return pa.RecordBatchReader.from_batches(empty(self.context).schema, self.to_batches())
 
     def to_pandas(self, **options: Any) -> Any:
         """The same rows as a pandas DataFrame."""
@@ -143,9 +150,7 @@ class Plan:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
-        schema = empty(self.context).schema
-        reader = pa.RecordBatchReader.from_batches(schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     # -- for explain --------------------------------------------------------------------------------------------------
 
@@ -206,6 +211,7 @@ class Plan:
             bound=self.bound,
             partitioning=instant.partitioning,
             known={name: found for name, found in known.items() if found is not None},
+            strict=self._gatherer.strict,
         )
 
     @cached_property
@@ -257,11 +263,7 @@ class Plan:
         if not tasks:
             return []
         with self._steps.step("row groups", "row groups") as step:
-            groups = list(
-                self._side_by_side(
-                    lambda t, _: row_groups_of(t, self.context, self._index_storage), [(t, None) for t in tasks]
-                )
-            )
+            groups = row_groups_of(tasks, self.context, self._index_storage)
             known = [g for g in groups if g.kept is not None]
             step.index = "fine statistics" + "".join(f", bloom({c})" for c in self.pruned.fine)
             step.came_in = sum(g.total or 0 for g in known)
@@ -341,7 +343,9 @@ def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[
         return tuple(schema.names)
     if isinstance(columns, str):
         columns = [columns]
+    if not isinstance(columns, Sequence):
+        raise SchemaError(f"columns= is a list of column names, not {columns!r}")
     for name in columns:
-        if schema.get_field_index(name) < 0:
+        if not isinstance(name, str) or schema.get_field_index(name) < 0:
             raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
     return tuple(columns)

@@ -23,7 +23,6 @@ from ..indexes.stats import positions
 from ..manifest.snapshot import Snapshot
 from ..predicates import (
     ANY,
-    ColumnLeaf,
     Leaf,
     Node,
     can_match,
@@ -35,13 +34,11 @@ from ..predicates import (
     only_true,
     probe_values,
 )
-from ..predicates.evidence import Evidence
 from ..timeline import IndexState, Run
 from .gather import Gatherer
 from .steps import Step, Steps
 from .units import Units, units_of
-
-AnyLeaf = Leaf | ColumnLeaf
+from .verdicts import AnyLeaf, leaf_sets
 
 
 @dataclass
@@ -69,10 +66,10 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
         step.came_in = files.num_rows
         units = units_of(files)
         units = units.selected(~_is_empty(units))
-        step.went_out = units.files.num_rows
+        outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
+        pruned = _kept(Pruned(units, np.zeros(units.count, dtype=bool), outcomes), bound)
+        step.went_out = pruned.units.files.num_rows
         step.index = "manifest"
-    outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
-    pruned = Pruned(units, _only_true(bound, outcomes, units.count), outcomes)
     # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
@@ -140,22 +137,10 @@ def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) 
             unknown &= ~(speaks & (known.has_lower | known.has_upper | ~known.may_be_value | ~known.may_be_null))
         step.uncovered = max(step.uncovered, int(unknown[units.unit_of].sum()))
     for leaf, found in pruned.outcomes.items():
-        for choice, speaks in _choices(columns_of(leaf), evidence):
-            found &= np.where(speaks, leaf_outcomes(leaf, choice, units.count), np.uint8(ANY))
-    return _kept(pruned, bound, step)
-
-
-def _choices(
-    columns: list[str], evidence: dict[str, list[tuple[Evidence, np.ndarray]]]
-) -> list[tuple[dict[str, Evidence], np.ndarray]]:
-    """(evidence by column, of which units it speaks): one a type in which the column was indexed; two columns are
-    compared where each has one type."""
-    if len(columns) == 1:
-        return [({columns[0]: known}, speaks) for known, speaks in evidence[columns[0]]]
-    if all(len(evidence[c]) == 1 for c in columns):
-        speaks = np.logical_and.reduce([evidence[c][0][1] for c in columns])
-        return [({c: evidence[c][0][0] for c in columns}, speaks)]
-    return []
+        found &= leaf_sets(leaf, evidence, units.count)
+    pruned = _kept(pruned, bound)
+    step.went_out = pruned.units.files.num_rows
+    return pruned
 
 
 def _by_filter(
@@ -191,23 +176,20 @@ def _by_filter(
     for leaf in asked:
         pruned.outcomes[leaf] &= member_outcomes(leaf, units.any_file(may[leaf]))
     pruned.fine[column] = places
-    return _kept(pruned, bound, step)
+    pruned = _kept(pruned, bound)
+    step.went_out = pruned.units.files.num_rows
+    return pruned
 
 
-def _kept(pruned: Pruned, bound: Node, step: Step) -> Pruned:
+def _kept(pruned: Pruned, bound: Node) -> Pruned:
     """Evaluates the predicate over the narrowed outcomes, and drops the units in which it cannot be TRUE."""
     verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count)
     kept = can_match(verdict)
     of_files = kept[pruned.units.unit_of]
     units = pruned.units.selected(kept)
-    step.went_out = units.files.num_rows
     return Pruned(
         units=units,
         only_true=only_true(verdict)[kept],
         outcomes={leaf: found[kept] for leaf, found in pruned.outcomes.items()},
         fine={column: places.selected(of_files) for column, places in pruned.fine.items()},
     )
-
-
-def _only_true(bound: Node, outcomes: dict[AnyLeaf, np.ndarray], count: int) -> np.ndarray:
-    return only_true(evaluate(bound, outcomes.__getitem__, count))

@@ -116,6 +116,8 @@ class _FileReader:
         found = tested.filter(mask)
         others = self._others(group, rest, mask, count)
         columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
+        if not columns:
+            return found.select([])
         return pa.Table.from_arrays(columns, schema=_selected(context))
 
     def _mask_of(self, tested: pa.Table) -> pa.BooleanArray:
@@ -192,7 +194,7 @@ class _FileReader:
             else:
                 columns.append(_cast(raw.column(name), kind, self._task.path, name))
         if not columns:
-            return pa.table({"": pa.nulls(count)}).select([])
+            return rows_without_columns(count)
         return pa.Table.from_arrays(columns, names=list(names))
 
 
@@ -223,6 +225,11 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> p
         raise SchemaError(
             f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from error
+
+
+def rows_without_columns(count: int) -> pa.Table:
+    """A table that has rows and no columns."""
+    return pa.table({"": pa.nulls(count)}).select([])
 
 
 def empty(context: ReadContext) -> pa.Table:

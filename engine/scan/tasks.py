@@ -47,6 +47,7 @@ class ReadContext:
     columns         names to read, in order
     bound           the predicate, bound to the schema
     partitioning    names of the partition columns
+    strict          a damaged fine part is an error
     known           where each column of the predicate lies in the files, by the schema ids of tasks
     """
 
@@ -57,3 +58,4 @@ class ReadContext:
     bound: Node
     partitioning: tuple[str, ...]
     known: dict[str, ColumnInFiles]
+    strict: bool = False

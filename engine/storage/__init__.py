@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...errors import StorageError
+from ...errors import InvalidArgumentError, StorageError
 from .counted import Counted
 from .interface import Entry, FileMissingError, Ranged, Storage
 from .local import LocalStorage
@@ -23,6 +23,8 @@ __all__ = [
 
 def open_storage(location: str | os.PathLike) -> LocalStorage:
     """The storage at a location: a folder, or a `file://` URI. Raises StorageError for a scheme that is not known."""
+    if not isinstance(location, (str, os.PathLike)):
+        raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
     if text.startswith("file://"):
         text = text[len("file://") :]

@@ -24,6 +24,7 @@ FOLDER = "timeline"
 PENDING = "pending"
 _HINT = f"{FOLDER}/HINT"
 _VERSIONS_A_FOLDER = 1000
+_VERSION_DIGITS_MAX = 18
 
 
 def instant_path(version: int) -> str:
@@ -98,7 +99,8 @@ class Timeline:
 
     def _hinted(self) -> Instant | None:
         try:
-            return self._probe(int(self.storage.read(_HINT)))
+            told = self.storage.read(_HINT)
+            return self._probe(int(told)) if len(told) <= _VERSION_DIGITS_MAX else None
         except (FileMissingError, ValueError):
             return None
 

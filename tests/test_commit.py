@@ -1,0 +1,225 @@
+"""Several writers at once: each commit is there once, ids are unique, every row is there, readers see whole versions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
+WRITERS, COMMITS, ROWS = 4, 10, 3
+
+
+def _write(root: str, writer: int, commits: int) -> None:
+    table = ss.open(root)
+    for number in range(commits):
+        with table.transaction() as tx:
+            rows = {"p": pa.array([number % 2] * ROWS, pa.int32()), "writer": [writer] * ROWS, "n": [number] * ROWS}
+            tx.write(pa.table(rows))
+
+
+def _check(root: Path, writers: int, commits: int) -> None:
+    table = ss.open(root)
+    rows = table.scan().to_table()
+    found = Counter(zip(rows.column("writer").to_pylist(), rows.column("n").to_pylist(), strict=True))
+    assert found == {(w, n): ROWS for w in range(writers) for n in range(commits)}
+    files = table.files()
+    assert files.num_rows == len(set(files.column("path").to_pylist())) == writers * commits
+    ids = files.column("file_id").to_pylist()
+    assert len(set(ids)) == len({i & 0xFFFFFFFF for i in ids}) == writers * commits
+    history = table.history().to_pylist()
+    assert [h["version"] for h in history] == list(range(1, table.version + 1))
+    assert sum(h["files_added"] for h in history) == writers * commits
+    transactions = [ss.open(root, version=v).instant.transaction for v in range(1, table.version + 1)]
+    assert len(set(transactions)) == len(transactions)
+    partitions = table.partitions()
+    assert pc.sum(partitions.column("row_count")).as_py() == rows.num_rows == table.instant.totals["rows"]
+    assert table.verify(deep=True) == []
+    for writer in range(writers):
+        assert table.scan(f"writer = {writer} AND n = 3").count() == ROWS
+    assert not list((root / ".skipstone/pending").glob("*"))
+    named = {r.path for r in table.instant.manifest}
+    assert len(named) <= 8  # look-ups stay bounded to a few runs
+
+
+def test_four_processes_commit_ten_times_each(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    table.create_index("n", kind="bloom")
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write, args=(str(tmp_path), w, COMMITS)) for w in range(WRITERS)]
+    try:
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(60)
+        assert [writer.exitcode for writer in writers] == [0] * WRITERS
+    finally:
+        for writer in writers:
+            if writer.is_alive():
+                writer.kill()
+    _check(tmp_path, WRITERS, COMMITS)
+    assert ss.open(tmp_path).version == 2 + WRITERS * COMMITS
+    assert ss.open(tmp_path).indexes().to_pylist()[-1]["files_covered"] == WRITERS * COMMITS
+
+
+def test_threads_commit_through_handles_of_their_own(tmp_path: Path) -> None:
+    ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    failures: list[BaseException] = []
+
+    def work(writer: int) -> None:
+        try:
+            _write(str(tmp_path), writer, 5)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(w,)) for w in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    _check(tmp_path, 3, 5)
+
+
+def test_threads_read_whole_versions_while_another_commits(tmp_path: Path) -> None:
+    """Every commit adds two files of one sum and removes the two before: a reader that sees a mixture sees another sum."""
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+
+    def rows(number: int) -> pa.Table:
+        return pa.table({"p": pa.array([0, 1], pa.int32()), "writer": [number, -number], "n": [5, 5]})
+
+    with table.transaction() as tx:
+        tx.write(rows(1))
+    failures: list[BaseException] = []
+    done = threading.Event()
+    shared = ss.open(tmp_path)
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                for handle in (ss.open(tmp_path), shared.refresh()):
+                    got = handle.scan("n = 5").to_table()
+                    assert got.num_rows == 2 and pc.sum(got.column("writer")).as_py() == 0
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(2, 22):
+            with table.transaction() as tx:
+                tx.remove(table.files().column("path").to_pylist())
+                tx.write(rows(number))
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert failures == []
+    assert table.version == 22
+
+
+def test_two_writers_of_one_file_one_of_them_loses(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
+    ss.create(tmp_path)
+    outcomes: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        table = ss.open(tmp_path)
+        try:
+            with table.transaction() as tx:
+                tx.remove(["0.parquet"])
+                tx.write(pa.table({"a": [100 + number]}))
+                barrier.wait()
+            outcomes.append("won")
+        except ss.CommitConflictError as error:
+            assert error.paths == ["0.parquet"]
+            outcomes.append("lost")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
+    table = ss.open(tmp_path)
+    assert table.scan().count() == 2 and table.verify(deep=True) == []
+    assert len(list(tmp_path.glob("part-*.parquet"))) == 1  # the losers' files are removed
+
+
+def test_two_creates_of_one_table_one_of_them_loses(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "f.parquet")
+    barrier = threading.Barrier(4)
+    outcomes: list[str] = []
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            ss.create(tmp_path)
+            outcomes.append("won")
+        except (ss.CommitConflictError, ss.InvalidArgumentError) as error:
+            assert "open()" in str(error)
+            outcomes.append("lost")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
+    assert ss.open(tmp_path).scan().count() == 1 and ss.open(tmp_path).verify(deep=True) == []
+
+
+def test_tasks_of_other_processes_are_bound_by_one_commit(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    table.create_index("n", kind="bloom")
+    spawn = multiprocessing.get_context("spawn")
+    with table.transaction() as tx, spawn.Pool(2) as pool:
+        for result in pool.starmap(_task, [(pickle.dumps(tx.task_spec()), number) for number in range(6)]):
+            tx.add_task(result)
+        assert ss.open(tmp_path).scan().count() == 0
+    assert table.scan().count() == 60 and table.version == 3
+    assert table.scan("n = 41").to_table().num_rows == 1
+    assert table.indexes().to_pylist()[-1]["files_covered"] == table.files().num_rows == 12
+    with pytest.raises(ss.SkipstoneError), table.transaction() as tx:
+        tx.add_task(_task(pickle.dumps(tx.task_spec()), 7))
+        tx.add_task("no result")
+    assert table.refresh().version == 3 and not [p for p in tmp_path.rglob("*.parquet") if p.stat().st_size == 0]
+    assert sum(len(files) for _, _, files in os.walk(tmp_path / "p=0")) == 6
+
+
+def _task(spec: bytes, number: int) -> list:
+    with ss.TaskWriter(pickle.loads(spec)) as task:
+        values = range(10 * number, 10 * number + 10)
+        task.write(
+            pa.table({"p": pa.array([v % 2 for v in values], pa.int32()), "writer": [number] * 10, "n": list(values)})
+        )
+    return pickle.loads(pickle.dumps(task.result))
+
+
+def test_many_commits_keep_the_runs_few(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    longest = 0
+    for number in range(40):
+        with table.transaction() as tx:
+            tx.write(pa.table({"p": pa.array([number % 3], pa.int32()), "writer": [0], "n": [number]}))
+            if number % 4 == 3:
+                tx.remove(table.files().column("path").to_pylist()[:2])
+        longest = max(longest, len(table.instant.manifest), len(table.instant.index("stats").runs))
+    assert longest <= 7
+    live = table.scan().to_table().column("n").to_pylist()
+    assert len(live) == len(set(live)) == 20
+    for number in range(40):
+        assert table.scan(f"n = {number}").count() == live.count(number)
+    assert ss.open(tmp_path, version=21).scan().count() == 10

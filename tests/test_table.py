@@ -1,0 +1,263 @@
+"""The handle's own answers: what a table says of its partitions, files, history and indexes, and what it keeps of rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone import col
+
+D = Decimal
+
+
+def _empty(root: Path, schema: pa.Schema, **options) -> ss.Table:
+    return ss.create(root, schema=schema, **options)
+
+
+def _commit(table: ss.Table, rows: pa.Table) -> None:
+    with table.transaction() as tx:
+        tx.write(rows)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for year, month in ((2020, 1), (2020, 2), (2021, 1)):
+        folder = tmp_path / f"year={year}" / f"month={month}"
+        os.makedirs(folder)
+        pq.write_table(pa.table({"a": [year, month], "s": ["x", None]}), folder / "f.parquet")
+    return tmp_path
+
+
+def test_what_a_table_says_of_itself(lake: Path) -> None:
+    table = ss.create(lake)
+    assert table.schema == pa.schema(
+        [("a", pa.int64()), ("s", pa.string()), ("year", pa.int32()), ("month", pa.int32())]
+    )
+    partitions = table.partitions()
+    assert partitions.column_names == ["partition", "year", "month", "file_count", "row_count", "size_bytes"]
+    assert partitions.column("partition").to_pylist() == ["year=2020/month=1", "year=2020/month=2", "year=2021/month=1"]
+    assert partitions.column("year").type == pa.int32() and partitions.column("row_count").to_pylist() == [2, 2, 2]
+    files = table.files()
+    assert files.column_names == [
+        "file_id",
+        "partition",
+        "path",
+        "size_bytes",
+        "row_count",
+        "segment",
+        "kind",
+        "file_group",
+    ]
+    assert files.schema.field("file_id").type == pa.uint64()
+    assert files.column("size_bytes").to_pylist() == [
+        os.path.getsize(lake / p) for p in files.column("path").to_pylist()
+    ]
+    for spelled in ("year=2020/month=2", "/year=2020/month=2/"):
+        assert table.files(spelled).column("path").to_pylist() == ["year=2020/month=2/f.parquet"]
+    _commit(table, pa.table({"a": [1], "year": pa.array([2022], pa.int32()), "month": pa.array([None], pa.int32())}))
+    with table.transaction() as tx:
+        tx.remove(["year=2020/month=1/f.parquet"])
+        tx.add_files(pa.table({"path": ["year=2022/month=9/told"], "size_bytes": [5], "row_count": [7]}))
+    history = table.history().to_pylist()
+    assert [(h["version"], h["action"], h["files_added"], h["files_removed"], h["rows"]) for h in history] == [
+        (1, "create", 3, 0, 6), (2, "commit", 1, 0, 7), (3, "replace", 1, 1, 12),
+    ]  # fmt: skip
+    assert all(h["time"].tzinfo is not None for h in history)
+    assert table.partitions().column("partition").to_pylist()[-1] == "year=2022/month=9"
+    assert table.indexes().to_pylist()[0]["kind"] == "stats"
+    assert [f.kind for f in table.verify()] == ["missing"]
+    assert "version 3" in repr(table)
+
+
+def test_an_index_elsewhere_leaves_the_lake_alone(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("index")
+    before = sorted(lake.rglob("*"))
+    table = ss.create(lake, index_path=elsewhere)
+    table.create_index("s", kind="bloom")
+    assert sorted(lake.rglob("*")) == before
+    assert ss.open(lake, index_path=str(elsewhere)).scan("s = 'x' AND month = 1").count() == 2
+    with pytest.raises(ss.NotATableError, match="index_path"):
+        ss.open(lake)
+
+
+def test_partitioning_that_is_declared_or_left_out(lake: Path) -> None:
+    declared = ss.create(lake, partitioning=pa.schema([("year", pa.string()), ("month", pa.int64())]))
+    assert declared.scan("year = '2021' AND month = 1").count() == 2
+    plain = ss.create(lake, partitioning=None, index_path=lake / ".plain")
+    assert plain.schema.names == ["a", "s"] and plain.scan("a = 2021").count() == 1
+    assert plain.partitions().to_pylist()[0]["partition"] == ""
+
+
+VALUES = {
+    "bool": (pa.bool_(), [True, False, None]),
+    "int8": (pa.int8(), [-128, 127, None]),
+    "uint64": (pa.uint64(), [0, 2**64 - 1, None]),
+    "int64": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "float64": (pa.float64(), [0.0, -0.5, 1e300, math.inf, -math.inf, math.nan, None]),
+    "float32": (pa.float32(), [0.5, math.nan, None]),
+    "decimal": (pa.decimal128(20, 3), [D("1.200"), D("-0.001"), None]),
+    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(2020, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC), None]),
+    "naive": (pa.timestamp("ns"), [1, 10**18 + 1, None]),
+    "time": (pa.time64("us"), [dt.time(1, 2, 3, 4), None]),
+    "duration": (pa.duration("ms"), [dt.timedelta(milliseconds=5), None]),
+    "string": (pa.string(), ["a/b", "=", "%41", "..", "é", "\n", "100%", "it's", " ", "\\", None]),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None]),
+    "large": (pa.large_string(), ["a", None]),
+    "binary": (pa.binary(), [b"a", b"\xff\x00", None]),
+    "struct": (pa.struct([("x", pa.int8())]), [{"x": 1}, None]),
+    "list": (pa.list_(pa.int8()), [[1, None], [], None]),
+    "view": (pa.string_view(), ["a", "b" * 40, None]),
+    "uuid": (pa.uuid(), [b"0123456789abcdef", None]),
+    "interval": (pa.month_day_nano_interval(), [(1, 2, 3), None]),
+    "nothing": (pa.null(), [None]),
+}
+
+
+def _same(got: pa.ChunkedArray, wanted: list) -> bool:
+    return repr(got.to_pylist()) == repr(pa.array(wanted, got.type).to_pylist())
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_partition_column_of_any_type_comes_back_as_it_was_or_is_refused(tmp_path: Path, kind: str) -> None:
+    declared, values = VALUES[kind]
+    rows = pa.table({"n": list(range(len(values))), "p": pa.array(values, declared)})
+    try:
+        table = _empty(tmp_path, rows.schema, partitioning=["p"])
+        _commit(table, rows)
+    except ss.SkipstoneError as error:
+        assert kind in ("time", "duration", "binary", "struct", "list", "view", "uuid", "interval", "nothing"), error
+        assert "p" in str(error)
+        return
+    fresh = ss.open(tmp_path)
+    assert _same(fresh.scan().to_table().sort_by("n").column("p"), values)
+    assert fresh.scan("p IS NULL").count() == sum(v is None for v in values)
+    if declared != pa.timestamp("ns") and kind != "dictionary":
+        for value in values:
+            if value is not None and not (isinstance(value, float) and math.isnan(value)):
+                assert fresh.scan(col("p") == value).count() == 1, value
+                assert fresh.scan(col("p") == value).files().num_rows == 1
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_rows_of_any_type_come_back_as_they_were_or_are_refused(tmp_path: Path, kind: str) -> None:
+    declared, values = VALUES[kind]
+    rows = pa.table({"n": list(range(len(values))), "v": pa.array(values, declared)})
+    try:
+        table = _empty(tmp_path, rows.schema)
+        _commit(table, rows)
+    except ss.SkipstoneError as error:
+        assert kind in ("view", "interval", "nothing"), error
+        return
+    fresh = ss.open(tmp_path)
+    assert _same(fresh.scan().to_table().sort_by("n").column("v"), values)
+    assert fresh.scan("v IS NULL").count() == sum(v is None for v in values)
+
+
+def test_an_empty_text_in_a_partition_column_is_null_as_in_hive(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([("a", pa.int8()), ("p", pa.string())]), partitioning=["p"])
+    _commit(table, pa.table({"a": pa.array([1], pa.int8()), "p": [""]}))
+    assert table.scan("p IS NULL").count() == 1
+
+
+def test_a_nul_in_a_partition_value_is_kept(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([("a", pa.int8()), ("p", pa.string())]), partitioning=["p"])
+    _commit(table, pa.table({"a": pa.array([1], pa.int8()), "p": ["x\0y"]}))
+    assert ss.open(tmp_path).scan(col("p") == "x\0y").to_table().column("p").to_pylist() == ["x\0y"]
+
+
+def test_every_column_may_be_a_partition_column(tmp_path: Path) -> None:
+    try:
+        table = _empty(tmp_path, pa.schema([("a", pa.int64())]), partitioning=["a"])
+        _commit(table, pa.table({"a": [1, 1, 2]}))
+    except ss.SkipstoneError as error:
+        assert "partition" in str(error)
+        return
+    assert sorted(table.scan().to_table().column("a").to_pylist()) == [1, 1, 2]
+
+
+def test_not_null_fields_take_rows_without_nulls_and_refuse_others(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64())]))
+    _commit(table, pa.table({"a": [1, 2], "b": [None, 3]}))
+    assert table.scan("a > 0").to_table().num_rows == 2
+    for rows in (pa.table({"a": [1, None], "b": [1, 1]}), pa.table({"b": [1]})):
+        with pytest.raises(ss.SchemaError, match="a"):
+            _commit(table, rows)
+    assert table.version == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.float32(), 0.1), (pa.date32(), dt.datetime(2020, 1, 1, 5)), (pa.int32(), 2**40), (pa.int8(), 1.5), (pa.float64(), 2**53 + 1),
+        (pa.timestamp("s"), dt.datetime(2020, 1, 1, 0, 0, 0, 5)), (pa.decimal128(4, 1), D("1.25")), (pa.uint8(), -1),
+    ],
+)  # fmt: skip
+def test_rows_are_cast_only_where_nothing_is_lost(tmp_path: Path, kind: pa.DataType, value: object) -> None:
+    table = _empty(tmp_path, pa.schema([("a", kind)]))
+    with pytest.raises(ss.SchemaError, match="'a'"):
+        _commit(table, pa.table({"a": [value]}))
+    assert table.version == 1
+
+
+def test_rows_come_in_every_arrow_shape(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([("a", pa.int64()), ("s", pa.string())]))
+    rows = pa.table({"s": ["x", "y"], "a": [1, 2]})
+    shapes = [rows, rows.to_batches()[0], rows.to_batches(), iter(rows.to_batches()), pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
+              rows.slice(1), rows.slice(0, 0), pa.concat_tables([rows, rows]), [rows, [rows]], table.scan()]  # fmt: skip
+    with table.transaction() as tx:
+        for shape in shapes:
+            tx.write(shape)
+    assert table.scan("a = 2").count() == 10 and table.scan().count() == 19
+    before = table.version
+    with table.transaction():
+        pass
+    with table.transaction() as tx:
+        tx.write(rows.slice(0, 0))
+    assert table.version == before  # nothing was done
+
+
+def test_columns_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    _commit(table, pa.table({"a": list(range(300)), "b": list(range(300)), "p": [1] * 300}))
+    for where, rows in (("a >= 0", 300), ("a = 7", 1), ("p = 1 AND b < 100", 100), (None, 300)):
+        for columns in (["p", "a"], ["b"], ["p"], "b", ["a", "b", "p"]):
+            got = table.scan(where, columns=columns).to_table()
+            assert got.column_names == ([columns] if isinstance(columns, str) else columns) and got.num_rows == rows
+        assert table.scan(where, columns=[]).to_table().num_rows == rows
+
+
+def test_a_plan_is_an_arrow_stream_and_may_be_shared_by_threads(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    table = _empty(tmp_path, pa.schema([("a", pa.int64())]))
+    for number in range(5):
+        _commit(table, pa.table({"a": np.arange(1000) + 500 * number}))
+    plan = table.scan("a >= 900 AND a < 1600")
+    assert pa.RecordBatchReader.from_stream(plan).read_all().num_rows == plan.count()
+    with ThreadPoolExecutor(4) as pool:
+        shared = table.scan("a >= 900 AND a < 1600")
+        counts = list(
+            pool.map(lambda _: (shared.to_table().num_rows, shared.count(), shared.files().num_rows), range(8))
+        )
+    assert set(counts) == {(plan.count(), plan.count(), plan.files().num_rows)}
+
+
+def test_explain_tells_why_a_file_is_read(lake: Path) -> None:
+    table = ss.create(lake)
+    table.create_index("s", kind="bloom")
+    plan = table.scan("s = 'x' AND year = 2020 AND a = 2020")
+    text = plan.explain()
+    assert "partitions" in text and "bloom(s)" in text and "stats" in text
+    assert "skipped" in plan.explain("year=2021/month=1/f.parquet")
+    assert "kept" in plan.explain("year=2020/month=1/f.parquet")
+    with pytest.raises(ss.InvalidArgumentError, match="nowhere"):
+        plan.explain("nowhere")
