@@ -7,6 +7,7 @@ where the key is there; a scan decodes the columns that it returns.
 
 from __future__ import annotations
 
+import copy
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,12 @@ class SortedFileReader:
             self.close()
             raise
         self.schema: pa.Schema = self._footer.schema
+
+    def reading_from(self, source: Source) -> SortedFileReader:
+        """A reader of the same file by way of another source, which stays the caller's: the footer is shared."""
+        other = copy.copy(self)
+        other._source, other._owned = source, False
+        return other
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from ..engine.predicates import parse, unknowns
+from ..engine.predicates import parse
 from ..engine.table import open_table
 from ..errors import PredicateError, SchemaError
 from .request import Request, encode_predicate
@@ -74,8 +74,7 @@ def scan(
         )
     with open_table(path, version=version, index_path=index_path) as table:
         plan = table.scan(where, columns)
-        for part in unknowns(plan.bound):
-            raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+        plan.check_evaluable()
         if len(set(plan.columns)) < len(plan.columns):
             raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
         wire = wire_schema(table.schema, plan.columns)

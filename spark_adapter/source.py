@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from ..errors import NotReadableError
 from .request import Request
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ..engine.scan.plan import Plan
-    from ..engine.scan.tasks import FileTask, ReadContext
+    from ..engine.scan.tasks import ReadContext
     from ..engine.table import Table
     from .packing import Share
 
@@ -81,7 +79,7 @@ class SkipstoneReader(DataSourceReader):
             plan = table.scan(self._request.predicate_node(), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
-            packs = pack(_readable_tasks(plan), self._request.parallelism or os.cpu_count() or 1)
+            packs = pack(plan.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
             return [FilePartition(plan.context, wire, shares) for shares in packs or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -90,17 +88,6 @@ class SkipstoneReader(DataSourceReader):
 
         assert isinstance(partition, FilePartition)
         return read_shares(partition.context, partition.wire, partition.shares)
-
-
-def _readable_tasks(plan: Plan) -> list[FileTask]:
-    bad = [task.path for task in plan.tasks if not task.may_prune]
-    if bad:
-        raise NotReadableError(
-            f"{len(bad)} files belong to slices with logs or deletes that only their own format's reader can apply, "
-            f"{bad[0]} among them",
-            paths=bad,
-        )
-    return plan.tasks
 
 
 def _open(request: Request) -> Table:

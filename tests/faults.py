@@ -29,7 +29,7 @@ class KilledError(BaseException):
 
 
 class FaultyOs:
-    """The `os` module, whose calls to the disk are counted; `fault()` is raised at call `at`, and after it if lasting."""
+    """The `os` module, its calls to the disk counted; `fault()` is raised at call `at`, and after it if lasting."""
 
     def __init__(self, at: int, fault: Callable[[], BaseException], lasting: bool, counted: Sequence[str]):
         self.calls, self._at, self._fault, self._lasting, self.counted = 0, at, fault, lasting, counted

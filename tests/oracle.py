@@ -71,7 +71,7 @@ class Lake:
         live = dict(self.versions[max(self.versions)]) if self.versions else {}
         for path in removed:
             del live[path]
-        partitioning = [name for name in table.partitions().column_names[1:-3]]
+        partitioning = table.partitions().column_names[1:-3]
         for path in added:
             live[path] = file_groups(self.root, path, table.schema, partitioning)
         self.versions[table.version] = live

@@ -2,12 +2,15 @@
 
 lakes()               a table attached to drawn files, then changed by drawn actions, with the lake that it must match
 simple_predicates()   one predicate as an object, SQL text, tuples and a pyarrow expression
+
+Small lakes made by hand too: `make_file`, `commit_rows`, files that are only told of (`told_table`, `add_told`).
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -167,7 +170,7 @@ def _change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
         table.drop_index(draw(st.sampled_from(there)), kind="bloom")
 
 
-# -- predicates in every form -------------------------------------------------------------------------------------------
+# -- predicates in every form -----------------------------------------------------------------------------------------
 
 _OPS = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
 _ARROW = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
@@ -227,3 +230,47 @@ def _sql(term: tuple[str, str, object]) -> str:
 
 def _sql_literal(value: object) -> str:
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+
+
+# -- small lakes made by hand -----------------------------------------------------------------------------------------
+
+
+def make_file(root: Path, path: str, columns: dict, **options) -> str:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), root / path, **options)
+    return path
+
+
+def commit_rows(table: ss.Table, rows: dict) -> list[str]:
+    before = set(live_paths(table))
+    with table.transaction() as tx:
+        tx.write(pa.table(rows))
+    return sorted(set(live_paths(table)) - before)
+
+
+def live_paths(table: ss.Table) -> list[str]:
+    return table.files().column("path").to_pylist()
+
+
+def told_file(path: str, row_count: int = 10, **more) -> dict:
+    """One file that is only told of."""
+    return {"path": path, "size_bytes": 1000, "row_count": row_count, **more}
+
+
+def add_told(table: ss.Table, *files: dict) -> None:
+    names = list(dict.fromkeys(name for file in files for name in file))
+    rows = [{name: file.get(name) for name in names} for file in files]  # from_pylist looks at the first row's names
+    with table.transaction() as tx:
+        tx.add_files(pa.Table.from_pylist(rows))
+
+
+def told_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
+    return ss.create(root, schema=pa.schema([("a", kind or pa.int64()), ("b", pa.int64())]))
+
+
+def kept_paths(table: ss.Table, where: object) -> list[str]:
+    return sorted(table.scan(where).files().column("path").to_pylist())
+
+
+def told_stats(**columns: tuple) -> dict:
+    return {"stats": {n: dict(zip(("min", "max", "null_count"), v, strict=True)) for n, v in columns.items()}}

@@ -1,4 +1,4 @@
-"""Several writers at once: each commit is there once, ids are unique, every row is there, readers see whole versions."""
+"""Several writers at once: each commit is there once, ids are unique, no row is lost, readers see whole versions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_threads_commit_through_handles_of_their_own(tmp_path: Path) -> None:
 
 
 def test_threads_read_whole_versions_while_another_commits(tmp_path: Path) -> None:
-    """Every commit adds two files of one sum and removes the two before: a reader that sees a mixture sees another sum."""
+    """Every commit adds two files of sum zero and removes the two before: a mixture of versions has another sum."""
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
 
     def rows(number: int) -> pa.Table:

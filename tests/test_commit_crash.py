@@ -1,4 +1,4 @@
-"""A commit that dies, or that the disk refuses, at any step: the table opens at the old version or the new one, whole."""
+"""A commit that dies, or that the disk refuses, at any step: the table opens at its old version or the new, whole."""
 
 from __future__ import annotations
 

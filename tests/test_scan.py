@@ -1,4 +1,4 @@
-"""Scans against brute force: random lakes, random changes, random indexes, random predicates. No row lost, none added."""
+"""Scans against brute force: random lakes, changes, indexes and predicates. No row is lost, none is added."""
 
 from __future__ import annotations
 

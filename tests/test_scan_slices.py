@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies_predicates import predicates, row_matches
 
-SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("f", pa.float64())])
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
 _VALUES = {
     "a": st.none() | st.integers(-1, 4),
     "b": st.none() | st.integers(-1, 4),
     "f": st.none() | st.sampled_from([-1.0, 0.0, -0.0, 1.5, 3.0, math.nan, math.inf]),
+    "s": st.none() | st.sampled_from(["", "a", "ab", "é"]),
 }
 Rows = dict[int, dict]  # by record key
 
@@ -31,17 +32,23 @@ def _rows(draw: st.DrawFn, columns: list[str]) -> Rows:
 
 def _bounds(values: list, draw: st.DrawFn, row_count: int) -> dict | None:
     """Statistics as a caller gives them: exact, wider, or in part not known. NaN is no bound."""
-    if draw(st.integers(0, 9)) == 0:
+    if draw(st.integers(0, 3)) == 0:
         return None
     plain = [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
     wider = draw(st.sampled_from([0, 0, 1]))
     nulls = row_count - sum(v is not None for v in values)
     return {
-        "min": min(plain) - wider if plain else None,
-        "max": max(plain) + wider if plain else None,
+        "min": _moved(min(plain), -wider) if plain else None,
+        "max": _moved(max(plain), wider) if plain else None,
         "null_count": draw(st.sampled_from([nulls, nulls, None])),
         "nan_count": draw(st.sampled_from([sum(v != v for v in values if v is not None), None])),
     }
+
+
+def _moved(bound: object, by: int) -> object:
+    if isinstance(bound, str):
+        return "" if by < 0 else bound + "z" * by
+    return bound + by  # type: ignore[operator]
 
 
 def _told(draw: st.DrawFn, path: str, rows: Rows, **more) -> dict:

@@ -1,4 +1,4 @@
-"""The handle's own answers: what a table says of its partitions, files, history and indexes, and what it keeps of rows."""
+"""What a table says of its partitions, files, history and indexes, and that rows come back as they were."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ def test_what_a_table_says_of_itself(lake: Path) -> None:
         tx.add_files(pa.table({"path": ["year=2022/month=9/told"], "size_bytes": [5], "row_count": [7]}))
     history = table.history().to_pylist()
     assert [(h["version"], h["action"], h["files_added"], h["files_removed"], h["rows"]) for h in history] == [
-        (1, "create", 3, 0, 6), (2, "commit", 1, 0, 7), (3, "replace", 1, 1, 12),
-    ]  # fmt: skip
+        (1, "create", 3, 0, 6),
+        (2, "commit", 1, 0, 7),
+        (3, "replace", 1, 1, 12),
+    ]
     assert all(h["time"].tzinfo is not None for h in history)
     assert table.partitions().column("partition").to_pylist()[-1] == "year=2022/month=9"
     assert table.indexes().to_pylist()[0]["kind"] == "stats"
@@ -197,10 +199,16 @@ def test_not_null_fields_take_rows_without_nulls_and_refuse_others(tmp_path: Pat
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (pa.float32(), 0.1), (pa.date32(), dt.datetime(2020, 1, 1, 5)), (pa.int32(), 2**40), (pa.int8(), 1.5), (pa.float64(), 2**53 + 1),
-        (pa.timestamp("s"), dt.datetime(2020, 1, 1, 0, 0, 0, 5)), (pa.decimal128(4, 1), D("1.25")), (pa.uint8(), -1),
+        (pa.float32(), 0.1),
+        (pa.date32(), dt.datetime(2020, 1, 1, 5)),
+        (pa.int32(), 2**40),
+        (pa.int8(), 1.5),
+        (pa.float64(), 2**53 + 1),
+        (pa.timestamp("s"), dt.datetime(2020, 1, 1, 0, 0, 0, 5)),
+        (pa.decimal128(4, 1), D("1.25")),
+        (pa.uint8(), -1),
     ],
-)  # fmt: skip
+)
 def test_rows_are_cast_only_where_nothing_is_lost(tmp_path: Path, kind: pa.DataType, value: object) -> None:
     table = _empty(tmp_path, pa.schema([("a", kind)]))
     with pytest.raises(ss.SchemaError, match="'a'"):
@@ -211,8 +219,18 @@ def test_rows_are_cast_only_where_nothing_is_lost(tmp_path: Path, kind: pa.DataT
 def test_rows_come_in_every_arrow_shape(tmp_path: Path) -> None:
     table = _empty(tmp_path, pa.schema([("a", pa.int64()), ("s", pa.string())]))
     rows = pa.table({"s": ["x", "y"], "a": [1, 2]})
-    shapes = [rows, rows.to_batches()[0], rows.to_batches(), iter(rows.to_batches()), pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
-              rows.slice(1), rows.slice(0, 0), pa.concat_tables([rows, rows]), [rows, [rows]], table.scan()]  # fmt: skip
+    shapes = [
+        rows,
+        rows.to_batches()[0],
+        rows.to_batches(),
+        iter(rows.to_batches()),
+        pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
+        rows.slice(1),
+        rows.slice(0, 0),
+        pa.concat_tables([rows, rows]),
+        [rows, [rows]],
+        table.scan(),
+    ]
     with table.transaction() as tx:
         for shape in shapes:
             tx.write(shape)

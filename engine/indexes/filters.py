@@ -117,34 +117,40 @@ class FilterRunWriter:
         self._waiting, self._waiting_bytes = [], 0
 
 
-class FilterRun:
-    """One run, opened for asking."""
+class FilterEntries:
+    """The decoded entries of a run, by file id."""
 
-    def __init__(self, reader: SortedFileReader, run: Run):
-        self.reader, self.run = reader, run
+    def __init__(self, reader: SortedFileReader):
         table = reader.scan_table()
         parts = KEYS.decode(table.column("key"))
         self.file_ids = file_ids(parts["partition"], parts["sequence"])
         self.table = table.drop_columns(["key"])
-        self._group = to_numpy(table.column("group"))
-        self._member = to_numpy(table.column("member"))
-        self._hash = np.asarray(table.column("hash").to_pylist(), dtype=object)
+        self.group = to_numpy(table.column("group"))
+        self.member = to_numpy(table.column("member"))
+        self.hash = np.asarray(table.column("hash").to_pylist(), dtype=object)
+
+
+class FilterRun:
+    """One run, opened for asking."""
+
+    def __init__(self, reader: SortedFileReader, run: Run, entries: FilterEntries):
+        self.reader, self.run, self.entries = reader, run, entries
 
     def may_contain(self, hashes: np.ndarray, hash_name: str, at: np.ndarray) -> np.ndarray:
         """bool [hash, file]: the file at entry `at[i]` may hold the value. True where another hash was used."""
         answer = np.ones((len(hashes), len(at)), dtype=bool)
-        asked = self._hash[at] == hash_name
-        for group in np.unique(self._group[at[asked]]).tolist():
+        asked = self.entries.hash[at] == hash_name
+        for group in np.unique(self.entries.group[at[asked]]).tolist():
             section = self.reader.strided(f"coarse/{group}")
             rows = self.reader.read_strided(section.name, bucket_of(hashes, section.rows))
             hits = probe_rows(rows, hashes)
-            here = np.flatnonzero(asked & (self._group[at] == group))
-            answer[:, here] = hits[:, self._member[at[here]]]
+            here = np.flatnonzero(asked & (self.entries.group[at] == group))
+            answer[:, here] = hits[:, self.entries.member[at[here]]]
         return answer
 
     def fine(self, at: int) -> tuple[str, FileFilter]:
         """(path, fine filter) of one entry."""
-        row = {name: self.table.column(name)[at].as_py() for name in RUN_SCHEMA.names}
+        row = {name: self.entries.table.column(name)[at].as_py() for name in RUN_SCHEMA.names}
         section = StridedSection("fine", row["fine_offset"], row["fine_rows"], row["fine_stride"])
         return row["fine_path"] or self.run.path, FileFilter(section, row["hash"])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,37 +14,53 @@ from ...arrays import from_numpy, joined, to_numpy
 from ...hfile_like import SortedFileReader
 from ..storage import Ranged, Storage
 from ..timeline import Run
+from . import kept as keep
+from .kept import Kept
+
+T = TypeVar("T")
 
 
 class RunReaders:
-    """Open readers of runs, by path: a run never changes, so one reader serves every version that names it."""
+    """The runs of one index root, opened as they are asked for.
+
+    A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
+    the process: see `engine.manifest.kept`.
+    """
 
     def __init__(self, storage: Storage):
         self.storage = storage
         self._lock = threading.Lock()
-        self._open: dict[str, SortedFileReader] = {}
+        self._open: dict[str, tuple[SortedFileReader, Kept]] = {}
 
     def reader(self, run: Run) -> SortedFileReader:
-        """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run."""
+        """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
+        for one that is gone."""
+        return self._opened(run)[0]
+
+    def decoded(self, run: Run, name: Hashable, decode: Callable[[SortedFileReader], T]) -> T:
+        """What `decode` makes of a run's reader; kept under `name` where the run is small."""
+        reader, kept = self._opened(run)
+        return kept.decoded(name, lambda: decode(reader))
+
+    def forget(self, run: Run) -> None:
+        """Lets go of a run that is about to be removed."""
+        with self._lock:
+            self._open.pop(run.path, None)
+
+    def close(self) -> None:
+        """Lets go of all runs: asked for again, they are opened anew."""
+        with self._lock:
+            self._open.clear()
+
+    def _opened(self, run: Run) -> tuple[SortedFileReader, Kept]:
         with self._lock:
             found = self._open.get(run.path)
             if found is None:
-                found = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes))
+                kept = keep.run(self.storage, run)
+                # What this handle reads of the run is counted by its own storage.
+                found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
                 self._open[run.path] = found
             return found
-
-    def forget(self, run: Run) -> None:
-        """Closes the reader of a run that is about to be removed."""
-        with self._lock:
-            found = self._open.pop(run.path, None)
-        if found is not None:
-            found.close()
-
-    def close(self) -> None:
-        with self._lock:
-            for reader in self._open.values():
-                reader.close()
-            self._open.clear()
 
 
 def scan_runs(
@@ -52,13 +69,28 @@ def scan_runs(
     """The live entries below any of some prefixes (ascending, none within another), in the order of keys, as a table
     of `key` and the columns."""
     if len(runs) == 1:
-        reader = readers.reader(runs[0])
-        return _concatenated([reader.scan_table(prefix=p, columns=columns) for p in prefixes])
-    layers = []
-    for run in reversed(runs):  # newest first
-        reader = readers.reader(run)
-        layers += [reader.scan_table(prefix=p, columns=columns, include_deleted=True) for p in prefixes]
+        return scan_run(readers, runs[0], prefixes, columns, include_deleted=False)
+    # newest first
+    layers = [scan_run(readers, run, prefixes, columns, include_deleted=True) for run in reversed(runs)]
     return newest_wins(_concatenated(layers))
+
+
+def scan_run(
+    readers: RunReaders,
+    run: Run,
+    prefixes: Sequence[bytes],
+    columns: Sequence[str] | None,
+    include_deleted: bool,
+) -> pa.Table:
+    """One run's entries below some prefixes; with `include_deleted` tombstones too, and a column `deleted`."""
+
+    def scan(reader: SortedFileReader) -> pa.Table:
+        found = [reader.scan_table(prefix=p, columns=columns, include_deleted=include_deleted) for p in prefixes]
+        return _concatenated(found)
+
+    asked = (tuple(prefixes), None if columns is None else tuple(columns), include_deleted)
+    # Few keys of many are a question of their own, not worth keeping.
+    return readers.decoded(run, asked, scan) if len(prefixes) == 1 else scan(readers.reader(run))
 
 
 def newest_wins(layers: pa.Table) -> pa.Table:

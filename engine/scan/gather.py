@@ -17,8 +17,9 @@ from ...errors import CorruptionError
 from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..ingest.task_result import BASE
+from ..manifest.kept import RUN_ENTRIES_MAX
 from ..manifest.keyspace import file_ids, split_file_ids
-from ..manifest.runs import newest_wins
+from ..manifest.runs import newest_wins, scan_run
 from ..manifest.snapshot import Snapshot
 from ..predicates.evidence import Evidence
 from ..storage import FileMissingError
@@ -95,7 +96,7 @@ class Gatherer:
     ) -> tuple[pa.Table, np.ndarray]:
         """The stored entries of a column, and for each file the one that is its own (-1: none, or not covered)."""
         ids = to_numpy(files.column("file_id"))
-        rows = self.scan_index(index, self._prefixes(column_id, ids), fields)
+        rows = self.scan_index(index, self._prefixes(index, column_id, ids), fields)
         if rows.num_rows == 0:
             return rows, np.full(len(ids), -1, dtype=np.int64)
         parts = stats.KEYS.decode(rows.column("key"))
@@ -103,10 +104,12 @@ class Gatherer:
         covered = is_covered(index.coverage, to_numpy(files.column("segment")), ids)
         return rows, np.where(covered, at, -1)
 
-    def _prefixes(self, column_id: int, ids: np.ndarray) -> list[bytes]:
-        """What to scan for some files: their own keys where they are few, their partitions where those are, else all of
-        the column."""
+    def _prefixes(self, index: IndexState, column_id: int, ids: np.ndarray) -> list[bytes]:
+        """What to scan for some files: all of the column where that is little, their own keys where those are few, or
+        their partitions."""
         partition, sequence = split_file_ids(ids)
+        if all(run.entries <= RUN_ENTRIES_MAX for run in index.runs):
+            return [stats.KEYS.prefix(column=column_id)]  # decoded once, and kept
         if len(ids) <= KEYS_MAX:
             pairs = zip(partition.tolist(), sequence.tolist(), strict=True)
             return [stats.KEYS.prefix(column=column_id, partition=p, sequence=s) for p, s in pairs]
@@ -121,9 +124,7 @@ class Gatherer:
         for run in reversed(index.runs if prefixes else ()):  # newest first
 
             def read(run: Run = run) -> pa.Table:
-                reader = self.snapshot.readers.reader(run)
-                tables = [reader.scan_table(prefix=p, columns=columns, include_deleted=True) for p in prefixes]
-                return stats.concatenated(tables)
+                return scan_run(self.snapshot.readers, run, prefixes, columns, include_deleted=True)
 
             found = self.tolerant(run, read)
             if found is not None:

@@ -131,7 +131,7 @@ class Plan:
 
     def count(self) -> int:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides."""
-        self._check_evaluable()
+        self.check_evaluable()
         units = self.pruned.units
         decided = self.pruned.only_true & units.exact
         rows = to_numpy(units.files.column("row_count"))
@@ -273,8 +273,17 @@ class Plan:
                 step.note = f"{step.uncovered} files are read whole: their row groups are not known"
         return list(zip(tasks, groups, strict=True))
 
+    def readable_tasks(self) -> list[FileTask]:
+        """`tasks`, once it is certain that we may read all of them ourselves, and test their rows.
+
+        Raises PredicateError or NotReadableError where that is not so.
+        """
+        self.check_evaluable()
+        self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
+        return self.tasks
+
     def _tables(self) -> Iterator[pa.Table]:
-        self._check_evaluable()
+        self.check_evaluable()
         if self.limit == 0:
             return
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
@@ -303,7 +312,7 @@ class Plan:
             return results if lazily else list(results)
         return _ahead(work, pairs) if lazily else list(_ahead(work, pairs))
 
-    def _check_evaluable(self) -> None:
+    def check_evaluable(self) -> None:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")

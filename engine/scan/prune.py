@@ -18,7 +18,7 @@ from ... import canon
 from ...arrays import to_numpy
 from ...bloom import hash_array
 from ..indexes.coverage import is_covered
-from ..indexes.filters import FilterPlaces, FilterRun
+from ..indexes.filters import FilterEntries, FilterPlaces, FilterRun
 from ..indexes.stats import positions
 from ..manifest.snapshot import Snapshot
 from ..predicates import (
@@ -163,8 +163,9 @@ def _by_filter(
     for run in index.runs:
 
         def ask(run: Run = run) -> None:
-            opened = FilterRun(gatherer.snapshot.readers.reader(run), run)
-            at = positions(opened.file_ids, ids)
+            readers = gatherer.snapshot.readers
+            opened = FilterRun(readers.reader(run), run, readers.decoded(run, FilterEntries, FilterEntries))
+            at = positions(opened.entries.file_ids, ids)
             here = np.flatnonzero((at >= 0) & covered)
             for leaf, values in asked.items():
                 name = canon.hash_name(values.type) or ""

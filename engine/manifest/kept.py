@@ -1,0 +1,64 @@
+"""What a process keeps of runs that it has opened: their footers, and the decoded entries of small ones.
+
+A run is immutable and its name is never given twice, so what was decoded once is right for every version and every
+handle. A service that opens a table for each question then pays for the question alone. The entries kept are bounded
+for the whole process; the runs used longest ago go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from ...hfile_like import SortedFileReader
+from ..storage import Ranged, Storage
+from ..timeline import Run
+
+RUNS_MAX = 256
+RUN_ENTRIES_MAX = 1 << 16  # a larger run is read block by block, as it is asked for
+ENTRIES_MAX = 1 << 18
+
+T = TypeVar("T")
+
+
+class Kept:
+    """One run: its reader, and what was decoded of it."""
+
+    def __init__(self, reader: SortedFileReader):
+        self.reader = reader
+        self.is_small = reader.num_entries <= RUN_ENTRIES_MAX
+        self._decoded: dict[Hashable, object] = {}
+
+    def decoded(self, name: Hashable, decode: Callable[[], T]) -> T:
+        """What `decode` gives; of a small run it is kept under `name`."""
+        if not self.is_small:
+            return decode()
+        if name not in self._decoded:  # two threads may decode it at once: either result is right
+            self._decoded[name] = decode()
+        return self._decoded[name]  # type: ignore[return-value]
+
+
+_lock = threading.Lock()
+_runs: OrderedDict[tuple, Kept] = OrderedDict()
+
+
+def run(storage: Storage, run: Run) -> Kept:
+    """The kept run, opened if it is not kept yet. Its file is looked at in any case: one that was damaged or removed
+    since is found out. Raises CorruptionError or FileMissingError."""
+    entry = storage.stat(run.path)
+    name = (storage.uri, run.path, entry.size_bytes, entry.modified_ns, entry.etag)
+    with _lock:
+        found = _runs.get(name)
+        if found is not None:
+            _runs.move_to_end(name)
+            return found
+    found = Kept(SortedFileReader(Ranged(storage, run.path, run.size_bytes)))
+    with _lock:
+        _runs[name] = found
+        entries = sum(k.reader.num_entries for k in _runs.values() if k.is_small)
+        while len(_runs) > RUNS_MAX or (entries > ENTRIES_MAX and len(_runs) > 1):
+            _, oldest = _runs.popitem(last=False)
+            entries -= oldest.reader.num_entries if oldest.is_small else 0
+    return found

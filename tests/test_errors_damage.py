@@ -1,0 +1,143 @@
+"""Damage, and files that change under us: never another answer, and each error is one of ours and says where."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from faults import flipped, index_files
+
+
+def _lake(root: Path, files: int = 2) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        rows = {"a": [10 * number + i for i in range(6)], "s": ["x", "y", None, "z", "w", f"v{number}"]}
+        pq.write_table(pa.table(rows), root / f"f{number}.parquet", row_group_size=2)
+    return root
+
+
+def _write(table: ss.Table, data: object) -> None:
+    with table.transaction() as tx:
+        tx.write(data)
+
+
+# -- files that change under us ---------------------------------------------------------------------------------------
+
+
+def test_files_that_are_gone_or_overwritten_are_never_read_as_what_they_were(tmp_path: Path) -> None:
+    table = ss.create(_lake(tmp_path / "lake"))
+    lake = tmp_path / "lake"
+    pq.write_table(pa.table({"a": [100] * 6, "s": ["q"] * 6}), lake / "f1.parquet")
+    with pytest.raises(ss.NotReadableError, match=r"f1\.parquet") as caught:
+        table.scan("a > 8").to_table()
+    assert caught.value.paths == ["f1.parquet"]
+    with pytest.raises(ss.NotReadableError, match="sync"):
+        table.scan("a = 13 AND s = 'z'").count()
+    assert table.scan("a < 9").to_table().num_rows == 6
+    (lake / "f0.parquet").unlink()
+    with pytest.raises(ss.NotReadableError, match="gone"):
+        table.scan("a < 9").to_table()
+    with pytest.raises(ss.NotReadableError):
+        list(table.scan("a < 9").to_batches())
+    assert sorted(f.kind for f in table.verify()) == ["missing", "overwritten"]
+    with pytest.warns(UserWarning, match="overwritten"):
+        table.create_index("a", kind="bloom")
+    assert table.indexes().to_pylist()[-1]["files_covered"] == 0
+
+
+# -- an index that is damaged -----------------------------------------------------------------------------------------
+
+
+def _indexed(root: Path) -> ss.Table:
+    table = ss.create(_lake(root))
+    table.create_index("a", kind="bloom")
+    _write(table, pa.table({"a": [30, 31], "s": ["t", None]}))
+    return table
+
+
+QUERIES = {"a = 3": 1, "a >= 10": 8, "a = 30 OR s = 'z'": 3, "a = 1000": 0, "NOT (a < 31)": 1}
+
+
+def _answers(root: Path, strict: bool = False) -> dict[str, int]:
+    table = ss.open(root, strict=strict)
+    found = {where: table.scan(where).to_table().num_rows for where in QUERIES}
+    assert {where: table.scan(where).count() for where in QUERIES} == found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["instant", "hint", "manifest", "stats", "filter", "task"])
+def test_a_flipped_bit_never_changes_an_answer(tmp_path: Path, kind: str) -> None:
+    table = _indexed(tmp_path / "lake")
+    raised = warned = 0
+    for path in index_files(table)[kind]:
+        size = path.stat().st_size
+        for offset in sorted({*range(0, size, max(1, size // 25)), size - 1}):
+            with flipped(path, offset), warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                try:
+                    assert _answers(tmp_path / "lake") == QUERIES, (path, offset)
+                except ss.SkipstoneError as error:
+                    assert isinstance(error, ss.CorruptionError | ss.FormatVersionError), (path, offset, error)
+                    assert kind in ("instant", "manifest"), (path, offset, error)
+                    raised += 1
+                warned += bool(told)
+    assert (raised > 0) == (kind in ("instant", "manifest"))
+    assert (warned > 0) == (kind in ("stats", "filter", "task"))
+
+
+@pytest.mark.parametrize("kind", ["instant", "manifest", "stats", "filter", "task"])
+@pytest.mark.parametrize("harm", ["cut", "empty", "noise", "gone"])
+def test_an_index_file_that_is_cut_or_gone_never_changes_an_answer(tmp_path: Path, kind: str, harm: str) -> None:
+    table = _indexed(tmp_path / "lake")
+    path = index_files(table)[kind][0]
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "noise": b"\xa5" * len(data), "gone": b""}[harm])
+    if harm == "gone":
+        path.unlink()
+    if kind == "instant":
+        if harm != "gone":  # a version that is not there was never published: the one before is the latest
+            with pytest.raises(ss.CorruptionError):
+                ss.open(tmp_path / "lake")
+        return
+    if kind == "manifest":
+        with pytest.raises(ss.CorruptionError, match="manifest"):
+            _answers(tmp_path / "lake")
+        return
+    with pytest.warns(UserWarning, match="left out"):
+        assert _answers(tmp_path / "lake") == QUERIES
+    with pytest.raises(ss.CorruptionError if harm != "gone" else (ss.CorruptionError, ss.StorageError)):
+        _answers(tmp_path / "lake", strict=True)
+    assert {f.kind for f in ss.open(tmp_path / "lake").verify(deep=True)} & {"damaged", "missing"}
+
+
+def test_a_hint_of_any_content_is_only_a_hint(tmp_path: Path) -> None:
+    table = _indexed(tmp_path / "lake")
+    hint = Path(table.index_storage.root) / "timeline/HINT"
+    for content in (b"", b"1", b"99", b"-4", b"\xff\xfe", b"zz", b"9" * 300, b"1\n"):
+        hint.write_bytes(content)
+        assert ss.open(tmp_path / "lake").version == table.version, content
+    hint.unlink()
+    assert ss.open(tmp_path / "lake").version == table.version
+
+
+def test_data_pages_that_are_damaged_are_an_error_of_ours(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"a": list(range(2000))}), lake / "f.parquet", compression="zstd", use_dictionary=False)
+    table = ss.create(lake)
+    size = (lake / "f.parquet").stat().st_size
+    for offset in range(30, size - 600, max(1, size // 12)):
+        with flipped(lake / "f.parquet", offset, 0xFF):
+            try:
+                table.scan("a >= 5").to_table()
+            except ss.SkipstoneError as error:
+                assert "f.parquet" in str(error)
+            try:
+                table.create_index("a", kind="bloom")
+                table.drop_index("a", kind="bloom")
+            except ss.SkipstoneError:
+                pass
