@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, NotATableError
+from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
 from .scan.plan import Plan
@@ -140,8 +141,14 @@ class Table:
         self.close()
 
     def close(self) -> None:
-        """Closes the files that reading opened. The handle may be used again: they are opened anew."""
+        """Lets go of what this handle opened. It may be used again."""
         self.readers.close()
+
+    def forget(self) -> None:
+        """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
+        self.readers.close()
+        kept.forget_root(self.index_storage.uri)
+        self.timeline.forget()
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 

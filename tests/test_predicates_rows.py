@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.arrays import to_numpy
 from skipstone.engine.predicates import (
     Constant,
     Leaf,
@@ -29,7 +30,6 @@ from skipstone.engine.predicates import (
     simplify,
     unknowns,
 )
-from skipstone.arrays import to_numpy
 from skipstone.errors import PredicateError, SchemaError
 from strategies_predicates import predicates, row_matches, rows_of, schemas, tables
 

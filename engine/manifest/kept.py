@@ -44,6 +44,20 @@ _lock = threading.Lock()
 _runs: OrderedDict[tuple, Kept] = OrderedDict()
 
 
+def forget(kept: Kept) -> None:
+    """Lets go of a run: one that turned out damaged is read anew, once it is mended."""
+    with _lock:
+        for name in [name for name, known in _runs.items() if known is kept]:
+            del _runs[name]
+
+
+def forget_root(uri: str) -> None:
+    """Lets go of every run of one index root."""
+    with _lock:
+        for name in [name for name in _runs if name[0] == uri]:
+            del _runs[name]
+
+
 def run(storage: Storage, run: Run) -> Kept:
     """The kept run, opened if it is not kept yet. Its file is looked at in any case: one that was damaged or removed
     since is found out. Raises CorruptionError or FileMissingError."""

@@ -42,13 +42,19 @@ class RunReaders:
         reader, kept = self._opened(run)
         return kept.decoded(name, lambda: decode(reader))
 
+    def kept(self, runs: Sequence[Run]) -> list[Kept]:
+        """What the process keeps of some runs, opened where they are not yet."""
+        return [self._opened(run)[1] for run in runs]
+
     def forget(self, run: Run) -> None:
-        """Lets go of a run that is about to be removed."""
+        """Lets go of a run that turned out damaged, or is about to be removed."""
         with self._lock:
-            self._open.pop(run.path, None)
+            found = self._open.pop(run.path, None)
+        if found is not None:
+            keep.forget(found[1])
 
     def close(self) -> None:
-        """Lets go of all runs: asked for again, they are opened anew."""
+        """Lets go of all runs: asked for again, they come from what the process keeps, or are opened anew."""
         with self._lock:
             self._open.clear()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,8 @@ from ..storage import FileMissingError
 from ..timeline import Instant
 from .keyspace import IDENTITY, KEYS, KIND_FILE, KIND_GONE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
 from .runs import RunReaders, scan_runs
+
+T = TypeVar("T")
 
 
 class Snapshot:
@@ -60,16 +64,31 @@ class Snapshot:
         """Files that were taken out and may lie on storage still: path, size_bytes, modified_ns, etag."""
         return self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY).drop_columns(["key"])
 
+    def made_of_files(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` makes of `files()`; where the table is small it is kept for every handle of the process."""
+        with self._damage_told():
+            kept = self.readers.kept(self.instant.manifest)
+        if not kept or not all(k.is_small for k in kept):
+            return make()
+        return kept[-1].decoded((name, *map(id, kept)), make)
+
     def _scan(self, prefixes: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
         if not prefixes or not self.instant.manifest:
             return pa.Table.from_batches([], pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]))
-        try:
+        with self._damage_told():
             return scan_runs(self.readers, self.instant.manifest, prefixes, columns)
-        # Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish.
+
+    @contextlib.contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        """Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish."""
+        try:
+            yield
         except FileMissingError as error:
             told = f"the manifest of version {self.instant.version} is not whole: {error}; restore the file"
             raise CorruptionError(told, check="manifest") from error
         except CorruptionError as error:
+            for run in self.instant.manifest:
+                self.readers.forget(run)
             told = f"the manifest of version {self.instant.version} is damaged: {error.message}"
             raise CorruptionError(told, path=error.path, offset=error.offset, check=error.check) from error
 

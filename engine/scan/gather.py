@@ -141,6 +141,7 @@ class Gatherer:
         try:
             return read()
         except (CorruptionError, FileMissingError) as error:
+            self.snapshot.readers.forget(run)
             if self.strict:
                 raise
             if run.path not in self.damaged:

@@ -40,6 +40,8 @@ from .steps import Step, Steps
 from .units import Units, units_of
 from .verdicts import AnyLeaf, leaf_sets
 
+SETTLED_UNITS_MAX = 4
+
 
 @dataclass
 class Pruned:
@@ -62,10 +64,12 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
     leaves = leaves_of(bound)
     partition_ids = _partitions(snapshot, bound, leaves, gatherer, steps)
     with steps.step("files", "files") as step:
-        files = snapshot.files(partition_ids)
-        step.came_in = files.num_rows
-        units = units_of(files)
-        units = units.selected(~_is_empty(units))
+        if partition_ids is None:
+            units = snapshot.made_of_files("units", lambda: _filled_units(snapshot.files()))
+            step.came_in = snapshot.instant.totals["files"]
+        else:
+            files = snapshot.files(partition_ids)
+            units, step.came_in = _filled_units(files), files.num_rows
         outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
         pruned = _kept(Pruned(units, np.zeros(units.count, dtype=bool), outcomes), bound)
         step.went_out = pruned.units.files.num_rows
@@ -79,10 +83,20 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> 
                 with steps.step("filter", "files") as step:
                     step.index = f"bloom({column})"
                     pruned = _by_filter(pruned, bound, index, column, asked, gatherer, step)
-    if leaves and pruned.units.count:
+    # Of a few files that filters left, the row groups' own statistics are read next, and say more.
+    is_settled = pruned.units.count <= SETTLED_UNITS_MAX and all(_is_answered(leaf, pruned) for leaf in leaves)
+    if pruned.units.count and not is_settled:
         with steps.step("statistics", "files") as step:
             pruned = _by_statistics(pruned, bound, gatherer, step)
     return pruned
+
+
+def _is_answered(leaf: AnyLeaf, pruned: Pruned) -> bool:
+    """True where a filter has said, for every unit that is left, that the very values sought may be there."""
+    if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in"):
+        return False
+    places = pruned.fine.get(leaf.column)
+    return places is not None and bool((places.run_of >= 0).all())
 
 
 def _probed(leaves: list[AnyLeaf], column: str) -> dict[Leaf, pa.Array]:
@@ -118,12 +132,13 @@ def _partitions(
         return ids[kept] if gatherer.is_narrowed else None
 
 
-def _is_empty(units: Units) -> np.ndarray:
-    """bool [units]: no rows at all, known exactly."""
+def _filled_units(files: pa.Table) -> Units:
+    """The units of files, less those that have no rows at all, known exactly."""
+    units = units_of(files)
     rows = to_numpy(units.files.column("row_count"))
     filled = np.zeros(units.count, dtype=bool)
     np.logical_or.at(filled, units.unit_of, rows > 0)
-    return ~filled & units.exact
+    return units.selected(filled | ~units.exact)
 
 
 def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) -> Pruned:

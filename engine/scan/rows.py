@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +16,13 @@ from ..ingest.leaves import top_level
 from ..predicates import Constant, columns_of, matches
 from ..storage import Counted, FileMissingError, Storage
 from .fine import RowGroups
+from .seek import Beside, cost_ns, dealt, is_coded, rows_at
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _SOUGHT_ROWS_MAX = 64  # up to here rows are sought batch by batch, and reading stops at the last
-_SEEK_ROWS = 4096
 _SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
 
 
@@ -107,60 +106,61 @@ class _FileReader:
         context = self._context
         if context.bound == Constant(True):
             return self.read(group, context.columns)
-        tested = self.read(group, self._tested)
-        mask = self._mask_of(tested)
-        count = mask.true_count
-        if count == 0:
-            return None
         rest = [name for name in context.columns if name not in self._tested]
-        found = tested.filter(mask)
-        others = self._others(group, rest, mask, count)
+        stored = self._stored(rest)
+        first, second, coded = self._dealt(group, stored)
+
+        def open_again() -> pq.ParquetFile:  # a ParquetFile serves one thread; the footer is shared
+            return open_parquet(self._storage, self._task.path, metadata=self._file.metadata, read_dictionary=coded)
+
+        with Beside(open_again, group, second) as beside:
+            tested = self.read(group, self._tested)
+            mask = self._mask_of(tested)
+            count = mask.true_count
+            if count == 0:
+                return None
+            found = tested.filter(mask)
+            if count > _SOUGHT_ROWS_MAX:
+                others = self.read(group, rest).filter(mask)
+            else:
+                wanted = np.flatnonzero(to_numpy(mask))
+                beside.tell(wanted)
+                self._count(group, stored)
+                sought = rows_at(self._file, group, first, wanted)
+                for column, name in zip(beside.rows(wanted).columns, second, strict=True):
+                    sought = sought.append_column(name, column)
+                others = self._shaped(sought, rest, count)
         columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
         if not columns:
             return found.select([])
         return pa.Table.from_arrays(columns, schema=_selected(context))
 
+    def _dealt(self, group: int, names: list[str]) -> tuple[list[str], list[str], list[str]]:
+        """(columns for this thread, for one beside it, those of either that are read as dictionary codes)."""
+        row_group = self._file.metadata.row_group(group)
+        costs, coded, ahead = dict.fromkeys(names, 0.0), [], 0.0
+        for i, name in enumerate(self._top_level):
+            if name not in costs and name not in self._tested:
+                continue
+            chunk = row_group.column(i)
+            cost = cost_ns(chunk, self._context.schema.field(name).type)
+            if name in costs:
+                costs[name] += cost
+                if is_coded(chunk) and chunk.path_in_schema == name:
+                    coded.append(name)
+            else:
+                ahead += cost
+        # Where no filter has spoken, most likely nothing matches here, and a second reader would work in vain.
+        is_likely = self._threads > 1 and bool(self._task.filters) and len(names) >= _SPLIT_COLUMNS_MIN
+        if not is_likely:
+            return names, [], []
+        # Codes ask for a file opened for them, which the second reader does anyway.
+        return *dealt(costs, ahead, coded), coded
+
     def _mask_of(self, tested: pa.Table) -> pa.BooleanArray:
         if not self._tested:  # a predicate over no column: rows are counted by what stands beside
             tested = tested.append_column("", pa.nulls(tested.num_rows))
         return null_as_false(matches(self._context.bound, tested))
-
-    def _others(self, group: int, names: list[str], mask: pa.BooleanArray, count: int) -> pa.Table:
-        if count > _SOUGHT_ROWS_MAX:
-            return self.read(group, names).filter(mask)
-        stored = self._stored(names)
-        self._count(group, stored)
-        wanted = np.flatnonzero(to_numpy(mask))
-        first, second = self._halves(group, stored) if self._threads > 1 else (stored, [])
-        if not second:
-            return self._shaped(_rows_at(self._file, group, first, wanted), names, count)
-        with (
-            ThreadPoolExecutor(1, thread_name_prefix="skipstone-columns") as pool,
-            # A ParquetFile serves one thread; the footer is shared.
-            open_parquet(self._storage, self._task.path, metadata=self._file.metadata) as again,
-        ):
-            beside = pool.submit(_rows_at, again, group, second, wanted)
-            raw = _rows_at(self._file, group, first, wanted)
-            for column, name in zip(beside.result().columns, second, strict=True):
-                raw = raw.append_column(name, column)
-        return self._shaped(raw, names, count)
-
-    def _halves(self, group: int, names: list[str]) -> tuple[list[str], list[str]]:
-        """Columns in two parts of about equal bytes, the second empty where that would not pay."""
-        if len(names) < _SPLIT_COLUMNS_MIN:
-            return names, []
-        row_group = self._file.metadata.row_group(group)
-        sizes = dict.fromkeys(names, 0)
-        for i, name in enumerate(self._top_level):
-            if name in sizes:
-                sizes[name] += row_group.column(i).total_uncompressed_size
-        parts: tuple[list[str], list[str]] = ([], [])
-        totals = [0, 0]
-        for name in sorted(names, key=lambda n: -sizes[n]):
-            lighter = int(totals[1] < totals[0])
-            parts[lighter].append(name)
-            totals[lighter] += sizes[name]
-        return parts
 
     def _rows(self, group: int) -> int:
         return self._file.metadata.row_group(group).num_rows
@@ -196,20 +196,6 @@ class _FileReader:
         if not columns:
             return rows_without_columns(count)
         return pa.Table.from_arrays(columns, names=list(names))
-
-
-def _rows_at(file: pq.ParquetFile, group: int, names: list[str], wanted: np.ndarray) -> pa.Table:
-    """A few rows (ascending positions) of some columns of a row group: decoding stops at the last of them."""
-    parts: list[pa.RecordBatch] = []
-    start = 0
-    if names:
-        for batch in file.iter_batches(_SEEK_ROWS, row_groups=[group], columns=names, use_threads=False):
-            here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
-            parts += [batch.slice(row, 1) for row in here.tolist()]  # views have no take
-            start += batch.num_rows
-            if start > wanted[-1]:
-                break
-    return pa.Table.from_batches(parts) if parts else pa.table({})
 
 
 def _selected(context: ReadContext) -> pa.Schema:

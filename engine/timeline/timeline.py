@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator
 
 from ...errors import NotATableError, SkipstoneError, StorageError
-from ..storage import FileMissingError, Storage
+from ..storage import Entry, FileMissingError, Storage
 from .instant import Instant
 
 FOLDER = "timeline"
@@ -25,6 +25,8 @@ PENDING = "pending"
 _HINT = f"{FOLDER}/HINT"
 _VERSIONS_A_FOLDER = 1000
 _VERSION_DIGITS_MAX = 18
+_SEEN_MAX = 1000
+_seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
 
 def instant_path(version: int) -> str:
@@ -46,11 +48,11 @@ class Timeline:
 
     def latest(self, known: Instant | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given, saves the reads before it."""
-        found = known or self._hinted() or self._listed()
+        found = known or self._remembered() or self._hinted() or self._listed()
         while found is not None:
             later = self._probe(found.version + 1)
             if later is None:
-                return found
+                return self._remember(found)
             found = later
         return None
 
@@ -96,6 +98,29 @@ class Timeline:
         except FileMissingError:
             return None
         return Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
+
+    def forget(self) -> None:
+        """Lets go of the instant that the process remembers here."""
+        _seen.pop(self.storage.uri, None)
+
+    def _remembered(self) -> Instant | None:
+        """The latest instant that this process has seen here, if the very file still stands."""
+        instant, entry = _seen.get(self.storage.uri, (None, None))
+        if instant is None:
+            return None
+        try:
+            return instant if self.storage.stat(instant_path(instant.version)) == entry else None
+        except FileMissingError:
+            return None
+
+    def _remember(self, instant: Instant) -> Instant:
+        known = _seen.get(self.storage.uri)
+        if known is None or known[0] is not instant:
+            with contextlib.suppress(FileMissingError):
+                if len(_seen) >= _SEEN_MAX:
+                    _seen.clear()
+                _seen[self.storage.uri] = instant, self.storage.stat(instant_path(instant.version))
+        return instant
 
     def _hinted(self) -> Instant | None:
         try:
