@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import from_numpy, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
@@ -31,8 +32,8 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
 def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
     """file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
     partitions = snapshot.partitions()
-    at = np.searchsorted(partitions.column("partition_id").to_numpy(), files.column("partition_id").to_numpy())
-    named = partitions.column("partition").take(pa.array(at))
+    at = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(files.column("partition_id")))
+    named = partitions.column("partition").take(from_numpy(at))
     kept = ["file_id", "path", "size_bytes", "row_count", "segment", "kind", "file_group"]
     return files.select(kept).add_column(1, pa.field("partition", pa.string()), named)
 
@@ -82,7 +83,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
     """name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
     instant = snapshot.instant
     files = snapshot.files()
-    ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
+    ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     paths = {number: path for path, number in instant.columns.items()}
     rows = []
     for index in instant.indexes:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
@@ -73,7 +73,9 @@ class Plan:
             kept = [None] if groups.kept is None else groups.kept
             paths += [task.path] * len(kept)
             numbers += kept
-        return pa.table({"path": pa.array(paths, pa.string()), "row_group": pa.array(numbers, pa.int32())})
+        known = np.array([n is not None for n in numbers], dtype=bool)
+        column = np.array([-1 if n is None else n for n in numbers], dtype=np.int32)
+        return pa.table({"path": string_array(paths), "row_group": from_numpy(column, known)})
 
     @property
     def steps(self) -> list[Step]:

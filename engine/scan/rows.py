@@ -13,7 +13,7 @@ from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import NotReadableError, SchemaError
 from ..ingest.footers import open_parquet
 from ..ingest.leaves import top_level
-from ..predicates import Constant, columns_of, matches
+from ..predicates import Constant, Leaf, columns_of, leaves_of, matches
 from ..storage import Counted, FileMissingError, Storage
 from .fine import RowGroups
 from .seek import Beside, cost_ns, dealt, is_coded, rows_at
@@ -85,6 +85,9 @@ class _FileReader:
     def __init__(self, file: pq.ParquetFile, task: FileTask, context: ReadContext, storage: Counted, threads: int = 1):
         self._file, self._task, self._context, self._storage = file, task, context, storage
         self._threads = threads
+        # A point look-up that came this far finds a row or two; a range finds many, and a second reader works in vain.
+        points = (leaf for leaf in leaves_of(context.bound) if isinstance(leaf, Leaf))
+        self._is_point = any(leaf.op in ("=", "in") for leaf in points)
         self._physical = set(file.schema_arrow.names)
         schema = file.metadata.schema
         self._top_level = [schema.column(i).path.split(".", 1)[0] for i in range(len(schema))]
@@ -150,9 +153,7 @@ class _FileReader:
                     coded.append(name)
             else:
                 ahead += cost
-        # Where no filter has spoken, most likely nothing matches here, and a second reader would work in vain.
-        is_likely = self._threads > 1 and bool(self._task.filters) and len(names) >= _SPLIT_COLUMNS_MIN
-        if not is_likely:
+        if self._threads < 2 or not self._is_point or len(names) < _SPLIT_COLUMNS_MIN:
             return names, [], []
         # Codes ask for a file opened for them, which the second reader does anyway.
         return *dealt(costs, ahead, coded), coded
