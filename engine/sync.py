@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import CommitConflictError
-from .commit.publish import Change, publish
+from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.attach import attach_files
 from .ingest.listing import list_parquet
 from .ingest.task_writer import FILE_PREFIX
@@ -27,7 +27,6 @@ from .timeline import Instant, new_transaction_id
 if TYPE_CHECKING:
     from .table import Table
 
-ATTEMPTS_MAX = 10
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 Progress = Callable[[str, int, int | None], None]
 
@@ -42,7 +41,7 @@ class Difference:
 
 def sync(table: Table, progress: Progress | None = None) -> Instant:
     """See `Table.sync`."""
-    for _ in range(ATTEMPTS_MAX):
+    for attempt in range(ATTEMPTS_MAX):
         listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
         in_flight = {marker["transaction"] for marker in table.timeline.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
@@ -56,7 +55,7 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
         try:
             return _committed(table, snapshot, found, recheck, progress)
         except CommitConflictError:
-            continue  # what others did may be what we saw: look again
+            pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
 
 

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest.task_result import TaskResult
 from ..manifest.consolidate import appended
@@ -76,7 +79,7 @@ def publish(
         change.leftovers.remove(before)
         if only_first:
             raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
-        _pause(attempt)
+        pause(attempt)
         base = timeline.latest(known=base) or base
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
 
@@ -90,7 +93,7 @@ def publish_definition(
         instant = following(base)
         if leftovers.publish(timeline, instant):
             return instant
-        _pause(attempt)
+        pause(attempt)
         base = timeline.latest(known=base) or base
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
 
@@ -116,18 +119,17 @@ def _committed_by_key(timeline: Timeline, first: int, last: int, key: str | None
 
 
 def _check(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
-    added = [path for r in change.results for path in r.files.column("path").to_pylist()]
-    if len(set(added)) != len(added):
-        seen: set[str] = set()
-        twice = next(p for p in added if p in seen or seen.add(p))  # type: ignore[func-returns-value]
-        raise InvalidArgumentError(f"{twice}: added twice in one transaction")
-    if not added and not len(change.removed):
+    if not change.results and not len(change.removed):
         return
+    added = pa.chunked_array([c for r in change.results for c in r.files.column("path").chunks], pa.string())
+    counts = added.value_counts()
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(twice):
+        raise InvalidArgumentError(f"{twice[0]}: added twice in one transaction")
     live = snapshot.files(_partitions_of(snapshot, change))
-    gone = set(change.removed.tolist())
-    paths, ids = live.column("path").to_pylist(), live.column("file_id").to_pylist()
-    names = set(added)
-    doubled = [p for p, i in zip(paths, ids, strict=True) if p in names and i not in gone]
+    same = live.filter(pc.is_in(live.column("path"), value_set=added.combine_chunks()))
+    stays = ~np.isin(to_numpy(same.column("file_id")), change.removed)
+    doubled = same.column("path").filter(from_numpy(stays)).to_pylist()
     if doubled:
         if is_retry:
             raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
@@ -201,5 +203,6 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
     }
 
 
-def _pause(attempt: int) -> None:
+def pause(attempt: int) -> None:
+    """Waits a little, and longer after more attempts, by chance, so that writers do not meet again."""
     time.sleep(random.uniform(0, min(_PAUSE_S_MAX, 0.005 * 2 ** min(attempt, 7))))
