@@ -267,7 +267,7 @@ def _print_answers(lake: Lake, answers: list[Answer], why_not: str) -> None:
         headings.remove("in Spark")
     screen.print(table(headings, rows, right=headings[1:-1]))
     screen.print(
-        f"read: index and data, by Skipstone in Python; the full scan reads all {bytes_text(lake.size_bytes)}."
+        f"read: index and data, by Skipstone in Python, warm; the full scan reads all {bytes_text(lake.size_bytes)}."
     )
     screen.print(f"Times: the median of {_TIMES}, each from opening to rows, after a warm-up.")
     if asks_spark:
