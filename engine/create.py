@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -18,11 +18,10 @@ from .ingest.footers import plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
+from .progress import Progress, teller
 from .storage import Counted, Entry, FileMissingError, Storage, open_storage, relative_path
 from .table import Table, index_location
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
-
-Progress = Callable[[str, int, int | None], None]
 
 
 def create(
@@ -35,7 +34,7 @@ def create(
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Table:
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
@@ -48,7 +47,7 @@ def create(
         files: exactly these paths; nothing is listed.
         columns: which columns get statistics (default: all, to a limit).
         index_path: where our own files go (default: `.skipstone` in the table).
-        progress: called as progress(step, done, total or None).
+        progress: a function called as f(step, done, total or None), or True for a bar on stderr.
 
     Raises:
         NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
@@ -62,6 +61,7 @@ def create(
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
+    tell = teller(progress)
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
@@ -71,7 +71,7 @@ def create(
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
     transaction = new_transaction_id()
     is_hive = partitioning is not None
-    entries = _entries(storage, files, schema, progress)
+    entries = _entries(storage, files, schema, tell)
     result = None
     with Leftovers() as leftovers:
         if entries:
@@ -85,7 +85,7 @@ def create(
                 hive_partitioned=is_hive,
                 columns=columns,
                 keep_pending=files is None,
-                progress=progress,
+                progress=tell,
             )
         base = _first_instant(storage, transaction, schema, partitioning, result, is_hive, columns)
         readers = RunReaders(index_storage)

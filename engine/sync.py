@@ -21,6 +21,7 @@ from .ingest.attach import attach_files
 from .ingest.listing import list_parquet
 from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
+from .progress import Progress
 from .storage import Entry
 from .timeline import Instant, new_transaction_id
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from .table import Table
 
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass

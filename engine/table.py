@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from ..errors import InvalidArgumentError, NotATableError
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
+from .progress import Progress, teller
 from .scan.plan import Plan
 from .storage import Counted, Storage, open_storage, relative_path
 from .timeline import Instant, Timeline
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .verify import Finding
 
 INDEX_FOLDER = ".skipstone"
-Progress = Callable[[str, int, int | None], None]
 
 
 def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
@@ -245,7 +245,7 @@ class Table:
         *,
         fpp: float = 0.01,
         maintain: str = "commit",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
 
@@ -261,14 +261,14 @@ class Table:
         from .commit.indexing import create_index
 
         self.check_latest()
-        return create_index(self, columns, kind, fpp=fpp, maintain=maintain, progress=progress)
+        return create_index(self, columns, kind, fpp=fpp, maintain=maintain, progress=teller(progress))
 
-    def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | None = None) -> int:
+    def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
         from .commit.indexing import refresh_index
 
         self.check_latest()
-        return refresh_index(self, columns, kind, progress=progress)
+        return refresh_index(self, columns, kind, progress=teller(progress))
 
     def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
         """Takes an index away. Returns the version made."""
@@ -277,7 +277,7 @@ class Table:
         self.check_latest()
         return drop_index(self, columns, kind)
 
-    def sync(self, *, progress: Progress | None = None) -> int:
+    def sync(self, *, progress: Progress | bool | None = None) -> int:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Returns the version; nothing new makes none.
 
@@ -287,7 +287,7 @@ class Table:
         from .sync import sync
 
         self.check_latest()
-        self.move_to(sync(self, progress))
+        self.move_to(sync(self, teller(progress)))
         return self.version
 
     def verify(self, deep: bool = False) -> list[Finding]:

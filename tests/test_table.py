@@ -279,3 +279,15 @@ def test_explain_tells_why_a_file_is_read(lake: Path) -> None:
     assert "kept" in plan.explain("year=2020/month=1/f.parquet")
     with pytest.raises(ss.InvalidArgumentError, match="nowhere"):
         plan.explain("nowhere")
+
+
+def test_progress_is_told_to_a_function_or_as_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
+    told: list[tuple[str, int, int | None]] = []
+    table = ss.create(tmp_path, progress=lambda *one: told.append(one))
+    assert ("footers", 3, 3) in told
+    table.create_index("a", kind="bloom", progress=True)
+    assert capsys.readouterr().err.endswith("bloom(a) [########################] 3 of 3\n")
+    with pytest.raises(ss.InvalidArgumentError, match="progress"):
+        table.sync(progress=3)

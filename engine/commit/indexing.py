@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -27,6 +27,7 @@ from ..ingest.leaves import leaf_array, top_level
 from ..ingest.task_filters import fine_rows, task_filter
 from ..ingest.task_result import BASE
 from ..manifest.writing import run_path
+from ..progress import Progress
 from ..timeline import Coverage, IndexState, Instant, Run, new_transaction_id
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 KINDS = ("bloom",)
 _THREADS = min(4, os.cpu_count() or 1)
-Progress = Callable[[str, int, int | None], None]
 
 
 def create_index(

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from ...errors import CorruptionError
+from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage
 from . import hive
 from .footers import Footer, read_footer
 from .task_index import TaskIndexWriter
 from .task_result import ResultBuilder, TaskResult
 
-Progress = Callable[[str, int, int | None], None]
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
 _THREADS = 8
 _AHEAD = 64

@@ -6,16 +6,17 @@ Files count as Parquet by their ending, or by having none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+from ..progress import Progress
 from ..storage import Entry, Storage
 
 _ENDINGS = (".parquet", ".parq", ".pq")
 _THREADS = 8
 
 
-def list_parquet(storage: Storage, progress: Callable[[str, int, int | None], None] | None = None) -> list[Entry]:
+def list_parquet(storage: Storage, progress: Progress | None = None) -> list[Entry]:
     """Every visible Parquet file below the root, by path. `progress("list", files so far, None)` tells how it goes."""
     found: list[Entry] = []
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-list") as pool:
