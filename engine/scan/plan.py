@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,16 @@ from ..storage import Counted
 from ..timeline import Instant
 from ..views import files_view
 from . import explain as explaining
+from .dataset import dataset_of
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
 from .prune import Pruned, prune
 from .rows import count_matches, empty, read_matches, rows_without_columns
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 R = TypeVar("R")
 _THREADS = min(8, os.cpu_count() or 1)
@@ -130,6 +134,16 @@ class Plan:
     def to_pandas(self, **options: Any) -> Any:
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
+
+    def dataset(self) -> ds.FileSystemDataset:
+        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that take one. It holds
+        every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
+        `count_rows` without a filter counts whole files.)
+
+        Raises NotReadableError for files that only their own format's reader can read, or that changed.
+        """
+        self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
+        return dataset_of(self._fine, self.instant.schema, self._storage)
 
     def count(self) -> int:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides."""
