@@ -96,6 +96,8 @@ class FilterGroup:
             InvalidArgumentError: no arrays, arrays of unlike kinds, or a type or an argument that has no meaning here.
         """
         fpp = checked_fpp(fpp)
+        if not isinstance(arrays, Sequence):
+            raise InvalidArgumentError(f"a group is built from a list of arrays, one a member, not {arrays!r}")
         hashed = [hash_for_build(array, hash) for array in arrays]
         names = {each.name for each in hashed}
         if len(names) != 1:

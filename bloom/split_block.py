@@ -173,13 +173,13 @@ class SplitBlockFilter:
             return plain.probe(self.words, hashes)
         return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
 
-    def fold(self, blocks: int) -> SplitBlockFilter:
-        """The same values in fewer blocks, as if built there: exact, but more often wrongly yes.
+    def fold(self, bucket_count: int) -> SplitBlockFilter:
+        """The same values in `bucket_count` blocks, fewer, as if built there: exact, but more often wrongly yes.
 
         Raises:
             InvalidArgumentError: a size that does not divide this one.
         """
-        return SplitBlockFilter(fold_words(self.words, checked_blocks(blocks)), self.hash)
+        return SplitBlockFilter(fold_words(self.words, checked_blocks(bucket_count)), self.hash)
 
     def replicate(self, blocks: int) -> SplitBlockFilter:
         """The same values in more blocks, answering as before. InvalidArgumentError where this size is no divisor."""
@@ -191,6 +191,8 @@ class SplitBlockFilter:
         Raises:
             InvalidArgumentError: filters of unlike hashes, or sizes of which neither divides the other.
         """
+        if not isinstance(other, SplitBlockFilter):
+            raise InvalidArgumentError(f"a filter is joined with a filter, not {other!r}")
         if self.hash != other.hash:
             raise InvalidArgumentError(f"a filter of {self.hash!r} and one of {other.hash!r} have no union")
         blocks = max(self.blocks, other.blocks)

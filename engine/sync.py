@@ -8,6 +8,7 @@ out.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import CommitConflictError
+from ..errors import CommitConflictError, NotATableError
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.attach import attach_files
 from .ingest.listing import list_parquet
@@ -42,6 +43,8 @@ class Difference:
 def sync(table: Table, progress: Progress | None = None) -> Instant:
     """See `Table.sync`."""
     for attempt in range(ATTEMPTS_MAX):
+        if not os.path.isdir(table.location):  # not mounted, most likely: no reason to take every file out
+            raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
         listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
         in_flight = {marker["transaction"] for marker in table.timeline.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant

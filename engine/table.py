@@ -236,6 +236,8 @@ class Table:
         from .commit.transaction import Transaction
 
         self.check_latest()
+        if key is not None and not isinstance(key, str):
+            raise InvalidArgumentError(f"key= is a text, not {key!r}")
         return Transaction(self, key)
 
     def create_index(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import SkipstoneError
+from ..errors import CorruptionError, NotATableError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .indexes import stats
 from .ingest.footers import read_footer
 from .storage import FileMissingError, Ranged
+from .timeline.timeline import instant_path
 
 if TYPE_CHECKING:
     from .table import Table
@@ -27,24 +28,37 @@ class Finding:
 def verify(table: Table, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
     found = [Finding("pending", p["path"], p["reason"]) for p in table.instant.pending]
+    if deep:
+        found += _timeline(table)
     found += _runs(table, deep)
-    if any(f.kind == "damaged" and _is_manifest(table, f.path) for f in found):
-        return found  # without a manifest there is no list of files to go on with
-    found += _files(table, deep)
+    try:
+        found += _files(table, deep)
+    except CorruptionError as error:  # without a manifest there is no list of files to go on with
+        if not any(run.path == f.path for run in table.instant.manifest for f in found):
+            found.append(Finding("damaged", error.path or "manifest", error.message))
     return found
 
 
-def _is_manifest(table: Table, path: str) -> bool:
-    return any(run.path == path for run in table.instant.manifest)
+def _timeline(table: Table) -> list[Finding]:
+    found = []
+    for version in range(1, table.version + 1):
+        try:
+            table.timeline.read(version)
+        except NotATableError as error:
+            found.append(Finding("missing", instant_path(version), str(error)))
+        except SkipstoneError as error:
+            found.append(Finding("damaged", instant_path(version), str(error)))
+    return found
 
 
 def _runs(table: Table, deep: bool) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     runs = [*table.instant.manifest, *(r for i in table.instant.indexes for r in i.runs)]
     for run in runs:
         found += _sorted_file(table, run.path, run.size_bytes, deep)
     if not found:  # which task index files there are stands in the runs
-        for path in _task_indexes(table):
+        paths, found = _task_indexes(table)
+        for path in paths:
             found += _sorted_file(table, path, None, deep)
     return found
 
@@ -52,21 +66,26 @@ def _runs(table: Table, deep: bool) -> list[Finding]:
 def _sorted_file(table: Table, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
     try:
         with SortedFileReader(Ranged(table.index_storage, path, size_bytes)) as reader:
-            return [Finding("damaged", path, str(f)) for f in reader.verify()] if deep else []
+            return [Finding("damaged", path, f.message) for f in reader.verify()] if deep else []
     except FileMissingError as error:
         return [Finding("missing", path, str(error))]
     except SkipstoneError as error:
         return [Finding("damaged", path, str(error))]
 
 
-def _task_indexes(table: Table) -> list[str]:
-    paths: set[str] = set()
+def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
+    """(paths of the task index files that indexes name, what was found wrong on the way)."""
+    paths: set[str | None] = set()
+    found = []
     for index in table.instant.indexes:
         for run in index.runs:
-            reader = table.readers.reader(run)
             prefix = stats.KEYS.prefix(column=stats.FINE_COLUMN) if index.kind == "stats" else b""
-            paths.update(reader.scan_table(prefix=prefix, columns=["fine_path"]).column("fine_path").to_pylist())
-    return sorted(path for path in paths if path is not None)
+            try:
+                named = table.readers.reader(run).scan_table(prefix=prefix, columns=["fine_path"])
+                paths.update(named.column("fine_path").to_pylist())
+            except SkipstoneError as error:
+                found.append(Finding("damaged", run.path, str(error)))
+    return sorted(path for path in paths if path is not None), found
 
 
 def _files(table: Table, deep: bool) -> list[Finding]:

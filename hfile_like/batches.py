@@ -54,6 +54,8 @@ def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[i
     """Where the asked columns stand in the schema; all for None. Raises SchemaError for one that is not there."""
     if columns is None:
         return list(range(len(schema)))
+    if not isinstance(columns, str) and not isinstance(columns, Sequence):
+        raise InvalidArgumentError(f"columns is a list of names, not {columns!r}")
     if isinstance(columns, str):
         raise InvalidArgumentError(f"columns is a list of names: give [{columns!r}]")
     places = {name: i for i, name in enumerate(schema.names)}

@@ -72,7 +72,8 @@ def bind(
         next={**after.next, "sequence": sequence, "partition": partitions.following},
         totals=partitions.totals(base.totals),
     )
-    manifest = _manifest(partitions, ids, rows, gone, remember_gone)
+    back = _added_again(snapshot, results)
+    manifest = _manifest(partitions, ids, rows, gone, remember_gone, back)
     bound_stats = (pa.concat_arrays(stat_keys), pa.concat_tables(stat_rows)) if stat_keys else None
     return Bound(after, manifest, bound_stats, ids)
 
@@ -225,8 +226,23 @@ def _removed_files(snapshot: Snapshot, removed: np.ndarray) -> pa.Table:
     return kept
 
 
+def _added_again(snapshot: Snapshot, results: Sequence[TaskResult]) -> np.ndarray:
+    """Ids under which paths that are added now were remembered as gone: they are that no more."""
+    remembered = snapshot.gone()
+    if not results or remembered.num_rows == 0:
+        return np.empty(0, dtype=np.uint64)
+    added = pa.chunked_array([c for r in results for c in r.files.column("path").chunks], pa.string())
+    again = pc.is_in(remembered.column("path"), value_set=added.combine_chunks())
+    return to_numpy(remembered.filter(again).column("file_id"))
+
+
 def _manifest(
-    partitions: _Partitions, ids: list[np.ndarray], rows: list[pa.Table], gone: pa.Table, remember_gone: bool
+    partitions: _Partitions,
+    ids: list[np.ndarray],
+    rows: list[pa.Table],
+    gone: pa.Table,
+    remember_gone: bool,
+    back: np.ndarray,
 ) -> tuple[pa.Array, pa.Table, np.ndarray]:
     partition_ids, partition_rows, emptied = partitions.rows()
     keys = [
@@ -245,6 +261,8 @@ def _manifest(
     if remember_gone:
         groups.append((keyspace.KIND_GONE, removed, False))
         parts.append(_widened(gone.select(keyspace.IDENTITY), keyspace.RUN_SCHEMA))
+    groups.append((keyspace.KIND_GONE, back, True))
+    parts.append(_nothing(keyspace.RUN_SCHEMA, len(back)))
     for kind, group, is_deleted in groups:
         partition, sequence = keyspace.split_file_ids(group)
         keys.append(keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence))

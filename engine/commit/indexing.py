@@ -22,7 +22,7 @@ from ...bloom import distinct, hash_array
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterRunWriter
-from ..ingest.footers import leaf_types, open_parquet
+from ..ingest.footers import leaf_types, open_parquet, reading
 from ..ingest.leaves import leaf_array, top_level
 from ..ingest.task_filters import fine_rows, task_filter
 from ..ingest.task_result import BASE
@@ -256,7 +256,8 @@ def _file_hashes(table: Table, row: dict, path: str | None, kind: pa.DataType) -
             return canon.hash_name(kind) or "", [np.empty(0, dtype=np.uint64)] * groups
         hashes, name = [], canon.hash_name(kind) or ""
         for group in range(groups):
-            rows = file.read_row_group(group, columns=[path])
+            with reading(row["path"]):
+                rows = file.read_row_group(group, columns=[path])
             hashed = hash_array(leaf_array(rows, path))
             name = hashed.name
             hashes.append(distinct(hashed.present()))

@@ -62,6 +62,7 @@ def publish(
     Raises CommitConflictError where a commit since the base removed or added the same file (with `only_first`: where
     there was any), SchemaError where a file does not fit. Whatever is raised, nothing of the change is visible.
     """
+    _check_base(timeline, base)
     searched = 0
     for attempt in range(ATTEMPTS_MAX):
         found = _committed_by_key(timeline, searched + 1, base.version, change.key)
@@ -89,6 +90,7 @@ def publish_definition(
 ) -> Instant:
     """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
     the newest base whenever another commit was first. `leftovers` are the runs that it names."""
+    _check_base(timeline, base)
     for attempt in range(ATTEMPTS_MAX):
         instant = following(base)
         if leftovers.publish(timeline, instant):
@@ -109,6 +111,14 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
         summary=dict(summary),
         key=None,
     )
+
+
+def _check_base(timeline: Timeline, base: Instant) -> None:
+    if base.version and not timeline.stands(base):
+        raise CommitConflictError(
+            f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
+            "or made again, since: open() the table anew"
+        )
 
 
 def _committed_by_key(timeline: Timeline, first: int, last: int, key: str | None) -> Instant | None:

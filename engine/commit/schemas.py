@@ -7,13 +7,10 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ... import canon
 from ...errors import SchemaError
 from ..ingest.footers import leaf_types, plain_schema
-from ..predicates.widening import is_exact_widening
+from ..predicates.widening import merged_type
 from ..timeline import FileSchema, Instant
-
-_DECIMAL_DIGITS_MAX = 76
 
 
 def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
@@ -34,59 +31,6 @@ def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
             types[field.name] = merged
             homes.setdefault(field.name, example)
     return pa.schema(list(types.items()))
-
-
-def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The narrowest type that holds the values of both exactly; None where there is none."""
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        children = {f.name: f.type for f in one}
-        for field in other:
-            merged = merged_type(children.get(field.name, field.type), field.type)
-            if merged is None:
-                return None
-            children[field.name] = merged
-        return pa.struct(list(children.items()))
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        inner = merged_type(one.value_type, other.value_type)
-        return None if inner is None else pa.list_(inner)
-    if canon.is_bytes_like(one) and canon.is_bytes_like(other):
-        return _merged_bytes(one, other)
-    if is_exact_widening(one, other):
-        return other
-    if is_exact_widening(other, one):
-        return one
-    return _merged_decimal(one, other)
-
-
-def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Bytes need not be UTF-8, so text meets them as bytes."""
-    kinds = (one, other)
-    is_text = all(pa.types.is_string(k) or pa.types.is_large_string(k) for k in kinds)
-    is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in kinds)
-    if is_text:
-        return pa.large_string() if is_large else pa.string()
-    return pa.large_binary() if is_large else pa.binary()
-
-
-def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
-        return None
-    scale = whole = 0
-    for kind in (one, other):
-        if pa.types.is_decimal(kind):
-            scale, whole = max(scale, kind.scale), max(whole, kind.precision - kind.scale)
-        elif pa.types.is_integer(kind):
-            whole = max(whole, len(str(1 << kind.bit_width)))
-        else:
-            return None
-    digits = scale + whole
-    if digits > _DECIMAL_DIGITS_MAX:
-        return None
-    return pa.decimal128(digits, scale) if digits <= pa.decimal128(38).precision else pa.decimal256(digits, scale)
 
 
 def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
@@ -147,7 +91,7 @@ def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], p
 
 
 def _widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    return merged_type(kind, wanted) == wanted
+    return merged_type(wanted, kind) == wanted
 
 
 def numbered(schema: pa.Schema, known: dict[str, int], following: int) -> tuple[dict[str, int], int]:

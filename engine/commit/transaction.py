@@ -11,7 +11,8 @@ The transaction's marker is durable before its first file. On an exception every
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,8 @@ class Transaction:
         Raises CorruptionError for a path that is not whole Parquet, StorageError for one that is not there.
         """
         self._check_open()
+        if isinstance(files, pa.RecordBatch):
+            files = pa.Table.from_batches([files])
         if isinstance(files, pa.Table):
             self._results.append(
                 declared_files(
@@ -89,7 +92,7 @@ class Transaction:
                 )
             )
             return
-        paths = [files] if isinstance(files, str) else list(files)
+        paths = _paths(files)
         with TaskWriter(self.task_spec()) as task:
             task.add_files([self._table.relative(path) for path in paths])
         self._take(task.result)
@@ -97,7 +100,7 @@ class Transaction:
     def remove(self, paths: Sequence[str]) -> None:
         """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
         self._check_open()
-        wanted = [self._table.relative(p) for p in ([paths] if isinstance(paths, str) else paths)]
+        wanted = [self._table.relative(path) for path in _paths(paths)]
         self._removed.update(zip(self._live_ids(wanted), wanted, strict=True))
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
@@ -189,6 +192,18 @@ class Transaction:
     def _check_open(self) -> None:
         if not self._is_open:
             raise InvalidArgumentError("a transaction is used within its `with` block")
+
+
+def _paths(given: Any) -> list[str]:
+    if isinstance(given, (str, os.PathLike)):
+        return [os.fspath(given)]
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, dict)):
+        raise InvalidArgumentError(f"files are named by a list of paths, not {given!r}")
+    paths = list(given)
+    odd = [path for path in paths if not isinstance(path, (str, os.PathLike))]
+    if odd:
+        raise InvalidArgumentError(f"a file is named by its path, not {odd[0]!r}")
+    return [os.fspath(path) for path in paths]
 
 
 def _partition_choices(table: Table, paths: set[str]) -> Iterator[list[int] | None]:

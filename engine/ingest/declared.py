@@ -76,7 +76,7 @@ def declared_files(
     _check_words(columns["kind"], "kind", KINDS)
     _check_words(columns["merge"], "merge", _MERGES)
     rows = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
-    stats, names = _stats(files, schema, partitioning, columns["row_count"])
+    stats, names = _stats(files, schema, partitioning, columns["row_count"], columns["rows_exact"])
     return TaskResult(
         files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),
         schemas=[],
@@ -107,6 +107,8 @@ def _modified(files: pa.Table) -> pa.Array:
         unit = files.schema.field("modified").type.unit
         scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
         return pc.multiply(canon.flatten(files.column("modified")).cast(pa.int64()), scale)
+    if "modified" in files.column_names and not pa.types.is_integer(files.schema.field("modified").type):
+        raise SchemaError("column 'modified' of the table of files is a timestamp, or int nanoseconds since 1970 UTC")
     return _column(files, "modified", pa.int64())
 
 
@@ -136,7 +138,7 @@ def _partitions(
 
 
 def _stats(
-    files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], row_count: pa.Array
+    files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], row_count: pa.Array, rows_exact: pa.Array
 ) -> tuple[pa.Table, list[str]]:
     empty = FILE_STATS_SCHEMA.empty_table()
     if "stats" not in files.column_names:
@@ -152,12 +154,14 @@ def _stats(
         if name not in leaves:
             known = ", ".join(list(leaves)[:20])
             raise SchemaError(f"statistics of {name!r}, which is no column of the table that can be indexed ({known})")
-        parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, len(names)))
+        parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, rows_exact, len(names)))
         names.append(name)
     return (pa.concat_tables(parts) if parts else empty), names
 
 
-def _column_stats(given: pa.Array, name: str, kind: pa.DataType, row_count: pa.Array, ordinal: int) -> pa.Table:
+def _column_stats(
+    given: pa.Array, name: str, kind: pa.DataType, row_count: pa.Array, rows_exact: pa.Array, ordinal: int
+) -> pa.Table:
     if not pa.types.is_struct(given.type):
         raise SchemaError(f"statistics of {name!r} must be a struct {{min, max, null_count, nan_count}}")
     fields = {given.type.field(i).name for i in range(given.type.num_fields)}
@@ -172,6 +176,7 @@ def _column_stats(given: pa.Array, name: str, kind: pa.DataType, row_count: pa.A
             raise SchemaError(f"{which} of {name!r} is not {wanted}: {str(error).splitlines()[0]}") from error
 
     lower, upper = _without_nan(part("min", kind)), _without_nan(part("max", kind))
+    _check_counts(name, part("null_count", pa.int64()), lower, upper, row_count, rows_exact)
     loose = pa.array(np.zeros(count, dtype=bool))
     nans = part("nan_count", pa.int64()) if pa.types.is_floating(kind) else pa.array(np.zeros(count, dtype=np.int64))
     columns: dict[str, pa.Array] = {
@@ -192,6 +197,18 @@ def _column_stats(given: pa.Array, name: str, kind: pa.DataType, row_count: pa.A
     names = ["file", "column", *[f.name for f in STATS_FIELDS]]
     rows = [columns.get(n, pa.nulls(count, FILE_STATS_SCHEMA.field(n).type)) for n in names]
     return pa.Table.from_arrays(rows, schema=FILE_STATS_SCHEMA)
+
+
+def _check_counts(
+    name: str, nulls: pa.Array, lower: pa.Array, upper: pa.Array, row_count: pa.Array, rows_exact: pa.Array
+) -> None:
+    """Raises SchemaError for counts that cannot be: believed, they would lose rows."""
+    if pc.any(pc.less(nulls, 0)).as_py():
+        raise SchemaError(f"statistics of {name!r} have a negative null_count")
+    has_bound = pc.or_(lower.is_valid(), upper.is_valid())
+    too_many = pc.or_kleene(pc.greater(nulls, row_count), pc.and_kleene(pc.equal(nulls, row_count), has_bound))
+    if pc.any(pc.and_kleene(too_many, rows_exact)).as_py():
+        raise SchemaError(f"statistics of {name!r} count more nulls than their rows and bounds leave room for")
 
 
 def _without_nan(bounds: pa.Array) -> pa.Array:

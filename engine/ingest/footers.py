@@ -13,6 +13,7 @@ Leaves below lists and maps are not covered.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,6 +77,18 @@ def open_parquet(storage: Storage, path: str, **options: Any) -> pq.ParquetFile:
         raise CorruptionError(
             f"cannot be read as Parquet ({_first_line(error)})", path=path, check="parquet"
         ) from error
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """What pyarrow raises for damaged pages becomes a CorruptionError that names the file."""
+    try:
+        yield
+    except SkipstoneError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        told = f"its data cannot be read ({_first_line(error)}); restore the file, or sync() the table without it"
+        raise CorruptionError(told, path=path, check="parquet") from error
 
 
 def read_footer(storage: Storage, path: str, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:

@@ -68,6 +68,8 @@ class TaskWriter:
     """
 
     def __init__(self, spec: TaskSpec):
+        if not isinstance(spec, TaskSpec):
+            raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
         self.spec = spec
         self.results: list[TaskResult] = []
         self._storage: LocalStorage = open_storage(spec.location)

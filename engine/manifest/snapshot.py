@@ -61,8 +61,9 @@ class Snapshot:
         return _with_ids(self._scan(prefixes, names))
 
     def gone(self) -> pa.Table:
-        """Files that were taken out and may lie on storage still: path, size_bytes, modified_ns, etag."""
-        return self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY).drop_columns(["key"])
+        """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
+        etag."""
+        return _with_ids(self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY))
 
     def made_of_files(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of `files()`; where the table is small it is kept for every handle of the process."""

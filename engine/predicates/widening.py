@@ -11,6 +11,7 @@ import pyarrow as pa
 from ... import canon
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
+_DECIMAL_DIGITS_MAX = 76
 _UNIT_FINENESS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
@@ -86,3 +87,57 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if all(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in instants):
         return pa.timestamp(max((getattr(kind, "unit", "ms") for kind in instants), key=_UNIT_FINENESS.__getitem__))
     return None
+
+
+def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The narrowest type that holds the values of both exactly, a struct's children in the order of `one`; None where
+    there is none."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        children = {f.name: f.type for f in one}
+        for field in other:
+            merged = merged_type(children.get(field.name, field.type), field.type)
+            if merged is None:
+                return None
+            children[field.name] = merged
+        return pa.struct(list(children.items()))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = merged_type(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    if canon.is_bytes_like(one) and canon.is_bytes_like(other):
+        return _merged_bytes(one, other)
+    if is_exact_widening(one, other):
+        return other
+    if is_exact_widening(other, one):
+        return one
+    return _merged_decimal(one, other)
+
+
+def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Bytes need not be UTF-8, so text meets them as bytes."""
+    kinds = (one, other)
+    is_text = all(pa.types.is_string(k) or pa.types.is_large_string(k) for k in kinds)
+    is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in kinds)
+    if is_text:
+        return pa.large_string() if is_large else pa.string()
+    return pa.large_binary() if is_large else pa.binary()
+
+
+def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
+        return None
+    scale = whole = 0
+    for kind in (one, other):
+        if pa.types.is_decimal(kind):
+            scale, whole = max(scale, kind.scale), max(whole, kind.precision - kind.scale)
+        elif pa.types.is_integer(kind):
+            whole = max(whole, len(str(1 << kind.bit_width)))
+        else:
+            return None
+    digits = scale + whole
+    if digits > _DECIMAL_DIGITS_MAX:
+        return None
+    return pa.decimal128(digits, scale) if digits <= pa.decimal128(38).precision else pa.decimal256(digits, scale)

@@ -63,6 +63,9 @@ class Plan:
         self._snapshot = snapshot
         self._gatherer = Gatherer(snapshot, strict)
 
+    def __repr__(self) -> str:
+        return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {self.bound}>"
+
     # -- what would be read -------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
@@ -83,7 +86,8 @@ class Plan:
 
     @property
     def steps(self) -> list[Step]:
-        """What each step did, once it was done: see `explain`."""
+        """What each step did: those of planning, and, where rows were read or counted, that. See `explain`."""
+        self._fine  # noqa: B018 - worked out, so that its step can be told
         return list(self._steps.steps)
 
     @property
@@ -95,6 +99,8 @@ class Plan:
         """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
         path: why that file is, or is not, read."""
         if path is not None:
+            if not isinstance(path, str):
+                raise InvalidArgumentError(f"a file is named by its path, as files() tells it, not {path!r}")
             return explaining.of_file(self, path)
         self._fine  # noqa: B018 - worked out, so that its step can be told
         return explaining.of_plan(self)

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import NotReadableError, SchemaError
-from ..ingest.footers import open_parquet
+from ..ingest.exact_cast import conformed
+from ..ingest.footers import open_parquet, reading
 from ..ingest.leaves import top_level
 from ..predicates import Constant, Leaf, columns_of, leaves_of, matches
 from ..storage import Counted, FileMissingError, Storage
@@ -40,7 +41,8 @@ def read_matches(
         kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
-            rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
+            with reading(task.path):
+                rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
             if rows is not None and rows.num_rows:
                 yield rows
 
@@ -59,7 +61,8 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     with open_parquet(storage, task.path) as file:
         reader = _FileReader(file, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
-            total += pc.sum(reader.mask(group)).as_py() or 0
+            with reading(task.path):
+                total += pc.sum(reader.mask(group)).as_py() or 0
     return total
 
 
@@ -129,10 +132,12 @@ class _FileReader:
                 wanted = np.flatnonzero(to_numpy(mask))
                 beside.tell(wanted)
                 self._count(group, stored)
-                sought = rows_at(self._file, group, first, wanted)
-                for column, name in zip(beside.rows(wanted).columns, second, strict=True):
-                    sought = sought.append_column(name, column)
-                others = self._shaped(sought, rest, count)
+                own = rows_at(self._file, group, first, wanted)
+                # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
+                sought = {name: own.column(name) for name in first}
+                beside_rows = beside.rows(wanted)
+                sought.update((name, beside_rows.column(name)) for name in second)
+                others = self._shaped(pa.table(sought) if sought else None, rest, count)
         columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
         if not columns:
             return found.select([])
@@ -207,8 +212,8 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> p
     if column.type == kind:
         return column
     try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return conformed(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(
             f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from error

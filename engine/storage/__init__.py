@@ -26,6 +26,8 @@ def open_storage(location: str | os.PathLike) -> LocalStorage:
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
+    if "\0" in text:
+        raise InvalidArgumentError(f"a path holds no NUL: {text!r}")
     if text.startswith("file://"):
         text = text[len("file://") :]
     elif "://" in text:
@@ -37,6 +39,8 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
     text = os.fspath(path)
     text = text[len("file://") :] if text.startswith("file://") else text
+    if "://" in text:  # another storage's: its name is not ours to tidy
+        return text
     if os.path.isabs(text):
         inside = os.path.relpath(os.path.normpath(text), storage.uri)
         return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")

@@ -47,14 +47,25 @@ class Timeline:
         return found
 
     def latest(self, known: Instant | None = None) -> Instant | None:
-        """The newest instant, or None where the timeline is empty. `known`, if given, saves the reads before it."""
+        """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
+        before it."""
+        if known is not None and not self.stands(known):
+            known = None
         found = known or self._remembered() or self._hinted() or self._listed()
         while found is not None:
             later = self._probe(found.version + 1)
             if later is None:
-                return self._remember(found)
+                return found
             found = later
         return None
+
+    def stands(self, instant: Instant) -> bool:
+        """True where the timeline holds this very instant: not where the table was removed, and another made here."""
+        seen, entry = _seen.get(self.storage.uri, (None, None))
+        if seen is None or seen.transaction != instant.transaction or entry != self._entry(instant.version):
+            there = self._probe(instant.version)
+            return there is not None and there.transaction == instant.transaction
+        return True
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it.
@@ -94,33 +105,38 @@ class Timeline:
     def _probe(self, version: int) -> Instant | None:
         path = instant_path(version)
         try:
+            entry = self._entry(version)
             data = self.storage.read(path)
         except FileMissingError:
             return None
-        return Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
+        found = Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
+        if entry is not None:
+            self._remember(found, entry)
+        return found
+
+    def _entry(self, version: int) -> Entry | None:
+        try:
+            return self.storage.stat(instant_path(version))
+        except FileMissingError:
+            return None
 
     def forget(self) -> None:
         """Lets go of the instant that the process remembers here."""
         _seen.pop(self.storage.uri, None)
 
     def _remembered(self) -> Instant | None:
-        """The latest instant that this process has seen here, if the very file still stands."""
+        """The newest instant that this process has read here, if the very file still stands."""
         instant, entry = _seen.get(self.storage.uri, (None, None))
-        if instant is None:
-            return None
-        try:
-            return instant if self.storage.stat(instant_path(instant.version)) == entry else None
-        except FileMissingError:
-            return None
+        return instant if instant is not None and self._entry(instant.version) == entry else None
 
-    def _remember(self, instant: Instant) -> Instant:
-        known = _seen.get(self.storage.uri)
-        if known is None or known[0] is not instant:
-            with contextlib.suppress(FileMissingError):
-                if len(_seen) >= _SEEN_MAX:
-                    _seen.clear()
-                _seen[self.storage.uri] = instant, self.storage.stat(instant_path(instant.version))
-        return instant
+    def _remember(self, instant: Instant, entry: Entry) -> None:
+        """Keeps an instant as read from a file that was `entry` just before; never an older one of the same table."""
+        known, _ = _seen.get(self.storage.uri, (None, None))
+        if known is not None and known.table_id == instant.table_id and known.version > instant.version:
+            return
+        if len(_seen) >= _SEEN_MAX:
+            _seen.clear()
+        _seen[self.storage.uri] = instant, entry
 
     def _hinted(self) -> Instant | None:
         try:

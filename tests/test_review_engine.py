@@ -1,0 +1,239 @@
+"""Cases that a review of the newest engine parts found: each lost a row, a value or a table, or let a raw error out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import shutil
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.engine.scan import plan as planning
+
+ROWS = 5000
+
+
+@pytest.fixture(autouse=True)
+def _two_threads(monkeypatch):
+    """Columns are read side by side whatever the machine has."""
+    monkeypatch.setattr(planning, "_THREADS", 2)
+
+
+def _write(lake, name, values):
+    os.makedirs((lake / name).parent, exist_ok=True)
+    pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), lake / name)
+    return lake / name
+
+
+def _values(table, where=None):
+    return sorted(table.scan(where).to_table().column("a").to_pylist())
+
+
+# -- a table removed and created again at the same place ---------------------------------------------------------------
+
+
+@pytest.fixture
+def outlived(tmp_path):
+    """Makes (lake, a handle of a table that is no more, the values of the one in its place) of so many versions."""
+
+    def make(old_versions, new_versions):
+        _write(tmp_path, "one.parquet", [1, 2])
+        old = ss.create(tmp_path)
+        for number in range(old_versions - 1):
+            _write(tmp_path, f"old-{number}.parquet", [number])
+            old.sync()
+        old.scan("a = 1").to_table(), old.snapshot.gone()  # a handle in use: it has opened its runs
+        shutil.rmtree(tmp_path)
+        _write(tmp_path, "one.parquet", [7, 8, 9])
+        new = ss.create(tmp_path)
+        for number in range(new_versions - 1):
+            _write(tmp_path, f"new-{number}.parquet", [100 + number])
+            new.sync()
+        return tmp_path, old, [7, 8, 9, *(100 + n for n in range(new_versions - 1))]
+
+    return make
+
+
+@pytest.mark.parametrize("versions", [(1, 1), (3, 3), (3, 1), (1, 3)])
+def test_a_handle_that_outlived_its_table_tells_nothing_to_the_next_open(outlived, versions):
+    lake, old, wanted = outlived(*versions)
+    try:
+        old.refresh()
+    except ss.SkipstoneError:
+        pass
+    else:
+        assert _values(old) == wanted
+    assert _values(ss.open(lake)) == wanted
+
+
+@pytest.mark.parametrize("versions", [(1, 1), (3, 3), (3, 1), (1, 3)])
+@pytest.mark.parametrize("verb", ["create_index", "write", "sync"])
+def test_a_handle_that_outlived_its_table_does_not_commit_into_the_one_in_its_place(outlived, versions, verb):
+    lake, old, wanted = outlived(*versions)
+    try:
+        if verb == "create_index":
+            old.create_index("a", kind="bloom")
+        elif verb == "sync":
+            _write(lake, "more.parquet", [500])
+            old.sync()
+        else:
+            with old.transaction() as tx:
+                tx.write(pa.table({"a": [500]}))
+    except ss.SkipstoneError:
+        pass
+    old.forget()  # what is on disk must hold, for every process
+    fresh = ss.open(lake)
+    assert _values(fresh) in (wanted, sorted([*wanted, 500]))
+    fresh.sync()
+    assert fresh.verify(deep=True) == []
+    assert [i.table_id for i in fresh.timeline.instants(1, fresh.version)] == [fresh.instant.table_id] * fresh.version
+
+
+# -- columns side by side ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strings", [4, 5, 8])
+def test_one_sought_row_where_all_other_columns_are_dictionary_codes(tmp_path, strings):
+    data = {"k": list(range(ROWS)), **{f"s{j}": [f"v{(i + j) % 3}" for i in range(ROWS)] for j in range(strings)}}
+    pq.write_table(pa.table(data), tmp_path / "x.parquet")
+    for where in ("k = 17", f"k IN (0, 4095, 4096, {ROWS - 1})"):
+        found = ss.create(tmp_path, index_path=tmp_path / where.replace(" ", "")).scan(where).to_table()
+        rows = found.column("k").to_pylist()
+        assert found.to_pylist() == [{name: data[name][row] for name in data} for row in rows]
+        assert len(rows) == (1 if "=" in where else 4)
+
+
+def test_a_flat_dotted_column_beside_a_struct_of_that_path(tmp_path):
+    data = {
+        "k": list(range(ROWS)),
+        "s": [{"p": i, "q": -i} for i in range(ROWS)],
+        "w1": [f"w{i}" for i in range(ROWS)],
+        "w2": list(range(ROWS)),
+        "w3": list(range(ROWS)),
+        "s.p": [f"t{i}" for i in range(ROWS)],
+        "w4": list(range(ROWS)),
+    }
+    pq.write_table(pa.table(data), tmp_path / "x.parquet")
+    found = ss.create(tmp_path).scan("k = 4321").to_table().to_pylist()
+    assert found == [{name: data[name][4321] for name in data}]
+
+
+# -- damage while rows are read ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", ["point", "all", "count", "batches"])
+def test_damaged_pages_are_our_error_and_name_the_file(tmp_path, read):
+    path = tmp_path / "x.parquet"
+    rows = {"k": range(ROWS), **{f"s{j}": [f"{j}u{i}" for i in range(ROWS)] for j in range(5)}}
+    pq.write_table(pa.table(rows), path, compression="none", use_dictionary=False)
+    table = ss.create(tmp_path)
+    known, whole = path.stat(), path.read_bytes()
+    path.write_bytes(whole[:4] + bytes(len(whole) - 8004) + whole[-8000:])
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    before = threading.active_count()
+    with pytest.raises(ss.SkipstoneError, match=r"x\.parquet"):
+        if read == "point":
+            table.scan("k = 17").to_table()
+        elif read == "all":
+            table.scan().to_table()
+        elif read == "count":
+            table.scan("k > 17 AND s0 > s1").count()
+        else:
+            list(table.scan().to_batches())
+    assert threading.active_count() == before
+
+
+# -- what is written is kept, or refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.decimal128(10, 2), pa.array([0.129])),
+        (pa.float64(), pa.array([decimal.Decimal("12345678901234567.89")])),
+        (pa.struct([("a", pa.int64())]), pa.array([{"a": 1, "b": 2}])),
+        (pa.struct([("a", pa.int64())]), pa.array([{"z": 1}])),
+        (pa.list_(pa.int64()), pa.array([["1"]])),
+        (pa.list_(pa.float32()), pa.array([[0.1]])),
+        (pa.struct([("a", pa.float32())]), pa.array([{"a": 0.1}])),
+        (pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)]), pa.array([{"a": 1}])),
+        (pa.map_(pa.string(), pa.int64()), pa.array([[("a", "5")]], pa.map_(pa.string(), pa.string()))),
+    ],
+    ids=lambda side: str(side.type if isinstance(side, pa.Array) else side),
+)
+def test_a_value_that_the_column_cannot_hold_is_refused(tmp_path, kind, given):
+    table = ss.create(tmp_path / "new", schema=pa.schema([("x", kind)]))
+    with pytest.raises(ss.SchemaError, match="'x'"), table.transaction() as tx:
+        tx.write(pa.table({"x": given}))
+    assert table.scan().count() == 0
+
+
+# -- schemas of many files ---------------------------------------------------------------------------------------------
+
+
+def test_structs_whose_children_come_in_another_order_are_one_column(tmp_path):
+    for name, kind, value in (
+        ("a", pa.struct([("a", pa.int64())]), {"a": 1}),
+        ("b", pa.struct([("b", pa.int64()), ("a", pa.int64())]), {"b": 2, "a": 3}),
+        ("c", pa.struct([("b", pa.int64())]), {"b": 4}),
+    ):
+        pq.write_table(pa.table({"x": pa.array([value], kind)}), tmp_path / f"{name}.parquet")
+    table = ss.create(tmp_path)
+    wanted = [{"a": 1, "b": None}, {"a": 3, "b": 2}, {"a": None, "b": 4}]
+    assert sorted(table.scan().to_table().column("x").to_pylist(), key=str) == sorted(wanted, key=str)
+    assert table.scan("x.b = 2").to_table().column("x").to_pylist() == [{"a": 3, "b": 2}]
+    assert table.scan("x.a IS NULL").count() == 1
+
+
+def test_instants_that_no_common_type_holds_are_refused_or_read(tmp_path):
+    far = dt.datetime(9999, 12, 31)
+    pq.write_table(pa.table({"x": pa.array([far], pa.timestamp("us"))}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": pa.array([1], pa.timestamp("ns"))}), tmp_path / "b.parquet")
+    try:
+        table = ss.create(tmp_path)
+    except ss.SchemaError:
+        return
+    assert table.scan("x > timestamp '9000-01-01'").count() == 1
+
+
+# -- following a directory ---------------------------------------------------------------------------------------------
+
+
+def test_rule_03_a_file_added_again_is_no_longer_one_that_was_taken_out(tmp_path):
+    _write(tmp_path, "one.parquet", [1])
+    path = _write(tmp_path, "f.parquet", [2])
+    table = ss.create(tmp_path)
+    with table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    with table.transaction() as tx:
+        tx.add_files(["f.parquet"])
+    known, data = path.stat(), path.read_bytes()
+    path.unlink()
+    table.sync()
+    path.write_bytes(data)
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    table.sync()
+    assert _values(table) == [1, 2]
+
+
+def test_a_directory_that_is_not_there_does_not_empty_the_table(tmp_path):
+    lake = tmp_path / "lake"
+    _write(lake, "one.parquet", [1])
+    table = ss.create(lake, index_path=tmp_path / "index")
+    lake.rename(tmp_path / "elsewhere")  # as where a disk is not mounted
+    with pytest.raises(ss.SkipstoneError, match="lake"):
+        table.sync()
+    (tmp_path / "elsewhere").rename(lake)
+    assert _values(ss.open(lake, index_path=tmp_path / "index")) == [1]
+    assert table.version == 1
+
+
+def test_a_link_back_to_its_own_folder_is_not_followed_for_ever(tmp_path):
+    _write(tmp_path, "one.parquet", [1])
+    (tmp_path / "back").symlink_to(".")
+    table = ss.create(tmp_path)
+    assert table.files().column("path").to_pylist() == ["one.parquet"]
