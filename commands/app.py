@@ -85,12 +85,30 @@ def run(arguments: Sequence[str]) -> None:
         if debug:
             raise
         sys.stdout.flush()
-        stderr().print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        stderr().print(Text.assemble(("error: ", "bold red"), _as_commands(str(error))), soft_wrap=True)
         sys.exit(2)
 
 
+# What errors advise is Python; who types commands wants commands.
+_IN_COMMANDS = {
+    "; to begin an empty table there, give schema=": "",
+    "or say where it is with index_path=": "or say where it is with --index-path",
+    "keep the index elsewhere with index_path=": "keep the index elsewhere with --index-path",
+    "refresh_index()": "`skipstone index refresh`",
+    "create_index()": "`skipstone index add`",
+    "create()": "`skipstone create`",
+    "sync()": "`skipstone sync`",
+}
+
+
+def _as_commands(message: str) -> str:
+    for python, command in _IN_COMMANDS.items():
+        message = message.replace(python, command)
+    return message
+
+
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr().print(Text.assemble(("warning: ", "bold yellow"), str(message)), soft_wrap=True)
+    stderr().print(Text.assemble(("warning: ", "bold yellow"), _as_commands(str(message))), soft_wrap=True)
 
 
 @contextmanager
@@ -150,6 +168,8 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
         is_new = found.version != before
         told = {"version": found.version, **(found.instant.summary if is_new else {})}
         pending = len(found.instant.pending)
+        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in found.indexes().to_pylist()}
+        behind = {name: count for name, count in lacking.items() if count}
         if as_json:
             print_json({"changed": is_new, **told, "pending": pending})
             return
@@ -157,6 +177,8 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
     if is_new:
         added, removed = count_of(told["files_added"], "file"), count_of(told["files_removed"], "file")
         screen.print(f"version {told['version']}: {added} added, {removed} removed")
+        for name, lacking in behind.items():
+            screen.print(f"{name} does not speak of {count_of(lacking, 'file')}: skipstone index refresh {path}")
     else:
         screen.print(f"nothing new: version {told['version']} stands")
     if pending:
@@ -172,7 +194,7 @@ def index_add(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build indexes over the files that are there; later commits keep them up."""
+    """Build indexes over the files that are there; files written later are indexed as they are written."""
     with _opened(path, index_path) as found:
         with progress() as tell:
             found.create_index(columns, kind.value, fpp=fpp, progress=tell)

@@ -255,7 +255,8 @@ class Table:
             columns: a name, or several: each gets a filter of its own.
             kind: "bloom": which files and row groups may hold a value.
             fpp: how often a row group without the value may be read all the same.
-            maintain: "commit": writers keep it up; "refresh": it falls behind until `refresh_index`.
+            maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
+                that are merely added, or synced, wait for `refresh_index`, and may match until then.
 
         Raises:
             SchemaError: no such column, or of a type that cannot be hashed. InvalidArgumentError: there already.

@@ -21,7 +21,7 @@ from ..ingest.task_result import FILE_FIELDS, TaskResult
 from ..manifest import keyspace
 from ..manifest.snapshot import Snapshot
 from ..timeline import Instant
-from .schemas import check_fits, file_schema
+from .schemas import check_fits, check_instants_fit, file_schema
 
 
 @dataclass
@@ -166,6 +166,7 @@ def _bind_schemas(after: Instant, result: TaskResult) -> tuple[Instant, np.ndarr
             known[schema] = len(file_schemas)
             file_schemas.append(file_schema(after, schema))
         ids.append(known[schema])
+    check_instants_fit(after.schema, result)
     return replace(after, file_schemas=tuple(file_schemas)), np.array(ids, dtype=np.int32)
 
 

@@ -81,7 +81,7 @@ def publish(
         if only_first:
             raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
         pause(attempt)
-        base = timeline.latest(known=base) or base
+        base = _newer(timeline, base)
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
 
 
@@ -96,7 +96,7 @@ def publish_definition(
         if leftovers.publish(timeline, instant):
             return instant
         pause(attempt)
-        base = timeline.latest(known=base) or base
+        base = _newer(timeline, base)
     raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
 
 
@@ -111,6 +111,14 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
         summary=dict(summary),
         key=None,
     )
+
+
+def _newer(timeline: Timeline, base: Instant) -> Instant:
+    """The latest instant of the same table. Raises CommitConflictError where it was removed, or made again."""
+    latest = timeline.latest(known=base)
+    if latest is None or latest.table_id != base.table_id:
+        raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
+    return latest
 
 
 def _check_base(timeline: Timeline, base: Instant) -> None:

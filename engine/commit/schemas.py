@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import SchemaError
 from ..ingest.footers import leaf_types, plain_schema
+from ..ingest.task_result import TaskResult
 from ..predicates.widening import merged_type
 from ..timeline import FileSchema, Instant
+
+_NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
 
 
 def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
@@ -88,6 +93,37 @@ def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], p
             f"{path}: column {field.name!r} is {field.type}, the table's is {wanted}; rewrite the file, or attach it "
             "to a table of its own"
         )
+
+
+def check_instants_fit(table: pa.Schema, result: TaskResult) -> None:
+    """Raises SchemaError naming a file whose instants, of a coarser unit, do not all lie in the span of nanoseconds
+    that the table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read."""
+    wanted = {p: k for p, k in leaf_types(table).items() if pa.types.is_timestamp(k) and k.unit == "ns"}
+    for number, schema in enumerate(result.schemas):
+        for path, kind in leaf_types(schema).items():
+            if path in wanted and kind != wanted[path] and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                _check_span(path, kind, wanted[path], number, result)
+
+
+def _check_span(path: str, kind: pa.DataType, wanted: pa.DataType, number: int, result: TaskResult) -> None:
+    ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
+    low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
+    files = [i for i, s in enumerate(result.files.column("schema_id").to_pylist()) if s == number]
+    known: dict[int, dict[str, Any]] = {}
+    if path in result.stats_columns:
+        mine = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
+        known = {row["file"]: row for row in result.stats.filter(mine).to_pylist()}
+    for file in files:
+        row = known.get(file)
+        is_all_null = row is not None and row["null_count"] is not None and row["null_count"] == row["value_count"]
+        least, most = (None, None) if row is None else (row["min_code"], row["max_code"])
+        fits = least is not None and most is not None and low <= least and most <= high
+        if not is_all_null and not fits:
+            name = result.files.column("path")[file].as_py()
+            raise SchemaError(
+                f"{name}: column {path!r} is {kind}, the table's is {wanted}, and its instants do not all fit, or have "
+                "no statistics that say so; rewrite the file, or attach it to a table of its own"
+            )
 
 
 def _widens(kind: pa.DataType, wanted: pa.DataType) -> bool:

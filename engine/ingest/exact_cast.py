@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import SchemaError
-from ..predicates.widening import is_exact_widening, merged_type, plain_type
+from ..predicates.widening import is_exact_widening, is_list, plain_type
 
 
 def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
@@ -19,6 +19,8 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     if not _is_of_kind(plain_type(column.type), kind):
         raise SchemaError(f"column {wanted.name!r} is {kind}; values of type {column.type} are not written into it")
     try:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         found = conformed(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         told = str(error).splitlines()[0]
@@ -39,11 +41,12 @@ def conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     children = []
     for field in kind:
-        if array.type.get_field_index(field.name) < 0:
+        at = array.type.get_field_index(field.name)
+        if at < 0:
             child = pa.nulls(len(array), field.type)
-        else:
-            child = joined(conformed(pa.chunked_array([pc.struct_field(array, field.name)]), field.type))
-        if not field.nullable and child.null_count:
+        else:  # by position: a name with dots would be taken for a path
+            child = joined(conformed(pa.chunked_array([pc.struct_field(array, [at])]), field.type))
+        if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
             raise ValueError(f"field {field.name!r} takes no nulls")
         children.append(child)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
@@ -66,11 +69,24 @@ def _is_of_kind(source: pa.DataType, kind: pa.DataType) -> bool:
     if pa.types.is_null(source) or is_exact_widening(source, kind):
         return True
     if pa.types.is_nested(kind):
-        return merged_type(kind, source) == kind
+        return _nests_in(source, kind)
     if _is_number(source) and _is_number(kind):
         return True
     same = (pa.types.is_timestamp, pa.types.is_time, pa.types.is_duration, pa.types.is_date)
     return any(of(source) and of(kind) for of in same)
+
+
+def _nests_in(source: pa.DataType, kind: pa.DataType) -> bool:
+    """True where every value of a nested type has its place in another, down to the leaves."""
+    source = plain_type(source)
+    if pa.types.is_struct(source) and pa.types.is_struct(kind):
+        named = {field.name: field.type for field in kind}
+        return all(f.name in named and _nests_in(f.type, named[f.name]) for f in source)
+    if is_list(source) and is_list(kind):
+        return _nests_in(source.value_type, kind.value_type)
+    if pa.types.is_map(source) and pa.types.is_map(kind):
+        return _nests_in(source.key_type, kind.key_type) and _nests_in(source.item_type, kind.item_type)
+    return pa.types.is_null(source) or is_exact_widening(source, kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -22,7 +22,7 @@ def leaf_array(table: pa.Table, path: str) -> pa.Array:
     array = canon.flatten(table.column(name))
     while rest:
         name, _, rest = _step(array.type, rest)
-        array = pc.struct_field(array, name)
+        array = pc.struct_field(array, [array.type.get_field_index(name)])  # a name may hold dots
     return canon.flatten(array)
 
 

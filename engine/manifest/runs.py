@@ -18,6 +18,7 @@ from . import kept as keep
 from .kept import Kept
 
 T = TypeVar("T")
+COMMON_PREFIX_BYTES_MAX = 4
 
 
 class RunReaders:
@@ -95,8 +96,9 @@ def scan_run(
         return _concatenated(found)
 
     asked = (tuple(prefixes), None if columns is None else tuple(columns), include_deleted)
-    # Few keys of many are a question of their own, not worth keeping.
-    return readers.decoded(run, asked, scan) if len(prefixes) == 1 else scan(readers.reader(run))
+    # A kind or a column is asked for again and again; a narrower question would only fill the memory.
+    is_common = len(prefixes) == 1 and len(prefixes[0]) <= COMMON_PREFIX_BYTES_MAX
+    return readers.decoded(run, asked, scan) if is_common else scan(readers.reader(run))
 
 
 def newest_wins(layers: pa.Table) -> pa.Table:

@@ -44,8 +44,12 @@ class Snapshot:
     def partition_values(self) -> dict[str, pa.Array]:
         """The typed value of each partition column, aligned with `partitions()`."""
         fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
-        texts = self.partitions().column("partition").to_pylist()
-        return dict(zip(self.instant.partitioning, hive.typed_values(texts, fields), strict=True))
+
+        def parse() -> dict[str, pa.Array]:
+            texts = self.partitions().column("partition").to_pylist()
+            return dict(zip(self.instant.partitioning, hive.typed_values(texts, fields), strict=True))
+
+        return self.made_of_files(f"partition values: {fields}", parse)
 
     def files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
         """One row a live file, by file id: file_id u64, partition_id u32, the manifest's fields, segment. Of some

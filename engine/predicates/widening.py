@@ -89,6 +89,11 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Lists of any size of offsets, and of a fixed length."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
 def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The narrowest type that holds the values of both exactly, a struct's children in the order of `one`; None where
     there is none."""
@@ -104,9 +109,13 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
                 return None
             children[field.name] = merged
         return pa.struct(list(children.items()))
-    if pa.types.is_list(one) and pa.types.is_list(other):
+    if is_list(one) and is_list(other):
         inner = merged_type(one.value_type, other.value_type)
-        return None if inner is None else pa.list_(inner)
+        large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
+        return None if inner is None else pa.large_list(inner) if large else pa.list_(inner)
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        key, item = merged_type(one.key_type, other.key_type), merged_type(one.item_type, other.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
     if canon.is_bytes_like(one) and canon.is_bytes_like(other):
         return _merged_bytes(one, other)
     if is_exact_widening(one, other):

@@ -101,7 +101,8 @@ class LocalStorage:
             with os.scandir(self.local_path(path)) as entries:
                 for entry in entries:
                     if entry.is_dir():
-                        folders.append(entry.name)
+                        if not self._leads_inside(entry):
+                            folders.append(entry.name)
                         continue
                     with contextlib.suppress(FileNotFoundError):  # gone since the folder was read: not there
                         found = entry.stat()
@@ -115,6 +116,14 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileMissingError), _refusals(path):
             os.unlink(self.local_path(path))
+
+    def _leads_inside(self, entry: os.DirEntry) -> bool:
+        """True for a link to a folder of this root, or above it: those are listed under their own names, and to follow
+        the link would list them twice, or never end."""
+        if not entry.is_symlink():
+            return False
+        target, root = os.path.realpath(entry.path) + os.sep, os.path.realpath(self.root) + os.sep
+        return target.startswith(root) or root.startswith(target)
 
     @contextlib.contextmanager
     def _temporary(self, path: str) -> Iterator[tuple[BinaryIO, str]]:
