@@ -1,0 +1,57 @@
+"""Files that callers tell of, and `verify`: odd names, statistics and paths are refused or kept as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from faults import flipped, index_files
+
+
+def _file(root: Path, name: str, values: list[int]) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": values}), root / name)
+    return root / name
+
+
+@pytest.mark.parametrize("kind", ["manifest", "stats", "filter", "instant"])
+def test_verify_finds_and_does_not_raise(tmp_path: Path, kind: str) -> None:
+    _file(tmp_path, "one.parquet", [1, 2])
+    table = ss.create(tmp_path)
+    table.create_index("a", kind="bloom")
+    path = index_files(table)[kind][0]
+    table.forget()
+    for offset in (10, path.stat().st_size // 2):
+        with flipped(path, offset):
+            assert {f.kind for f in table.verify(deep=True)} == {"damaged"}
+            assert {f.kind for f in table.verify()} <= {"damaged"}
+        table.forget()
+    assert table.verify(deep=True) == []
+
+
+def test_files_elsewhere_keep_their_names(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    with table.transaction() as tx:
+        tx.add_files(pa.table({"path": ["s3://bucket//x.parquet"], "size_bytes": [1], "row_count": [1]}))
+    assert table.files().column("path").to_pylist() == ["s3://bucket//x.parquet"]
+
+
+@pytest.mark.parametrize("counts", [{"null_count": -1}, {"null_count": 11}, {"null_count": 10, "min": 1, "max": 9}])
+def test_statistics_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"a": counts}]}
+    with pytest.raises(ss.SchemaError, match="'a'"), table.transaction() as tx:
+        tx.add_files(pa.table(told))
+
+
+@pytest.mark.parametrize("given", [5, [5], b"x", {"x": 1}])
+def test_paths_that_are_none(tmp_path: Path, given: object) -> None:
+    _file(tmp_path, "one.parquet", [1])
+    table = ss.create(tmp_path)
+    for act in ("add_files", "remove"):
+        with pytest.raises(ss.InvalidArgumentError), table.transaction() as tx:
+            getattr(tx, act)(given)
+    assert table.version == 1
