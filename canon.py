@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import binary_rows, fixed_rows, from_numpy, joined, offsets_and_data, to_numpy, valid_mask
+from .arrays import binary_rows, fixed_rows, joined, offsets_and_data, to_numpy, valid_mask
 
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
@@ -119,47 +119,6 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
     return array.cast(pa.binary())
-
-
-def from_order_codes(codes: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """The values whose order codes these are, as an array of `kind`: the inverse of `order_codes`."""
-    codes = np.ascontiguousarray(codes, dtype=np.int64)
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_floating(kind):
-        bits = np.where(codes < 0, codes ^ _MAGNITUDE, codes)
-        return from_numpy(bits.view(np.float64)).cast(kind)
-    if pa.types.is_uint64(kind):
-        return from_numpy(codes.view(np.uint64) ^ SIGN_BIT)
-    if pa.types.is_boolean(kind):
-        return from_numpy(codes != 0)
-    if pa.types.is_decimal(kind):
-        words = np.stack([codes, codes >> np.int64(63)], axis=1)
-        wide = pa.Array.from_buffers(
-            pa.decimal128(38, kind.scale), len(codes), [None, pa.py_buffer(np.ascontiguousarray(words).tobytes())]
-        )
-        return wide.cast(kind)
-    if kind.bit_width == 32 and pa.types.is_temporal(kind):
-        return from_numpy(codes.astype(np.int32)).view(kind)
-    if pa.types.is_temporal(kind):
-        return from_numpy(codes).view(kind)
-    return from_numpy(codes).cast(kind)
-
-
-def from_order_bytes(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values whose order bytes these are, as an array of `kind`: the inverse of `order_bytes`."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not pa.types.is_decimal(kind):
-        return array.cast(kind)
-    words = 4 if pa.types.is_decimal256(kind) else 2
-    blank = b"\x80" + b"\x00" * (8 * words - 1)
-    filled = b"".join(blank if v is None else v for v in array.to_pylist())
-    values = np.frombuffer(filled, dtype=">u8").reshape(-1, words)[:, ::-1].astype(np.uint64)
-    values[:, -1] ^= SIGN_BIT
-    valid = valid_mask(array)
-    mask = None if valid is None else from_numpy(valid).buffers()[1]
-    return pa.Array.from_buffers(kind, len(array), [mask, pa.py_buffer(np.ascontiguousarray(values).tobytes())])
 
 
 # -- hash forms -------------------------------------------------------------------------------------------------------

@@ -57,9 +57,6 @@ class ColumnStats:
         return self.value_count <= self.null_count + (self.nan_count or 0)
 
 
-UNKNOWN = ColumnStats()
-
-
 def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
     """Exact statistics of an array; None for a type that is not indexed."""
     array = canon.flatten(array)

@@ -49,7 +49,6 @@ class TaskResult:
     index           the task index file, or None where there is nothing fine
     written         files of `files` that this task wrote itself: an abort removes them
     is_partition_told    True where partitions were given, and paths need not say them
-    is_one_task     True where the files are one writer's share: a task-level filter speaks for all of them
     """
 
     files: pa.Table
@@ -58,7 +57,6 @@ class TaskResult:
     stats_columns: list[str]
     index: TaskIndex | None = None
     written: list[str] = field(default_factory=list)
-    is_one_task: bool = False
     is_partition_told: bool = False
     pending: list[dict] = field(default_factory=list)
 

@@ -181,7 +181,7 @@ class TaskWriter:
                 index.add_task_filter(spec.column, task_filter(parts, spec.fpp, name).words.view(np.uint8))
             finished = index.finish()
         written = [f.path for f in self._closed]
-        self.results.append(built.result(index=finished, written=written, is_one_task=True))
+        self.results.append(built.result(index=finished, written=written))
 
 
 class _OpenFile:

@@ -47,7 +47,6 @@ class RowGroups:
     total: int | None = None
     row_counts: list[int] | None = None
     all_match: list[bool] | None = None
-    size_bytes: int = 0
 
 
 def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
@@ -78,7 +77,6 @@ def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) 
         len(mine),
         fine.row_count[units][mine].tolist(),
         every[units][mine].tolist(),
-        int(fine.size_bytes[units][mine].sum()),
     )
 
 

@@ -23,7 +23,7 @@ class FineRows:
     """The row groups of some tasks, in the order of tasks and row groups: the units of the fine level.
 
     task, row_group    int64 [units]: position of the task, and number within its file
-    row_count, size_bytes    int64 [units]
+    row_count          int64 [units]
     entries            the statistics of all columns; `entry_unit`, int64, is the unit that each speaks of
     is_known           bool [tasks]: False where nothing fine could be read
     """
@@ -31,7 +31,6 @@ class FineRows:
     task: np.ndarray
     row_group: np.ndarray
     row_count: np.ndarray
-    size_bytes: np.ndarray
     entries: pa.Table
     entry_unit: np.ndarray
     is_known: np.ndarray
@@ -63,7 +62,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     if not tables:
         nothing = np.empty(0, dtype=np.int64)
         fields = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
-        return FineRows(nothing, nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_known)
+        return FineRows(nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_known)
     entries, task = pa.concat_tables(tables), np.concatenate(of_task)
     row_group = KEYS.decode(entries.column("key"))["row_group"].astype(np.int64)
     is_group = to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN)))
@@ -76,7 +75,6 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
         unit_task,
         unit_group,
         to_numpy(groups.column("value_count")),
-        to_numpy(groups.column("compressed_bytes")),
         entries,
         unit,
         is_known,
