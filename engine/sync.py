@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..errors import CommitConflictError, NotATableError
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.attach import attach_files
@@ -85,11 +83,7 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
 
 
 def _is_same(entry: Entry, row: dict) -> bool:
-    return (
-        entry.size_bytes == row["size_bytes"]
-        and row["modified_ns"] in (None, entry.modified_ns)
-        and (entry.etag is None or row["etag"] in (None, entry.etag))
-    )
+    return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
 def _transaction_of(path: str) -> str | None:
@@ -108,12 +102,10 @@ def _committed(
     if not found.appeared and not found.removed and not base.pending:
         return base
     transaction = new_transaction_id()
-    removed = np.array(sorted(found.removed), dtype=np.uint64)
     change = Change(
         transaction=transaction,
         action="sync",
-        removed=removed,
-        removed_paths=[found.removed[i] for i in removed.tolist()],
+        removed=found.removed,
         pending=(),
         remember_gone=False,
         recheck=recheck,
@@ -134,7 +126,7 @@ def _committed(
             )
             change.pending = tuple(result.pending)
             change.results = [result] if result.files.num_rows else []
-        if not change.results and not len(removed) and change.pending == base.pending:
+        if not change.results and not found.removed and change.pending == base.pending:
             leftovers.remove()
             return base
         return publish(table.timeline, table.readers, base, change)

@@ -98,7 +98,7 @@ def _files(table: Table, deep: bool) -> list[Finding]:
         except SkipstoneError as error:
             found.append(Finding("missing", path, str(error)))
             continue
-        if entry.size_bytes != row["size_bytes"] or row["modified_ns"] not in (None, entry.modified_ns):
+        if not entry.is_same(row["size_bytes"], row["modified_ns"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
         elif deep and row["schema_id"] is not None:
             try:

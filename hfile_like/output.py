@@ -49,7 +49,7 @@ class PathOutput:
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._temporary, self._target)
-            _fsync_folder(self._folder)
+            fsync_folder(self._folder)
         except OSError as error:
             self.discard()
             raise StorageError(f"{self.name}: cannot be published ({error})") from error
@@ -99,7 +99,8 @@ def open_output(target: object) -> Output:
     raise InvalidArgumentError(f"cannot write to {type(target).__name__}: give a path or a writable binary file")
 
 
-def _fsync_folder(folder: str) -> None:
+def fsync_folder(folder: str) -> None:
+    """Makes the names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import to_numpy
+from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..indexes import stats
 from ..ingest import hive
@@ -38,13 +38,15 @@ class Bound:
     ids: list[np.ndarray]
 
 
-def bind(
-    base: Instant, snapshot: Snapshot, results: Sequence[TaskResult], removed: np.ndarray, remember_gone: bool = True
-) -> Bound:
-    """Binds added files and removed file ids (uint64) to the version after `base`, whose content is `snapshot`. With
-    `remember_gone` the removed files may lie on storage still, and are remembered by path and identity."""
+def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, str], remember_gone: bool) -> Bound:
+    """Binds added files and removed ones (file id -> path) to the version after the snapshot's. With `remember_gone`
+    the removed files may lie on storage still, and are remembered by path and identity.
+
+    Raises CommitConflictError for a file to be removed that is live no more, SchemaError for one that does not fit.
+    """
+    base = snapshot.instant
     after = replace(base, version=base.version + 1)
-    partitions = _Partitions(snapshot, base)
+    partitions = _Partitions(snapshot)
     ids: list[np.ndarray] = []
     rows: list[pa.Table] = []
     stat_keys: list[pa.Array] = []
@@ -81,7 +83,8 @@ def bind(
 class _Partitions:
     """The partitions that a commit touches, with their counts before and after."""
 
-    def __init__(self, snapshot: Snapshot, base: Instant):
+    def __init__(self, snapshot: Snapshot):
+        base = snapshot.instant
         known = snapshot.partitions()
         self._fields = [base.schema.field(name) for name in base.partitioning]
         self._by_text = dict(
@@ -216,15 +219,16 @@ def _column_ids(result: TaskResult, after: Instant, schema_ids: np.ndarray, file
     return lookup[schema_of[file], result.stats.column("column").to_numpy()]
 
 
-def _removed_files(snapshot: Snapshot, removed: np.ndarray) -> pa.Table:
-    if len(removed) == 0:
-        return snapshot.files([])
-    partition, _ = keyspace.split_file_ids(removed)
+def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
+    ids = np.array(sorted(removed), dtype=np.uint64)
+    partition, _ = keyspace.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
-    kept = files.filter(pa.array(np.isin(files.column("file_id").to_numpy(), removed)))
-    if kept.num_rows != len(removed):
-        raise CommitConflictError("a file to be removed has left the table since")
-    return kept
+    found = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
+    live = set(found.column("file_id").to_pylist())
+    lost = [path for number, path in removed.items() if number not in live]
+    if lost:
+        raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
+    return found
 
 
 def _added_again(snapshot: Snapshot, results: Sequence[TaskResult]) -> np.ndarray:

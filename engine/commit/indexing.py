@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...bloom import distinct, hash_array
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
+from ..ahead import ahead
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterRunWriter
 from ..ingest.footers import leaf_types, open_parquet, reading
@@ -215,8 +214,9 @@ def _hashes(
     table: Table, files: pa.Table, column: str
 ) -> Iterator[tuple[int, tuple[str, list[np.ndarray]] | Exception]]:
     """Each file's distinct hashes by row group, in order, a bounded number of files ahead."""
-    physical = _physical_paths(table.instant, column)
-    rows = files.select(["file_id", "path", "size_bytes", "modified_ns", "schema_id"]).to_pylist()
+    wanted = table.instant.columns[column]
+    physical = {number: known.path_of(wanted) for number, known in enumerate(table.instant.file_schemas)}
+    rows = files.select(["path", "size_bytes", "modified_ns", "schema_id"]).to_pylist()
     kind = leaf_types(table.schema)[column]
 
     def read(row: dict) -> tuple[str, list[np.ndarray]] | Exception:
@@ -225,29 +225,11 @@ def _hashes(
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-build") as pool:
-        left = iter(rows)
-        ahead = [(row, pool.submit(read, row)) for row in islice(left, 2 * _THREADS)]
-        while ahead:
-            row, future = ahead.pop(0)
-            following = next(left, None)
-            if following is not None:
-                ahead.append((following, pool.submit(read, following)))
-            yield row["file_id"], future.result()
-
-
-def _physical_paths(instant: Instant, column: str) -> dict[int, str | None]:
-    """schema id -> the column's path in files of that schema, None where they do not have it."""
-    wanted = instant.columns[column]
-    return {
-        number: next((p for p, i in known.columns.items() if i == wanted), None)
-        for number, known in enumerate(instant.file_schemas)
-    }
+    yield from zip(files.column("file_id").to_pylist(), ahead(read, rows, _THREADS, "skipstone-build"), strict=True)
 
 
 def _file_hashes(table: Table, row: dict, path: str | None, kind: pa.DataType) -> tuple[str, list[np.ndarray]]:
-    found = table.storage.stat(row["path"])
-    if found.size_bytes != row["size_bytes"] or row["modified_ns"] not in (None, found.modified_ns):
+    if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"]):
         raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
     with open_parquet(table.storage, row["path"]) as file:
         groups = file.metadata.num_row_groups

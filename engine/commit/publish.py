@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest.task_result import TaskResult
 from ..manifest.consolidate import appended
@@ -36,17 +36,17 @@ _PAUSE_S_MAX = 0.5
 class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
-    removed      file ids, uint64, as of the base version; `removed_paths` are theirs
+    removed          file id -> path, as of the base version
+    pending          files seen but not readable yet; None leaves the base's
     remember_gone    the removed files may lie on storage still, and must not appear again
-    recheck      called with each newer version that the change is bound to; raises where it no longer fits
-    leftovers    what was written for it: the caller removes them when `publish` raises
+    recheck          called with each newer version that the change is bound to; raises where it no longer fits
+    leftovers        what was written for it: the caller removes them when `publish` raises
     """
 
     transaction: str
     action: str
     results: list[TaskResult] = field(default_factory=list)
-    removed: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
-    removed_paths: list[str] = field(default_factory=list)
+    removed: dict[int, str] = field(default_factory=dict)
     key: str | None = None
     pending: tuple[dict, ...] | None = None
     remember_gone: bool = True
@@ -60,7 +60,8 @@ def publish(
     """Commits a change after `base` and returns the instant made.
 
     Raises CommitConflictError where a commit since the base removed or added the same file (with `only_first`: where
-    there was any), SchemaError where a file does not fit. Whatever is raised, nothing of the change is visible.
+    there was any), SchemaError where a file does not fit. Whatever of ours is raised, nothing of the change is visible;
+    only an interrupt may come when it is (see `Leftovers`).
     """
     _check_base(timeline, base)
     searched = 0
@@ -72,7 +73,7 @@ def publish(
         snapshot = Snapshot(base, readers)
         if attempt and change.recheck is not None:
             change.recheck(snapshot)
-        _check(snapshot, change, is_retry=attempt > 0)
+        _check_added(snapshot, change, is_retry=attempt > 0)
         before = len(change.leftovers)
         instant = _write(timeline.storage, readers, snapshot, change, attempt)
         if change.leftovers.publish(timeline, instant):
@@ -136,8 +137,8 @@ def _committed_by_key(timeline: Timeline, first: int, last: int, key: str | None
     return next((i for i in timeline.instants(first, last) if i.key == key), None)
 
 
-def _check(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
-    if not change.results and not len(change.removed):
+def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
+    if not change.results:
         return
     added = pa.chunked_array([c for r in change.results for c in r.files.column("path").chunks], pa.string())
     counts = added.value_counts()
@@ -146,13 +147,12 @@ def _check(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
         raise InvalidArgumentError(f"{twice[0]}: added twice in one transaction")
     live = snapshot.files(_partitions_of(snapshot, change))
     same = live.filter(pc.is_in(live.column("path"), value_set=added.combine_chunks()))
-    stays = ~np.isin(to_numpy(same.column("file_id")), change.removed)
+    stays = np.array([i not in change.removed for i in same.column("file_id").to_pylist()], dtype=bool)
     doubled = same.column("path").filter(from_numpy(stays)).to_pylist()
     if doubled:
         if is_retry:
             raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
         raise InvalidArgumentError(f"{doubled[0]}: in the table already; use replace() to put a new file in its place")
-    _check_removed(snapshot, change)
 
 
 def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
@@ -165,21 +165,10 @@ def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
     return sorted(number for number, text in pairs if text in texts)
 
 
-def _check_removed(snapshot: Snapshot, change: Change) -> None:
-    if not len(change.removed):
-        return
-    partition_ids = np.unique((change.removed >> np.uint64(32)).astype(np.int64))
-    known = snapshot.partitions().column("partition_id").to_numpy()
-    live = snapshot.files(partition_ids[np.isin(partition_ids, known)]).column("file_id").to_numpy()
-    lost = [p for p, there in zip(change.removed_paths, np.isin(change.removed, live), strict=True) if not there]
-    if lost:
-        raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
-
-
 def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Change, attempt: int) -> Instant:
     """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    bound = bind(base, snapshot, change.results, change.removed, change.remember_gone)
+    bound = bind(snapshot, change.results, change.removed, change.remember_gone)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
     made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))

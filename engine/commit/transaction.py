@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -149,8 +148,7 @@ class Transaction:
             transaction=self.id,
             action="replace" if results and self._removed else "commit",
             results=results,
-            removed=np.array(sorted(self._removed), dtype=np.uint64),
-            removed_paths=[self._removed[i] for i in sorted(self._removed)],
+            removed=self._removed,
             key=self._key,
             leftovers=self._leftovers,
         )

@@ -8,8 +8,6 @@ Column ids begin at 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
@@ -164,7 +162,3 @@ def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     at = np.searchsorted(stored_ids, wanted_ids)
     at[at == len(stored_ids)] = 0
     return np.where(stored_ids[at] == wanted_ids, at, -1)
-
-
-def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from ...errors import CorruptionError
+from ..ahead import ahead
 from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage
 from . import hive
@@ -16,7 +16,6 @@ from .task_result import ResultBuilder, TaskResult
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
 _THREADS = 8
-_AHEAD = 64
 
 
 def column_filter(columns: Sequence[str] | None) -> Callable[[str], bool]:
@@ -87,15 +86,7 @@ def _footers(
         except (CorruptionError, FileMissingError) as error:
             return error
 
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-footers") as pool:
-        left = iter(entries)
-        ahead = [(entry, pool.submit(read, entry)) for entry in islice(left, _AHEAD)]
-        while ahead:
-            entry, future = ahead.pop(0)
-            following = next(left, None)
-            if following is not None:
-                ahead.append((following, pool.submit(read, following)))
-            yield entry, future.result()
+    yield from zip(entries, ahead(read, entries, _THREADS, "skipstone-footers"), strict=True)
 
 
 def _is_utf8(path: str) -> bool:

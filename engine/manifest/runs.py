@@ -79,7 +79,7 @@ def scan_runs(
         return scan_run(readers, runs[0], prefixes, columns, include_deleted=False)
     # newest first
     layers = [scan_run(readers, run, prefixes, columns, include_deleted=True) for run in reversed(runs)]
-    return newest_wins(_concatenated(layers))
+    return newest_wins(pa.concat_tables(layers))
 
 
 def scan_run(
@@ -93,7 +93,7 @@ def scan_run(
 
     def scan(reader: SortedFileReader) -> pa.Table:
         found = [reader.scan_table(prefix=p, columns=columns, include_deleted=include_deleted) for p in prefixes]
-        return _concatenated(found)
+        return pa.concat_tables(found)
 
     asked = (tuple(prefixes), None if columns is None else tuple(columns), include_deleted)
     # A kind or a column is asked for again and again; a narrower question would only fill the memory.
@@ -118,7 +118,3 @@ def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
     fresh = np.ones(len(array), dtype=bool)
     fresh[1:] = to_numpy(pc.not_equal(ordered[1:], ordered[:-1]))
     return to_numpy(order)[fresh]
-
-
-def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)

@@ -33,7 +33,7 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
     located = {}
     lacking = set()
     for number, known in enumerate(instant.file_schemas):
-        path = next((p for p, i in known.columns.items() if i == column_id), None)
+        path = known.path_of(column_id)
         there = None if path is None else leaf_type(known.schema, path)
         if path is not None and there is not None:
             located[number] = (path, there)

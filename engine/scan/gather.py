@@ -134,7 +134,7 @@ class Gatherer:
             return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *fields]))
         if len(layers) == 1 and not to_numpy(layers[0].column("deleted")).any():
             return layers[0].drop_columns(["deleted"])
-        return newest_wins(stats.concatenated(layers))
+        return newest_wins(pa.concat_tables(layers))
 
     def tolerant(self, run: Run, read: Callable[[], T]) -> T | None:
         """What `read` gives, or None, with a warning, where the index's run is damaged or gone; `strict` raises."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
+from ..ahead import ahead
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 R = TypeVar("R")
+Pair = tuple[FileTask, RowGroups]
 _THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -166,7 +167,7 @@ class Plan:
         with self._steps.step("rows", "rows") as step:
             step.note = "counted"
             step.came_in = sum(sum(g.row_counts or []) for _, g in left)
-            counted = sum(self._side_by_side(lambda t, g: count_matches(t, g, self.context, self._storage), left))
+            counted = sum(self._side_by_side(lambda p: count_matches(*p, self.context, self._storage), left))
             step.went_out = counted
         return total + counted
 
@@ -279,7 +280,7 @@ class Plan:
         return [by_partition[i] for i in of_file.tolist()]
 
     @cached_property
-    def _fine(self) -> list[tuple[FileTask, RowGroups]]:
+    def _fine(self) -> list[Pair]:
         """Each file's task with its row groups."""
         tasks = self.tasks
         if not tasks:
@@ -309,17 +310,16 @@ class Plan:
         if self.limit == 0:
             return
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
+        left = [(t, g) for t, g in self._fine if g.kept != []]
+        threads = _THREADS if len(left) == 1 else 1
+
+        def read(pair: Pair) -> list[pa.Table]:
+            return list(read_matches(*pair, self.context, self._storage, threads))
+
         found = 0
         with self._steps.step("rows", "rows") as step:
-            left = [(t, g) for t, g in self._fine if g.kept != []]
             step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
-
-            threads = _THREADS if len(left) == 1 else 1
-
-            def read(task: FileTask, groups: RowGroups) -> list[pa.Table]:
-                return list(read_matches(task, groups, self.context, self._storage, threads))
-
-            for tables in self._side_by_side(read, left, lazily=True):
+            for tables in self._side_by_side(read, left):
                 for table in tables:
                     found += table.num_rows
                     step.went_out = found
@@ -327,12 +327,11 @@ class Plan:
                 if self.limit is not None and found >= self.limit:
                     return
 
-    def _side_by_side(self, work: Callable[..., R], pairs: list[tuple], lazily: bool = False) -> Iterable[R]:
-        """The results of `work(*pair)`, in order; in threads where there is more than one."""
+    def _side_by_side(self, work: Callable[[Pair], R], pairs: list[Pair]) -> Iterator[R]:
+        """The results of `work(pair)`, in order; in threads where there is more than one."""
         if len(pairs) < 2 or _THREADS < 2:
-            results = (work(*pair) for pair in pairs)
-            return results if lazily else list(results)
-        return _ahead(work, pairs) if lazily else list(_ahead(work, pairs))
+            return map(work, pairs)
+        return ahead(work, pairs, _THREADS, "skipstone-read")
 
     def check_evaluable(self) -> None:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
@@ -349,21 +348,6 @@ class Plan:
                 f"apply, {paths[0]} among them; files() names all that are to be read",
                 paths=paths,
             )
-
-
-def _ahead(work: Callable[..., R], pairs: list[tuple]) -> Iterator[R]:
-    """Results in order, a bounded number of pairs ahead; what was not asked for is given up."""
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-read")
-    try:
-        waiting = []
-        for pair in pairs:
-            waiting.append(pool.submit(work, *pair))
-            if len(waiting) > 2 * _THREADS:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "row_count", "schema_id"]

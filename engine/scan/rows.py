@@ -75,8 +75,7 @@ def check_identity(task: FileTask, storage: Storage) -> None:
             f"{task.path}: planned, but gone from storage; sync() or refresh() the table and scan again",
             paths=[task.path],
         ) from None
-    changed = task.modified_ns is not None and found.modified_ns != task.modified_ns
-    if found.size_bytes != task.size_bytes or changed:
+    if not found.is_same(task.size_bytes, task.modified_ns):
         raise NotReadableError(
             f"{task.path}: overwritten since it was indexed; sync() the table and scan again", paths=[task.path]
         )
@@ -144,7 +143,9 @@ class _FileReader:
         return pa.Table.from_arrays(columns, schema=_selected(context))
 
     def _dealt(self, group: int, names: list[str]) -> tuple[list[str], list[str], list[str]]:
-        """(columns for this thread, for one beside it, those of either that are read as dictionary codes)."""
+        """(columns for this thread, for one beside it, those of the second that are read as dictionary codes)."""
+        if self._threads < 2 or not self._is_point or len(names) < _SPLIT_COLUMNS_MIN:
+            return names, [], []
         row_group = self._file.metadata.row_group(group)
         costs, coded, ahead = dict.fromkeys(names, 0.0), [], 0.0
         for i, name in enumerate(self._top_level):
@@ -158,8 +159,6 @@ class _FileReader:
                     coded.append(name)
             else:
                 ahead += cost
-        if self._threads < 2 or not self._is_point or len(names) < _SPLIT_COLUMNS_MIN:
-            return names, [], []
         # Codes ask for a file opened for them, which the second reader does anyway.
         return *dealt(costs, ahead, coded), coded
 

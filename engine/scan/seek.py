@@ -1,8 +1,8 @@
 """Few rows of a row group: columns side by side, decoded no further than the last row that is wanted.
 
 A Parquet reader decompresses whole column chunks, but decodes batch by batch, so it can stop. The columns are dealt to
-two readers of about equal cost. Where a filter has said that a match is very likely here, the second begins before the
-first knows which row it is.
+two readers of about equal cost. A point look-up that the index has brought here most likely finds its row, so the
+second begins before the first knows which it is.
 """
 
 from __future__ import annotations

@@ -27,6 +27,14 @@ class Entry:
     modified_ns: int
     etag: str | None = None
 
+    def is_same(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
+        """True where this is the file of that identity; what is not known of either is not compared."""
+        return (
+            self.size_bytes == size_bytes
+            and modified_ns in (None, self.modified_ns)
+            and (etag is None or self.etag in (None, etag))
+        )
+
 
 class Storage(Protocol):
     """A local folder or a prefix of an object store."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from ...errors import SkipstoneError, StorageError
+from ...hfile_like.output import fsync_folder
 from .interface import Entry, FileMissingError
 
 TEMPORARY_PREFIX = "._tmp-"
@@ -68,7 +69,7 @@ class LocalStorage:
             with _refusals(path):
                 _flush(file)
                 os.rename(temporary, self.local_path(path))
-                _flush_folder(os.path.dirname(temporary))
+                fsync_folder(os.path.dirname(temporary))
 
     def put(self, path: str, data: bytes) -> None:
         with self.create(path) as file:
@@ -90,7 +91,7 @@ class LocalStorage:
                         "keep the index elsewhere with index_path="
                     ) from error
                 raise
-            _flush_folder(os.path.dirname(target))
+            fsync_folder(os.path.dirname(target))
         return True
 
     def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
@@ -150,20 +151,12 @@ def _make_folders(folder: str) -> None:
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-        _flush_folder(os.path.dirname(path))
+        fsync_folder(os.path.dirname(path))
 
 
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _flush_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:

@@ -101,6 +101,10 @@ class FileSchema:
     schema: pa.Schema
     columns: dict[str, int]
 
+    def path_of(self, column_id: int) -> str | None:
+        """The physical dotted path of a column, None where files of this schema do not have it."""
+        return next((path for path, known in self.columns.items() if known == column_id), None)
+
 
 @dataclass(frozen=True)
 class Instant:

@@ -4,8 +4,9 @@
     timeline/HINT                      a version that existed once: where to begin looking for the latest
     pending/TRANSACTION.json           a transaction in flight
 
-Finding the latest version costs the hint, then one read a version that came after it; only where the hint is missing
-or wrong are the folders listed. The hint is never believed without its instant.
+Finding the latest version begins at the newest that this process has read, if its file still stands, else at the hint,
+and costs one read a version that came after it; only where the hint is missing or wrong are the folders listed. Neither
+is believed without its instant.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Timeline:
 
     def _listed(self) -> Instant | None:
         _, folders = self.storage.list_folder(FOLDER)
-        for folder in sorted((f for f in folders if f.isdigit()), reverse=True):
+        for folder in sorted((f for f in folders if f.isdigit()), key=int, reverse=True):
             files, _ = self.storage.list_folder(f"{FOLDER}/{folder}")
             versions = [_version_of(f.path) for f in files]
             newest = max((v for v in versions if v is not None), default=None)
