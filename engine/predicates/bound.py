@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from ... import canon
-from .arrays import array_of
 from .ast import Column, Literal, Node
 from .patterns import Pattern
+from .raw_arrays import array_of
 
 
 @dataclass(frozen=True)
