@@ -13,9 +13,11 @@ from .footer import BlockInfo, GroupHandle
 from .keycode import KeyLayout
 from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
+from .numbered import Numbered
 from .reader import SortedFileReader
 from .source import BytesSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
+from .summaries import Summary
 from .verify import Finding
 from .writer import SortedFileWriter
 
@@ -26,11 +28,13 @@ __all__ = [
     "GroupHandle",
     "KeyLayout",
     "MergeSummary",
+    "Numbered",
     "PathSource",
     "SortedFileReader",
     "SortedFileWriter",
     "Source",
     "StridedSection",
+    "Summary",
     "merge_runs",
     "prefix_successor",
     "read_block_range",

@@ -14,6 +14,7 @@ from .block import Block
 from .codec import Where
 from .entries import Entries
 from .source import Source, close_source, name_of, open_source, read_exact
+from .strings import Rows
 from .values import check_schema
 
 KEY_FIELD = pa.field("key", pa.binary(), nullable=False)
@@ -80,7 +81,17 @@ def to_batch(entries: Entries, schema: pa.Schema, include_deleted: bool) -> pa.R
     return batch if entries.deleted is None else batch.filter(from_numpy(~entries.deleted))
 
 
-def block_entries(block: Block, positions: Sequence[int], keys: bool = True) -> Entries:
-    """The entries of a block, with the columns at `positions`; the keys only where they are wanted."""
-    decoded = block.keys.to_arrow() if keys else pa.nulls(block.entries, pa.binary())
-    return Entries(decoded, [block.column(p) for p in positions], block.deleted())
+def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = None, keys: bool = True) -> Entries:
+    """The entries of a block, or those at `rows`, with the columns at `positions`; the keys only where they are
+    wanted."""
+    if rows is None:
+        decoded = block.keys.to_arrow() if keys else pa.nulls(block.entries, pa.binary())
+        return Entries(decoded, [block.column(p).to_arrow() for p in positions], block.deleted())
+    columns = [block.column(p).take(rows) for p in positions]
+    deleted = block.deleted()
+    deleted = None if deleted is None else deleted[rows]
+    if not keys:
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        return Entries(pa.nulls(count, pa.binary()), columns, deleted)
+    decoded = block.keys.to_arrow()
+    return Entries(decoded[rows] if isinstance(rows, slice) else decoded.take(from_numpy(rows)), columns, deleted)

@@ -1,16 +1,17 @@
 """A block: some entries, their keys in one section and each value column in a section of its own.
 
-    0   u32  checksum      of the rest, bound to the block's offset
+    0   u32  checksum      of the rest of head and directory, bound to the block's offset
     4   u32  length_bytes  of the whole block, a multiple of 8
     8   u32  entries       at least 1
     12  u16  sections      2 + value columns
     14  u16  reserved      0
     16  one directory entry for each section:
-            u8 codec · u8 encoding · u16 flags · u32 stored_bytes · u32 raw_bytes
+            u8 codec · u8 encoding · u16 flags · u32 stored_bytes · u32 raw_bytes · u32 checksum
     then, padded to 8 bytes each: tombstones (a bitmap; no bytes where nothing is deleted), keys, value columns
 
-Each section is compressed apart, so that reading two columns decompresses two. A block states its own length, so
-a run of blocks is read knowing only where it begins and ends: executors are sent that, and open no footer.
+Each section is compressed and checked apart, so that reading two columns decompresses two. A section's checksum is
+bound to the section's own offset and takes in its padding. A block states its own length, so a run of blocks is read
+knowing only where it begins and ends: executors are sent that, and open no footer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from . import codec, keys, values
 from .codec import Where
 
 HEAD = struct.Struct("<IIIHH")
-_SECTION = struct.Struct("<BBHII")
+SECTION = struct.Struct("<BBHIII")
 
 SECTION_BYTES_MAX = 1 << 28
 BLOCK_BYTES_MAX = 1 << 31
@@ -44,25 +45,27 @@ def build_block(
     compressor: zstandard.ZstdCompressor | None,
 ) -> bytes:
     """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted."""
-    key_encoding, key_bytes = keys.encode_keys(block_keys, lambda raw: len(codec.compress(raw, compressor)[1]))
-    pieces = [(ENCODING_NONE, 0, b"")]
+    pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
-        pieces = [(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-    pieces.append((key_encoding, 0, key_bytes))
+        pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
+    key_piece = keys.encode_keys(block_keys, lambda raw: len(codec.compress(raw, compressor)[1]))
+    pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain))
     pieces.extend(values.encode_column(column) for column in columns)
     directory, bodies = [], []
-    for encoding, flags, raw in pieces:
-        packed_as, stored = codec.compress(raw, compressor)
-        directory.append(_SECTION.pack(packed_as, encoding, flags, len(stored), len(raw)))
-        bodies += [stored, codec.padding(len(stored))]
-    head_padding = codec.padding(HEAD.size + _SECTION.size * len(pieces))
-    rest = b"".join((*directory, head_padding, *bodies))
-    head = HEAD.pack(0, HEAD.size + len(rest), len(block_keys), len(pieces), 0)[4:]
-    return codec.checksum_at(offset, head, rest).to_bytes(4, "little") + head + rest
+    at = HEAD.size + SECTION.size * len(pieces)
+    for encoding, flags, raw, gain in pieces:
+        packed_as, stored = codec.compress(raw, compressor, gain)
+        body = stored + codec.padding(len(stored))
+        checksum = codec.checksum_at(offset + at, body)
+        directory.append(SECTION.pack(packed_as, encoding, flags, len(stored), len(raw), checksum))
+        bodies.append(body)
+        at += len(body)
+    head = b"".join((HEAD.pack(0, at, len(block_keys), len(pieces), 0)[4:], *directory))
+    return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
 class Block:
-    """A checked block, decoded section by section as asked.
+    """A block whose head is checked; sections are checked and decoded one by one, as asked.
 
     entries        how many
     length_bytes   of the whole block
@@ -76,35 +79,38 @@ class Block:
         stored, self.length_bytes, self.entries, sections, _ = HEAD.unpack_from(view)
         if not HEAD.size <= self.length_bytes <= len(view) or self.length_bytes % 8:
             raise where.bad("block length", f"a block claims {self.length_bytes} bytes where {len(view)} are left")
-        self._view = view[: self.length_bytes]
-        if codec.checksum_at(where.offset, self._view[4:]) != stored:
+        end = HEAD.size + SECTION.size * sections
+        if end > self.length_bytes:
+            raise where.bad("block directory", "the directory of a block is cut short")
+        if codec.checksum_at(where.offset, view[4:end]) != stored:
             raise where.bad("block checksum", "the checksum of a block does not match")
         if not 1 <= self.entries <= BLOCK_ENTRIES_MAX:
             raise where.bad("block entries", f"a block claims {self.entries} entries")
         if sections != 2 + len(schema):
             raise where.bad("block columns", f"a block has {sections - 2} value columns, the schema {len(schema)}")
-        self._sections = self._directory(sections)
+        self._view = view[: self.length_bytes]
+        self._sections = self._directory(end)
         self._keys: keys.BlockKeys | None = None
 
-    def _directory(self, count: int) -> list[tuple[int, int, int, int, int, int]]:
-        """(start, stored bytes, codec, encoding, flags, raw bytes) of each section."""
-        end = HEAD.size + _SECTION.size * count
-        at = end + len(codec.padding(end))
-        if at > self.length_bytes:
-            raise self._where.bad("block directory", "the directory of a block is cut short")
+    def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
+        """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
+        at = end
         found = []
-        for packed_as, encoding, flags, stored, raw in _SECTION.iter_unpack(self._view[HEAD.size : end]):
-            if raw > SECTION_BYTES_MAX or at + stored > self.length_bytes:
-                raise self._where.bad("block directory", f"a section of {stored} bytes does not fit its block")
-            found.append((at, stored, packed_as, encoding, flags, raw))
+        for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
+            found.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
+            if raw > SECTION_BYTES_MAX or at > self.length_bytes:
+                raise self._where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if at != self.length_bytes:
             raise self._where.bad("block directory", "the sections of a block do not fill it")
         return found
 
     def _raw(self, section: int) -> memoryview | bytes:
-        at, stored, packed_as, _, _, raw = self._sections[section]
-        return codec.decompress(self._view[at : at + stored], packed_as, raw, SECTION_BYTES_MAX, self._where)
+        at, stored, packed_as, _, _, raw, checksum = self._sections[section]
+        body = self._view[at : at + stored + (-stored % 8)]
+        if codec.checksum_at(self._where.offset + at, body) != checksum:
+            raise self._where.bad("section checksum", f"the checksum of section {section} of a block does not match")
+        return codec.decompress(body[:stored], packed_as, raw, SECTION_BYTES_MAX, self._where)
 
     @property
     def keys(self) -> keys.BlockKeys:
@@ -117,15 +123,15 @@ class Block:
     def deleted(self) -> np.ndarray | None:
         """bool [entries], True for tombstones; None where there are none."""
         encoding = self._sections[0][3]
-        if encoding == ENCODING_NONE:
-            return None
         bits = np.frombuffer(self._raw(0), dtype=np.uint8)
+        if encoding == ENCODING_NONE and not len(bits):
+            return None
         if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
             raise self._where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
-    def column(self, position: int) -> pa.Array:
-        """The value column at `position` in the schema."""
-        _, _, _, encoding, flags, _ = self._sections[2 + position]
-        kind = self._schema.field(position).type
-        return values.decode_column(kind, self.entries, encoding, flags, self._raw(2 + position), self._where)
+    def column(self, position: int) -> values.Column:
+        """The value column at `position` in the schema, checked; its values are made as they are taken."""
+        _, _, _, encoding, flags, _, _ = self._sections[2 + position]
+        kind, raw = self._schema.field(position).type, self._raw(2 + position)
+        return values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self._where)

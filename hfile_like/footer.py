@@ -7,6 +7,7 @@ few readers ask for (groups, strided sections, metas) are kept as bytes and read
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,10 +19,11 @@ import zstandard
 
 from ..errors import FormatVersionError, StorageError
 from . import codec
-from .block import HEAD
+from .block import BLOCK_ENTRIES_MAX, HEAD
 from .codec import Where
 from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
+from .summaries import BlockSummary, Summary, encode_summaries, has_bounds, read_summaries, read_summary
 from .values import check_schema
 
 FORMAT_VERSION = 0
@@ -32,12 +34,14 @@ KNOWN_FLAGS = 0
 # footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
 TRAILER = struct.Struct("<QQQIIIHH8s")
 _CHECKED_AFTER = 36
+_VERSION_AT = 38
 TAIL_BYTES = 64 * 1024
 FOOTER_BYTES_MAX = 1 << 31
 META_BYTES_MAX = 1 << 30
 
 _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_PROPERTIES, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS = range(1, 7)
+SECTION_SUMMARIES = 7
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class Contents:
     groups: list[GroupHandle] = field(default_factory=list)
     strided: list[StridedSection] = field(default_factory=list)
     metas: list[MetaHandle] = field(default_factory=list)
+    summaries: dict[str, list[BlockSummary]] = field(default_factory=dict)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -106,6 +111,8 @@ def encode_footer(contents: Contents, offset: int, compressor: zstandard.ZstdCom
         (SECTION_STRIDED, _table(contents.strided, "offset:<u8", "rows:<u8", "stride:<u4")),
         (SECTION_METAS, _table(contents.metas, "offset:<u8", "stored:<u8", "raw:<u8", "checksum:<u4", "codec:<u4")),
     ]
+    if contents.summaries:
+        sections.append((SECTION_SUMMARIES, encode_summaries(contents.schema, contents.summaries)))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
     packed_as, stored = codec.compress(raw, compressor)
@@ -169,6 +176,7 @@ class Footer:
 
     def __init__(self, raw: memoryview | bytes, data_end: int, where: Where):
         self._where, self._data_end = where, data_end
+        self._parsed_summaries: dict[str, Summary] = {}
         self._sections = self._split(memoryview(raw))
         try:
             self.schema = check_schema(pa.ipc.read_schema(pa.py_buffer(self._section(SECTION_SCHEMA))))
@@ -216,6 +224,8 @@ class Footer:
             too_far = (self.offsets < len(HEADER)) | (self.offsets > end) | (self.lengths > end - self.offsets)
             if too_far.any() or int(self.lengths.min()) < HEAD.size or (self.deleted > self.entries).any():
                 raise self._where.bad("index", "the index names a block that does not lie in the file")
+            if int(self.entries.max()) > BLOCK_ENTRIES_MAX:
+                raise self._where.bad("index", f"the index names a block of {int(self.entries.max())} entries")
         self.num_entries = int(self.entries.sum(dtype=np.uint64))
         self.num_deleted = int(self.deleted.sum(dtype=np.uint64))
 
@@ -229,6 +239,28 @@ class Footer:
         offset, length, entries, deleted = (int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted))
         return BlockInfo(offset, length, entries, deleted, self.first_key(i), self.last_key(i))
 
+    def key_tails(self, low: int, high: int, width: int) -> np.ndarray | None:
+        """uint64 [high - low]: the last 8 bytes of keys of the index (block i has keys 2i and 2i + 1) as big-endian
+        numbers; None where one is not of `width` bytes, at least 8."""
+        ends = self._key_ends[low : high + 1].astype(np.int64)
+        if (np.diff(ends) != width).any():
+            return None
+        data = np.frombuffer(self._key_data, dtype=np.uint8, count=width * (high - low), offset=int(ends[0]))
+        return np.ascontiguousarray(data.reshape(-1, width)[:, -8:]).view(">u8").reshape(-1).astype(np.uint64)
+
+    def block_of(self, key: bytes) -> int | None:
+        """The one block that may hold a key; None where none may."""
+        i = bisect_right(range(self.block_count), key, key=self.first_key) - 1
+        return i if i >= 0 and key <= self.last_key(i) else None
+
+    def first_block_from(self, key: bytes) -> int:
+        """The first block whose last key is not below `key`."""
+        return bisect_left(range(self.block_count), key, key=self.last_key)
+
+    def first_block_not_below(self, key: bytes) -> int:
+        """The first block whose first key is not below `key`."""
+        return bisect_left(range(self.block_count), key, key=self.first_key)
+
     @cached_property
     def properties(self) -> dict[str, str]:
         items, _ = codec.unpack_strings(self._section(SECTION_PROPERTIES), self._where)
@@ -236,6 +268,32 @@ class Footer:
             raise self._where.bad("properties", "a property has no value")
         texts = [self._text(item) for item in items]
         return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    @cached_property
+    def live(self) -> np.ndarray:
+        """uint32 [blocks]: the entries of each block that are no tombstones."""
+        return self.entries - self.deleted
+
+    @property
+    def summarised(self) -> list[str]:
+        """The columns that have a summary."""
+        return list(self._summaries)
+
+    def summary(self, column: str) -> Summary | None:
+        """The summary of a column; None where there is none. Parsed when first asked for."""
+        if column not in self._parsed_summaries and column in self._summaries:
+            kind = self.schema.field(column).type
+            self._parsed_summaries[column] = read_summary(self._summaries[column], kind, self.live, self._where)
+        return self._parsed_summaries.get(column)
+
+    @cached_property
+    def _summaries(self) -> dict[str, memoryview]:
+        data = self._sections.get(SECTION_SUMMARIES)
+        found = {} if data is None else read_summaries(data, self._where)
+        for name in found:
+            if name not in self.schema.names or not has_bounds(self.schema.field(name).type):
+                raise self._where.bad("summaries", f"the footer has a summary of {name!r}, which can have none")
+        return found
 
     @cached_property
     def groups(self) -> dict[str, GroupHandle]:
@@ -305,11 +363,13 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
     tail.data = read_exact(source, [(tail.offset, size - tail.offset)])[0]
     at = size - TRAILER.size
     where = Where(name, at)
-    trailer = tail.data[at - tail.offset :]
+    trailer = bytes(tail.data[at - tail.offset :])
     offset, stored, raw_length, checksum, packed_as, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
     if magic != MAGIC_TRAILER:
         raise where.bad("magic", "the end of the file is not that of a sorted-block file")
     if version != FORMAT_VERSION:
+        if _trailer_checksum(trailer[:_VERSION_AT] + HEADER[6:] + trailer[_VERSION_AT + 2 :], at) == own_checksum:
+            raise where.bad("trailer checksum", "only the version in the trailer does not fit its checksum")
         raise FormatVersionError(
             f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: read it with the "
             "Skipstone that wrote it, or build it again"
@@ -337,10 +397,6 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
 
 
 def check_header(header: memoryview, name: str | None) -> None:
-    """Raises CorruptionError or FormatVersionError where the first bytes are not those of this version."""
-    if header[:6] != HEADER[:6]:
-        raise Where(name, 0).bad("magic", "the first bytes are not those of a sorted-block file")
-    if header[6:] != HEADER[6:]:
-        raise FormatVersionError(
-            f"{name or 'sorted-block file'}: the header is of another format version: build it again"
-        )
+    """Raises CorruptionError where the first bytes are not those of the version that the trailer told."""
+    if header != HEADER:
+        raise Where(name, 0).bad("magic", "the first bytes are not those of a sorted-block file of this version")

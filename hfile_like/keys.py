@@ -1,4 +1,4 @@
-"""Keys inside a block: one of two encodings, chosen block by block, each decoded without numba.
+"""Keys inside a block: one of three encodings, chosen block by block, each decoded without numba.
 
     1  fixed width      All keys of the block have one length. The prefix that they share is stored once and the rest
                         byte-transposed: first byte of every key, second byte of every key, ... so that the slow
@@ -6,6 +6,8 @@
     2  bundle prefix    Keys of any length. The prefix that the block shares is stored once, then for each bundle of 16
                         keys the further prefix that it shares, then each key's own suffix. After Pebble's
                         `sstable/colblk/prefix_bytes.go`, with lengths stored and not offsets, which compress better.
+    3  numbers          Keys of one length that differ in their last 8 bytes at most, read as big-endian integers: a
+                        line and the distances from it (`integers`). Consecutive numbers take no bytes.
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
 """
@@ -15,22 +17,29 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
-from .codec import Where
+from ..errors import InvalidArgumentError
+from . import integers
+from .codec import GAIN_LEAST, GAIN_THIRD, Where, padding
 
 ENCODING_FIXED = 1
 ENCODING_BUNDLE = 2
+ENCODING_NUMBERS = 3
+
+NUMBER_BYTES = 8
 
 BUNDLE_KEYS = 16
 KEY_BYTES_MAX = 1 << 20
 
 _FIXED_HEAD = struct.Struct("<II")
 _BUNDLE_HEAD = struct.Struct("<IBBH")
+_NUMBERS_HEAD = struct.Struct("<IIQQ")
 _LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 # Up to this many bytes after the prefix, transposing always wins or loses too little to measure.
 _FIXED_ALWAYS_BYTES = 16
@@ -47,29 +56,60 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> tuple[int, bytes]:
-    """(encoding, bytes) of a block's keys, ascending and at least one. `stored_size` tells what bytes take once
-    compressed: it decides between the encodings for wide keys of one length, on a sample."""
+class KeyPiece(NamedTuple):
+    """The key section before compression; `gain` is for `codec.compress`."""
+
+    encoding: int
+    raw: bytes
+    gain: int = GAIN_LEAST
+
+
+def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> KeyPiece:
+    """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed: it decides
+    between the encodings, for wide keys of one length on a sample."""
     offsets, _ = offsets_and_data(keys)
     lengths = np.diff(offsets)
     width = int(lengths[0])
     if (lengths == width).all():
         shared = common_prefix_length(keys[0].as_py(), keys[len(keys) - 1].as_py())
+        if width and width - shared <= NUMBER_BYTES:
+            return _encode_short(keys, width, stored_size)
         if width - shared <= _FIXED_ALWAYS_BYTES:
-            return ENCODING_FIXED, _encode_fixed(keys)
+            return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
         sample = keys[:_SAMPLE_KEYS]
         if stored_size(_encode_fixed(sample)) <= stored_size(_encode_bundles(sample)):
-            return ENCODING_FIXED, _encode_fixed(keys)
-    return ENCODING_BUNDLE, _encode_bundles(keys)
+            return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
+    return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
+
+
+def _encode_short(keys: pa.BinaryArray, width: int, stored_size: Callable[[bytes], int]) -> KeyPiece:
+    """Keys that differ in their last 8 bytes at most: as numbers, which are read faster, unless that takes more than
+    half as much again."""
+    table = _table(keys, width)
+    padded = np.zeros((len(keys), NUMBER_BYTES), dtype=np.uint8)
+    last = min(width, NUMBER_BYTES)
+    padded[:, NUMBER_BYTES - last :] = table[:, width - last :]
+    line = integers.sloped(padded.reshape(-1).view(">u8").astype(np.uint64))
+    head = _NUMBERS_HEAD.pack(width, 0, line.base, line.step) + table[0, : width - last].tobytes()
+    raw = b"".join((head, padding(len(head)), line.packed()))
+    if line.items is not None:
+        fixed = _encode_fixed(keys)
+        if 2 * len(raw) > 3 * stored_size(fixed):
+            return KeyPiece(ENCODING_FIXED, fixed)
+    return KeyPiece(ENCODING_NUMBERS, raw, GAIN_THIRD)
+
+
+def _table(keys: pa.BinaryArray, width: int) -> np.ndarray:
+    """uint8 [n, width]: keys of one length."""
+    offsets, data = offsets_and_data(keys)
+    start = int(offsets[0]) if width else 0
+    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
 
 
 def _encode_fixed(keys: pa.BinaryArray) -> bytes:
-    offsets, data = offsets_and_data(keys)
-    width = int(offsets[1] - offsets[0])
     first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
-    shared = common_prefix_length(first, last)
-    table = np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=int(offsets[0]) if width else 0)
-    transposed = np.ascontiguousarray(table.reshape(len(keys), width)[:, shared:].T)
+    width, shared = len(first), common_prefix_length(first, last)
+    transposed = np.ascontiguousarray(_table(keys, width)[:, shared:].T)
     return _FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
 
 
@@ -197,7 +237,49 @@ class BundleKeys:
         return pc.binary_join_element_wise(heads.take(from_numpy(which)), suffixes, empty_bytes())
 
 
-BlockKeys = FixedKeys | BundleKeys
+class NumberKeys:
+    """The keys of a block in encoding 3.
+
+    width    of every key, in bytes
+    prefix   what comes before the number: `width - 8` bytes, or none
+    """
+
+    def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
+        if len(raw) < _NUMBERS_HEAD.size:
+            raise where.bad("key section", "the keys of a block are cut short")
+        self.width, _, base, step = _NUMBERS_HEAD.unpack_from(raw)
+        self._last = min(self.width, NUMBER_BYTES)
+        end = _NUMBERS_HEAD.size + self.width - self._last
+        if not self.width or end + len(padding(end)) > len(raw) or self.width * count > cap:
+            raise where.bad("key section", f"{count} keys of {self.width} bytes do not fit {len(raw)}")
+        self.prefix = bytes(raw[_NUMBERS_HEAD.size : end])
+        self._line = integers.read_line(base, step, raw, end + len(padding(end)), count, NUMBER_BYTES, where)
+        self._mask = (1 << 8 * self._last) - 1
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def key_at(self, i: int) -> bytes:
+        return self.prefix + (self._line.at(i) & self._mask).to_bytes(self._last, "big")
+
+    def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
+        """uint64 [n]: the numbers; in `out`, where it is given."""
+        found = np.empty(self._count, dtype=np.uint64) if out is None else out
+        self._line.into(found, slice(0, self._count))
+        if self._last < NUMBER_BYTES:
+            found &= np.uint64(self._mask)
+        return found
+
+    def to_arrow(self) -> pa.BinaryArray:
+        table = np.empty((self._count, self.width), dtype=np.uint8)
+        cut = self.width - self._last
+        table[:, :cut] = np.frombuffer(self.prefix, dtype=np.uint8)
+        table[:, cut:] = self.numbers().astype(">u8").view(np.uint8).reshape(-1, NUMBER_BYTES)[:, -self._last :]
+        return binary_rows(table)
+
+
+BlockKeys = FixedKeys | BundleKeys | NumberKeys
 
 
 def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Where) -> BlockKeys:
@@ -206,12 +288,37 @@ def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Whe
         return FixedKeys(raw, count, cap, where)
     if encoding == ENCODING_BUNDLE:
         return BundleKeys(raw, count, cap, where)
+    if encoding == ENCODING_NUMBERS:
+        return NumberKeys(raw, count, cap, where)
     raise where.bad("key encoding", f"key encoding {encoding} is not known")
 
 
 def lower_bound(keys: BlockKeys, key: bytes) -> int:
     """The first position whose key is not below `key`."""
     return bisect_left(range(len(keys)), key, key=keys.key_at)
+
+
+def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None) -> tuple[int, np.ndarray]:
+    """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
+    may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""
+    width = len(prefix) + NUMBER_BYTES
+    if isinstance(keys, NumberKeys) and keys.width == width and keys.prefix == prefix:
+        return 0, keys.numbers(None if out is None else out[: len(keys)])
+    low = lower_bound(keys, prefix)
+    after = prefix_successor(prefix)
+    high = len(keys) if after is None else max(low, lower_bound(keys, after))
+    found = keys.to_arrow().slice(low, high - low)
+    offsets, _ = offsets_and_data(found)
+    if (np.diff(offsets) != width).any():
+        raise not_numbered(prefix)
+    return low, _table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+
+
+def not_numbered(prefix: bytes) -> InvalidArgumentError:
+    """The error where keys below a prefix do not go on with a number."""
+    return InvalidArgumentError(
+        f"keys that begin with {prefix!r} do not all go on with a number of 8 bytes: scan them as keys"
+    )
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:

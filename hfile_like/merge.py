@@ -43,7 +43,8 @@ def merge_runs(
     and properties are not carried over.
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
-    options           of SortedFileWriter: block_size, compression, use, properties
+    options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
+                      any of the runs has
 
     Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
     """
@@ -55,6 +56,8 @@ def merge_runs(
         for reader in readers[1:]:
             if not reader.schema.equals(schema):
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
+        if "summaries" not in options:
+            options["summaries"] = list({name: None for reader in readers for name in reader.summaries()})
         writer = stack.enter_context(SortedFileWriter(output, schema=schema, **options))
         for entries in _merged([_Cursor(reader) for reader in readers]):
             if drop_tombstones and entries.deleted is not None:

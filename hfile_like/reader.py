@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import copy
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy, to_numpy, valid_mask
 from ..errors import InvalidArgumentError
 from . import codec
-from .batches import DELETED_FIELD, KEY_FIELD, block_entries, column_positions, scan_schema, to_batch
+from .batches import block_entries, column_positions, scan_schema, to_batch
 from .block import Block
 from .codec import Where
-from .entries import Entries, key_chunks
 from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_footer
 from .keys import lower_bound, prefix_successor
+from .lookups import look_up
+from .numbered import Numbered, block_numbers, look_up_numbers, scan_numbers
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_rows
+from .summaries import Summary
 from .verify import Finding, findings_of
 
 T = TypeVar("T")
@@ -77,7 +76,7 @@ class SortedFileReader:
         self._check_open()
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
-        i = self._block_of(key)
+        i = self._footer.block_of(key)
         if i is None:
             return None
         block = self.block(i)
@@ -87,7 +86,9 @@ class SortedFileReader:
         deleted = block.deleted()
         if deleted is not None and deleted[at]:
             return None
-        return {name: _as_python(block.column(j)[at]) for j, name in enumerate(self.schema.names)}
+        return {
+            name: _as_python(block.column(j).take(slice(at, at + 1))[0]) for j, name in enumerate(self.schema.names)
+        }
 
     def get_many(
         self,
@@ -98,69 +99,7 @@ class SortedFileReader:
         """One row for each key, in the order given (repeats allowed): `key`, the value columns (null where the key
         is not there) and `found`. With `include_deleted`, a tombstone is found and `deleted` tells it from others."""
         self._check_open()
-        positions = self._positions(columns)
-        wanted = pa.chunked_array(key_chunks(keys), pa.binary())
-        listed = wanted.to_pylist()
-        order = sorted(range(len(listed)), key=listed.__getitem__)
-        ranked = [listed[i] for i in order]
-        rows = np.full(len(listed), -1, dtype=np.int64)
-        parts: list[Entries] = []
-        total = 0
-        for low, high, block in self._blocks_of(ranked):
-            where = _find(block, ranked[low:high])
-            hits = np.flatnonzero(where >= 0)
-            if not len(hits):
-                continue
-            whole = block_entries(block, positions, keys=False)
-            part = whole.take(where[hits])
-            rows[np.array(order[low:high])[hits]] = total + np.arange(len(hits))
-            parts.append(part)
-            total += len(part)
-        return self._aligned(wanted, rows, parts, positions, include_deleted)
-
-    def _aligned(
-        self, wanted: pa.ChunkedArray, rows: np.ndarray, parts: list[Entries], positions: list[int], deleted: bool
-    ) -> pa.Table:
-        found = rows >= 0
-        gone = np.zeros(len(rows), dtype=bool)
-        if any(p.deleted is not None for p in parts):
-            flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-            gone[found] = flags[rows[found]]
-        if not deleted:
-            found = found & ~gone
-        picks = from_numpy(rows, found)
-        arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
-        for at, position in enumerate(positions):
-            kind = self.schema.field(position).type
-            pieces = [p.columns[at] for p in parts]
-            arrays.append(pa.chunked_array(pieces, kind).take(picks) if pieces else pa.nulls(len(rows), kind))
-        arrays.append(from_numpy(found))
-        fields = [KEY_FIELD, *(self.schema.field(p) for p in positions), pa.field("found", pa.bool_())]
-        if deleted:
-            arrays.append(from_numpy(gone))
-            fields.append(DELETED_FIELD)
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-    def _blocks_of(self, ranked: list[bytes]) -> Iterator[tuple[int, int, Block]]:
-        """(low, high, block): the slices of sorted keys that may lie in one block, with that block. Blocks that are
-        needed one after the other are read ahead together."""
-        plan, low = [], 0
-        footer = self._footer
-        while low < len(ranked):
-            i = self._block_of(ranked[low])
-            if i is None:
-                following = self._first_block_from(ranked[low])
-                if following == footer.block_count:
-                    break
-                # At least one further, or an index out of order would hold us here.
-                low = max(low + 1, bisect_left(ranked, footer.first_key(following), lo=low))
-                continue
-            high = bisect_right(ranked, footer.last_key(i), lo=low)
-            plan.append((low, high, i))
-            low = high
-        blocks = self.iter_blocks([i for _, _, i in plan])
-        for (low, high, _), block in zip(plan, blocks, strict=True):
-            yield low, high, block
+        return look_up(self, self._footer, keys, self._positions(columns), include_deleted)
 
     # -- scans --------------------------------------------------------------------------------------------------------
 
@@ -190,7 +129,9 @@ class SortedFileReader:
             low = lower_bound(block.keys, start) if i == blocks[0] and start else 0
             high = lower_bound(block.keys, stop) if i == blocks[-1] and stop is not None else block.entries
             if low < high:
-                batch = to_batch(block_entries(block, positions).slice(low, high - low), schema, include_deleted)
+                whole = low == 0 and high == block.entries
+                entries = block_entries(block, positions, None if whole else slice(low, high))
+                batch = to_batch(entries, schema, include_deleted)
                 if batch.num_rows:
                     yield batch
 
@@ -213,6 +154,45 @@ class SortedFileReader:
     def keys(self, prefix: bytes | None = None) -> pa.ChunkedArray:
         """The keys (of a prefix), ascending, tombstones left out."""
         return self.scan_table(prefix, columns=[]).column("key")
+
+    # -- keys that are a prefix and a number --------------------------------------------------------------------------
+
+    def numbered(
+        self,
+        prefix: bytes,
+        columns: Sequence[str] | None = None,
+        *,
+        blocks: Sequence[int] | np.ndarray | None = None,
+        include_deleted: bool = False,
+    ) -> Numbered:
+        """The entries whose keys are `prefix` and a big-endian number of 8 bytes, as arrays; `blocks`, ascending,
+        limits the scan to those of them. Raises InvalidArgumentError where a key that begins with the prefix goes on
+        otherwise, or where a column of strings does not fit one array."""
+        self._check_open()
+        return scan_numbers(self, self._footer, prefix, self._positions(columns), blocks, include_deleted)
+
+    def get_numbered(
+        self,
+        prefix: bytes,
+        numbers: np.ndarray,
+        columns: Sequence[str] | None = None,
+        include_deleted: bool = False,
+    ) -> Numbered:
+        """Those entries of `numbered` whose number is among `numbers`: uint64 [k], ascending, distinct. Only the values
+        of what is there are made."""
+        self._check_open()
+        return look_up_numbers(self, self._footer, prefix, numbers, self._positions(columns), include_deleted)
+
+    def block_range(self, prefix: bytes) -> range:
+        """The blocks that may hold keys that begin with `prefix`, from the index alone."""
+        start, stop = _bounds(prefix, None, None)
+        return range(*self._block_range(start, stop, None))
+
+    def block_numbers(self, prefix: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, between which numbers those lie that it
+        holds below the prefix: its first and last key's, or 0 and 2^64 - 1 where it reaches beyond the prefix. From
+        the index alone. Raises InvalidArgumentError as `numbered` does."""
+        return block_numbers(self._footer, prefix, self.block_range(prefix))
 
     # -- what is in the file ------------------------------------------------------------------------------------------
 
@@ -244,6 +224,14 @@ class SortedFileReader:
     def blocks(self) -> list[BlockInfo]:
         """Where each block lies and what it spans."""
         return [self._footer.block(i) for i in range(self._footer.block_count)]
+
+    def summary(self, column: str) -> Summary | None:
+        """Bounds and nulls of a value column, block by block; None where the file has none of it."""
+        return self._footer.summary(column)
+
+    def summaries(self) -> list[str]:
+        """The columns that have a summary, in the order of the schema."""
+        return self._footer.summarised
 
     def groups(self) -> dict[str, GroupHandle]:
         """The groups by name, in the order written."""
@@ -320,26 +308,16 @@ class SortedFileReader:
         read = iter(read_exact(self._source, missing))
         return [next(read) if part is None else part for part in kept]
 
-    def _block_of(self, key: bytes) -> int | None:
-        """The one block that may hold a key; None where none may."""
-        footer = self._footer
-        i = bisect_right(range(footer.block_count), key, key=footer.first_key) - 1
-        return i if i >= 0 and key <= footer.last_key(i) else None
-
-    def _first_block_from(self, key: bytes) -> int:
-        """The first block whose last key is not below `key`."""
-        return bisect_left(range(self._footer.block_count), key, key=self._footer.last_key)
-
     def _block_range(self, start: bytes, stop: bytes | None, group: str | None) -> tuple[int, int]:
         footer = self._footer
         low, high = 0, footer.block_count
         if group is not None:
             handle = _named("group", group, footer.groups)
             low, high = handle.first_block, handle.first_block + handle.block_count
-        first = max(low, self._first_block_from(start)) if start else low
+        first = max(low, footer.first_block_from(start)) if start else low
         end = high
         if stop is not None:
-            end = min(high, bisect_left(range(footer.block_count), stop, key=footer.first_key))
+            end = min(high, footer.first_block_not_below(stop))
         return first, max(first, end)
 
     def _positions(self, columns: Sequence[str] | None) -> list[int]:
@@ -362,20 +340,6 @@ class SortedFileReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
-    """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
-    if len(wanted) > _SEARCH_KEYS_MAX:
-        found = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        valid = valid_mask(found)
-        at = to_numpy(found).astype(np.int64)
-        return at if valid is None else np.where(valid, at, -1)
-    places = [lower_bound(block.keys, key) for key in wanted]
-    pairs = zip(places, wanted, strict=True)
-    return np.array(
-        [p if p < block.entries and block.keys.key_at(p) == key else -1 for p, key in pairs], dtype=np.int64
-    )
 
 
 def _bounds(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:

@@ -1,10 +1,13 @@
-"""Value columns inside a block: Arrow's own buffers, so that decoding is decompressing and nothing more.
+"""Value columns inside a block: Arrow's own buffers, or what is narrower and as quickly made into them.
 
-    0  all null     no bytes
-    1  fixed width  values of the type's width
-    2  bits         one bit a value, least significant first
-    3  offsets 32   u32 offsets [n + 1], then bytes
-    4  offsets 64   u64 offsets [n + 1], then bytes
+    0  all null            no bytes
+    1  fixed width         values of the type's width
+    2  bits                one bit a value, least significant first
+    3  offsets 32          u32 offsets [n + 1], then bytes
+    4  offsets 64          u64 offsets [n + 1], then bytes
+    5  frame of reference  integers, dates and times: u64 base, then what each value lies above it (`integers`)
+    6  constant bool       one byte, 0 or 1
+    7  dictionary          strings and bytes of at most 256 values (`strings`)
 
 Flag 1 of a section says that a validity bitmap comes first. Each buffer but the last is padded to 8 bytes. What lies
 under a null is zeroed, so equal values give equal bytes.
@@ -12,19 +15,26 @@ under a null is zeroed, so equal values give equal bytes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
-from .codec import Where, padding
+from . import integers, strings
+from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
+from .integers import Line
+from .strings import Rows, Strings
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1
 ENCODING_BITS = 2
 ENCODING_OFFSETS_32 = 3
 ENCODING_OFFSETS_64 = 4
+ENCODING_FRAME = 5
+ENCODING_CONSTANT_BOOL = 6
+ENCODING_DICTIONARY = 7
 
 FLAG_VALIDITY = 1
 
@@ -56,7 +66,7 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def encoding_of(kind: pa.DataType) -> int | None:
-    """The encoding of columns of a type; None for a type that cannot be held."""
+    """The plain encoding of columns of a type; None for a type that cannot be held."""
     if pa.types.is_boolean(kind):
         return ENCODING_BITS
     if pa.types.is_string(kind) or (pa.types.is_binary(kind) and not pa.types.is_fixed_size_binary(kind)):
@@ -74,13 +84,22 @@ def encoding_of(kind: pa.DataType) -> int | None:
     return None
 
 
+def integer_dtype(kind: pa.DataType) -> np.dtype | None:
+    """How numpy holds a type of integers, dates or times; None for other types."""
+    if pa.types.is_integer(kind):
+        return np.dtype(f"<{'i' if pa.types.is_signed_integer(kind) else 'u'}{kind.byte_width}")
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return np.dtype(f"<i{kind.byte_width}")
+    return None
+
+
 def row_bytes(column: pa.Array) -> np.ndarray | int:
     """What each value takes before compression: int64 [n], or one number for all."""
     encoding = encoding_of(column.type)
     if encoding == ENCODING_BITS:
         return 1
     if encoding == ENCODING_FIXED:
-        return _width(column.type)
+        return column.type.byte_width
     offsets, _ = offsets_and_data(column)
     return np.diff(offsets.astype(np.int64)) + offsets.itemsize
 
@@ -88,34 +107,54 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def encode_column(column: pa.Array) -> tuple[int, int, bytes]:
-    """(encoding, flags, bytes) of one value column of a block."""
+class Piece(NamedTuple):
+    """A section before compression; `gain` is for `codec.compress`."""
+
+    encoding: int
+    flags: int
+    raw: bytes
+    gain: int = GAIN_LEAST
+
+
+def encode_column(column: pa.Array) -> Piece:
+    """One value column of a block."""
     if column.null_count == len(column):
-        return ENCODING_ALL_NULL, 0, b""
-    kind, encoding = column.type, encoding_of(column.type)
-    assert encoding is not None, f"check_schema lets {kind} pass"
-    parts: list[bytes] = []
+        return Piece(ENCODING_ALL_NULL, 0, b"")
     valid = valid_mask(column)
-    if valid is not None:
-        bitmap = np.packbits(valid, bitorder="little").tobytes()
-        parts += [bitmap, padding(len(bitmap))]
+    encoding, raw, gain = _encode_values(column, valid)
+    if valid is None:
+        return Piece(encoding, 0, raw, gain)
+    bitmap = np.packbits(valid, bitorder="little").tobytes()
+    return Piece(encoding, FLAG_VALIDITY, b"".join((bitmap, padding(len(bitmap)), raw)), gain)
+
+
+def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, bytes, int]:
+    encoding = encoding_of(column.type)
+    assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
-        parts.append(np.packbits(to_numpy(column), bitorder="little").tobytes())
-    elif encoding == ENCODING_FIXED:
+        flags = to_numpy(column)
+        some = flags if valid is None else flags[valid]
+        if some.all() or not some.any():
+            return ENCODING_CONSTANT_BOOL, bytes([bool(some[0])]), GAIN_LEAST
+        return ENCODING_BITS, np.packbits(flags, bitorder="little").tobytes(), GAIN_LEAST
+    if encoding == ENCODING_FIXED:
         rows = fixed_rows(column)
-        parts.append((rows if valid is None else rows * valid[:, None]).tobytes())
-    else:
-        if valid is not None:
-            column = pc.fill_null(column, pa.scalar(b"" if _is_binary(kind) else "", kind))
-        offsets, data = offsets_and_data(column)
-        based = (offsets - offsets[0]).tobytes()
-        parts += [based, padding(len(based)), bytes(data[int(offsets[0]) : int(offsets[-1])])]
-    return encoding, FLAG_VALIDITY if valid is not None else 0, b"".join(parts)
+        dtype = integer_dtype(column.type)
+        if dtype is not None:
+            line = integers.flat(rows.reshape(-1).view(dtype), valid)
+            raw = line.base.to_bytes(8, "little") + line.packed()
+            if len(raw) < rows.size:
+                return ENCODING_FRAME, raw, GAIN_THIRD
+        return ENCODING_FIXED, (rows if valid is None else rows * valid[:, None]).tobytes(), GAIN_LEAST
+    by_dictionary = strings.encode_dictionary(column, valid)
+    if by_dictionary is not None:
+        return ENCODING_DICTIONARY, by_dictionary, GAIN_LEAST
+    return encoding, strings.encode_plain(column, valid), GAIN_LEAST
 
 
 def check_text(column: pa.Array, name: str) -> None:
     """Raises InvalidArgumentError where a string column holds bytes that are not UTF-8: readers refuse them."""
-    if _is_text(column.type):
+    if strings.is_text(column.type):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -125,61 +164,125 @@ def check_text(column: pa.Array, name: str) -> None:
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode_column(
-    kind: pa.DataType, count: int, encoding: int, flags: int, raw: memoryview | bytes, where: Where
-) -> pa.Array:
-    """One value column of a block of `count` entries, over the memory of `raw`. Raises CorruptionError."""
-    if encoding == ENCODING_ALL_NULL:
-        if len(raw):
-            raise where.bad("value section", f"an all-null column has {len(raw)} bytes")
-        return pa.nulls(count, kind)
-    if encoding != encoding_of(kind) or flags & ~FLAG_VALIDITY:
-        raise where.bad("value encoding", f"encoding {encoding} with flags {flags} does not fit a column of {kind}")
-    whole = _aligned(raw)
-    validity, at = None, 0
-    if flags & FLAG_VALIDITY:
-        bits = (count + 7) // 8
-        at = bits + len(padding(bits))
-        if at > len(raw):
-            raise where.bad("value section", "the validity of a column is cut short")
-        validity = whole.slice(0, bits)
-    null_count = 0 if validity is None else -1
-    if encoding in (ENCODING_BITS, ENCODING_FIXED):
-        size = (count + 7) // 8 if encoding == ENCODING_BITS else count * _width(kind)
-        if len(raw) - at != size:
-            raise where.bad("value section", f"{count} values of {kind} need {size} bytes, there are {len(raw) - at}")
-        return pa.Array.from_buffers(kind, count, [validity, whole.slice(at, size)], null_count)
-    item = 4 if encoding == ENCODING_OFFSETS_32 else 8
-    size = (count + 1) * item
-    data_at = at + size + len(padding(size))
-    if data_at > len(raw):
-        raise where.bad("value section", "the offsets of a column are cut short")
-    offsets = np.frombuffer(raw, dtype=f"<i{item}", count=count + 1, offset=at)
-    if offsets[0] != 0 or int(offsets[-1]) != len(raw) - data_at or (offsets[1:] < offsets[:-1]).any():
-        raise where.bad("value section", "the offsets of a column do not fit its bytes")
-    buffers = [validity, whole.slice(at, size), whole.slice(data_at)]
-    column = pa.Array.from_buffers(kind, count, buffers, null_count)
-    if _is_text(kind):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise where.bad("text", f"a column of text is not UTF-8 ({error})") from None
-    return column
+class Column:
+    """A value column of a block of `count` entries, checked against its bytes; values are made as rows are taken.
+
+    valid     bool [count], False where null; None where nothing is null
+    line      the values of a column of integers, dates or times
+    fixed     uint8 [count, width]: the values of another column of fixed width, and of integers that lie plain
+    bits      bool [count], or the one bool that all are
+    strings   the values of a column of strings or bytes
+
+    All but one of the last four are None, or all, where every value is null.
+    """
+
+    line: Line | None = None
+    fixed: np.ndarray | None = None
+    bits: np.ndarray | bool | None = None
+    strings: Strings | None = None
+
+    def __init__(
+        self, kind: pa.DataType, count: int, encoding: int, flags: int, raw: memoryview | bytes, cap: int, where: Where
+    ):
+        """At most `cap` bytes once decoded. Raises CorruptionError."""
+        self.kind, self.count = kind, count
+        self.valid: np.ndarray | None = None
+        self._raw, self._at = raw, 0
+        if encoding == ENCODING_ALL_NULL:
+            if len(raw) or flags:
+                raise where.bad("value section", f"an all-null column has {len(raw)} bytes")
+            self.valid = np.zeros(count, dtype=bool)
+            return
+        plain = encoding_of(kind)
+        if not fits(encoding, kind, plain) or flags & ~FLAG_VALIDITY:
+            raise where.bad("value encoding", f"encoding {encoding} with flags {flags} does not fit a column of {kind}")
+        bitmap = (count + 7) // 8
+        if flags & FLAG_VALIDITY:
+            self._at = bitmap + len(padding(bitmap))
+            if self._at > len(raw):
+                raise where.bad("value section", "the validity of a column is cut short")
+            self.valid = _unpacked(raw, 0, count)
+        at, left = self._at, len(raw) - self._at
+        sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
+        size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, left)
+        if left != size or (encoding == ENCODING_FRAME and left < 8):
+            raise where.bad("value section", f"{left} bytes are not those of {count} values of {kind}")
+        if encoding == ENCODING_FRAME:
+            base = int.from_bytes(raw[at : at + 8], "little")
+            self.line = integers.read_line(base, 0, raw, at + 8, count, kind.byte_width, where)
+        elif encoding == ENCODING_FIXED:
+            self.fixed = np.frombuffer(raw, np.uint8, size, at if size else 0).reshape(count, kind.byte_width)
+        elif encoding == ENCODING_BITS:
+            self.bits = _unpacked(raw, at, count)
+        elif encoding == ENCODING_CONSTANT_BOOL:
+            self.bits = bool(raw[at])
+        elif encoding == ENCODING_DICTIONARY:
+            self.strings = strings.DictionaryStrings(kind, count, raw, at, cap, where)
+        else:
+            self.strings = strings.PlainStrings(kind, count, raw, at, where)
+
+    def fill(self, out: np.ndarray, rows: Rows) -> None:
+        """Fills `out` with the values at `rows` (a slice with both ends, or int64 positions): bool [k] for bools, else
+        what `blank` gives. What lies under a null is not defined."""
+        if self.line is not None:
+            self.line.into(out, rows)
+        elif self.fixed is not None:
+            out[:] = (self.fixed if out.ndim == 2 else self.fixed.reshape(-1).view(out.dtype))[rows]
+        elif self.bits is not None:
+            out[:] = self.bits if isinstance(self.bits, bool) else self.bits[rows]
+        else:
+            out[:] = 0
+
+    def take(self, rows: Rows) -> pa.Array:
+        """The values at `rows`, as an array."""
+        valid = None if self.valid is None else self.valid[rows]
+        if self.strings is not None:
+            return self.strings.take(rows, valid)
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        if valid is not None and not valid.any():
+            return pa.nulls(count, self.kind)
+        out = blank(self.kind, count)
+        self.fill(out, rows)
+        return filled(self.kind, out, valid)
+
+    def to_arrow(self) -> pa.Array:
+        """All values, over the memory of the section where it holds them as Arrow does."""
+        if self.fixed is None:
+            return self.take(slice(0, self.count))
+        whole = aligned(self._raw)
+        validity = None if self.valid is None else whole.slice(0, (self.count + 7) // 8)
+        nulls = 0 if validity is None else -1
+        return pa.Array.from_buffers(self.kind, self.count, [validity, whole.slice(self._at)], nulls)
 
 
-def _aligned(raw: memoryview | bytes) -> pa.Buffer:
-    """Arrow wants addresses of multiples of 8: a piece of a range read may lie elsewhere, and is copied."""
-    buffer = pa.py_buffer(raw)
-    return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(raw))
+def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
+    """Whether columns of a type, `plain` its plain encoding, may have an encoding."""
+    if encoding == ENCODING_FRAME:
+        return integer_dtype(kind) is not None
+    if encoding == ENCODING_CONSTANT_BOOL:
+        return plain == ENCODING_BITS
+    if encoding == ENCODING_DICTIONARY:
+        return plain in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64)
+    return encoding == plain
 
 
-def _width(kind: pa.DataType) -> int:
-    return kind.byte_width
+def blank(kind: pa.DataType, count: int) -> np.ndarray:
+    """Room for values of a type that is not of strings: bool [n], unsigned [n] of the width of integers, dates and
+    times, else uint8 [n, width]. Not set."""
+    if pa.types.is_boolean(kind):
+        return np.empty(count, dtype=bool)
+    if integer_dtype(kind) is not None:
+        return np.empty(count, dtype=f"<u{kind.byte_width}")
+    return np.empty((count, kind.byte_width), dtype=np.uint8)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def filled(kind: pa.DataType, out: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+    """What `blank` gave and `Column.fill` filled, as an array over the same memory (bools are packed)."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = np.packbits(out, bitorder="little") if out.dtype == bool else out.reshape(-1)
+    return pa.Array.from_buffers(kind, len(out), [bits, pa.py_buffer(data)], 0 if bits is None else -1)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+def _unpacked(raw: memoryview | bytes, at: int, count: int) -> np.ndarray:
+    bits = np.frombuffer(raw, dtype=np.uint8, count=(count + 7) // 8, offset=at)
+    return np.unpackbits(bits, count=count, bitorder="little").view(bool)

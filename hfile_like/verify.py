@@ -8,13 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from ..errors import CorruptionError, InvalidArgumentError
 from .codec import Where
 from .entries import check_ascending
 from .footer import HEADER, Footer, check_header
 from .source import Source, read_exact
 from .strided import StridedSection, read_strided_rows
+from .summaries import BlockSummary, Summary, summarise
 
 if TYPE_CHECKING:
     from .reader import SortedFileReader
@@ -52,8 +54,6 @@ def _run(steps: Iterable[Callable[[], object]]) -> Iterator[Finding]:
             step()
         except CorruptionError as error:
             yield Finding(error.check or "unknown", error.offset, str(error))
-        except FormatVersionError as error:
-            yield Finding("version", None, str(error))
 
 
 def _or_nothing(table: Callable[[], dict[str, T] | list[T]], findings: list[Finding]) -> list[T]:
@@ -84,8 +84,19 @@ def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
     deleted = block.deleted()
     if (0 if deleted is None else int(deleted.sum())) != info.deleted:
         raise where.bad("tombstones", f"block {i} does not hold the {info.deleted} tombstones that the index names")
-    for position in range(len(reader.schema)):
-        block.column(position).validate()
+    for position, name in enumerate(reader.schema.names):
+        column = block.column(position).to_arrow()
+        column.validate()
+        summary = footer.summary(name)
+        if summary is not None and summarise(column, deleted) != _of_block(summary, i):
+            raise where.bad(
+                "summaries", f"block {i} does not have the bounds and nulls of {name!r} that the footer names"
+            )
+
+
+def _of_block(summary: Summary, i: int) -> BlockSummary:
+    low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (summary.lower, summary.upper))
+    return BlockSummary(low, high, int(summary.null_count[i]))
 
 
 def _check_rows(source: Source, section: StridedSection) -> list[Finding]:

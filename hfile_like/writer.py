@@ -22,6 +22,7 @@ from .entries import Entries, check_ascending, entries_of
 from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
 from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
+from .summaries import check_summaries, summarise
 from .values import check_schema, check_text
 
 # A get pays for a block, a scan for the requests between blocks.
@@ -37,6 +38,7 @@ class WriterOptions(TypedDict, total=False):
     compression: str
     use: str
     properties: Mapping[str, str] | None
+    summaries: Sequence[str]
 
 
 class SortedFileWriter:
@@ -50,6 +52,7 @@ class SortedFileWriter:
     compression   "zstd", "none", or "auto" (zstd, sections that do not shrink stay raw)
     use           "get", "scan" or "both": what "auto" sizes for
     properties    short texts kept in the footer
+    summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -65,6 +68,7 @@ class SortedFileWriter:
         compression: str = "auto",
         use: str = "both",
         properties: Mapping[str, str] | None = None,
+        summaries: Sequence[str] = (),
     ):
         self.schema = check_schema(schema)
         self._block_bytes = _block_bytes(block_size, use)
@@ -72,6 +76,7 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = None if compression == "none" else zstandard.ZstdCompressor(level=codec.ZSTD_LEVEL)
         self._contents = Contents(self.schema, _texts(properties or {}))
+        self._contents.summaries = {name: [] for name in check_summaries(self.schema, summaries)}
         self.groups: dict[str, GroupHandle] = {}
         self.strided_sections: dict[str, StridedSection] = {}
         self.num_entries = 0
@@ -147,6 +152,9 @@ class SortedFileWriter:
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
         self._contents.blocks.append(BlockInfo(self._offset, len(data), len(entries), deleted, first, last))
+        for name, blocks in self._contents.summaries.items():
+            column = entries.columns[self.schema.get_field_index(name)]
+            blocks.append(summarise(column, entries.deleted))
         self.num_entries += len(entries)
         self.num_deleted += deleted
         self._put(data)

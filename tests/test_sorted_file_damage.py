@@ -25,7 +25,17 @@ from skipstone.hfile_like.footer import TRAILER
 from skipstone.hfile_like.keys import decode_keys
 
 SCHEMA = pa.schema(
-    [("n", pa.int64()), ("s", pa.string()), ("d", pa.decimal128(9, 2)), ("b", pa.bool_()), ("z", pa.int8())]
+    [
+        ("n", pa.int64()),
+        ("s", pa.string()),
+        ("d", pa.decimal128(9, 2)),
+        ("b", pa.bool_()),
+        ("z", pa.int8()),
+        ("t", pa.uint32()),
+        ("k", pa.string()),
+        ("w", pa.large_binary()),
+        ("c", pa.bool_()),
+    ]
 )
 TRAILER_BYTES = TRAILER.size
 
@@ -33,9 +43,27 @@ TRAILER_BYTES = TRAILER.size
 def sample(compression: str, count: int = 24) -> bytes:
     target = io.BytesIO()
     with SortedFileWriter(
-        target, schema=SCHEMA, compression=compression, block_size=400, properties={"p": "q"}
+        target,
+        schema=SCHEMA,
+        compression=compression,
+        block_size=2500,
+        properties={"p": "q"},
+        summaries=["n", "s", "b"],
     ) as writer:
-        rows = [{"n": i, "s": None if i % 3 else "é" * i, "d": i, "b": i % 2 == 0, "z": None} for i in range(count)]
+        rows = [
+            {
+                "n": i,
+                "s": None if i % 3 else "é" * i,
+                "d": i,
+                "b": i % 2 == 0,
+                "z": None,
+                "t": 10**9 + i * i,
+                "k": "base" if i % 4 else "lög",
+                "w": b"x" * 300,
+                "c": True,
+            }
+            for i in range(count)
+        ]
         batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
         keys = [b"key/%d/%s" % (i // 10, b"x" * (i % 10)) for i in range(count)]
         order = sorted(range(count), key=keys.__getitem__)
@@ -57,12 +85,46 @@ def everything(data: bytes) -> tuple:
         reader.get_many(keys[:9]).to_pydict(),
         reader.blocks(),
         reader.groups(),
-        [reader.scan_table(group=g)["n"].to_pylist() for g in reader.groups()],
+        [reader.scan_table(group=g).to_pydict() for g in reader.groups()],
         {m: reader.meta(m) for m in reader.metas()},
         {s: reader.read_strided(s, range(t.rows)).tolist() for s, t in reader.strided_sections().items()},
         reader.properties,
+        bounds_of(reader),
         str(reader.schema),
     )
+
+
+def bounds_of(reader: SortedFileReader) -> list:
+    found = [reader.summary(name) for name in reader.summaries()]
+    return [[part.tolist() for part in (s.lower, s.upper, s.null_count, s.live)] for s in found if s is not None]
+
+
+PREFIX = b"\x03\0\x07"
+
+
+def sample_of_numbers(compression: str) -> bytes:
+    """Keys that are a prefix and a number: on a line, near a line, far apart, and over the edge of the prefix."""
+    numbers = sorted({*range(30), *(100 + 7 * i + i * i % 5 for i in range(30)), *(2**40 + i**6 for i in range(20))})
+    keys = [bytes([3, 0, p]) + n.to_bytes(8, "big") for p in (6, 7, 8) for n in numbers]
+    schema = pa.schema([("n", pa.int64()), ("k", pa.string()), ("s", pa.binary()), ("b", pa.bool_())])
+    rows = [{"n": i * i, "k": "xy"[i % 2], "s": b"%d" % i, "b": None if i % 3 else i > 9} for i in range(len(keys))]
+    target = io.BytesIO()
+    with SortedFileWriter(
+        target, schema=schema, compression=compression, block_size=700, summaries=["s", "n"]
+    ) as writer:
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+        writer.write(keys, batch, [i % 11 == 0 for i in range(len(keys))])
+    return target.getvalue()
+
+
+def numbers_of(data: bytes) -> list:
+    """All that the scans of numbers say, and the summaries."""
+    reader = SortedFileReader(data)
+    first, last = reader.block_numbers(PREFIX)
+    some = np.arange(0, 3000, 7, dtype=np.uint64)
+    scans = [reader.numbered(PREFIX, include_deleted=True), reader.numbered(PREFIX), reader.get_numbered(PREFIX, some)]
+    told = [(s.numbers.tolist(), [c.to_pylist() for c in s.columns.values()], str(s.deleted)) for s in scans]
+    return [first.tolist(), last.tolist(), told, bounds_of(reader), reader.scan_table().to_pydict()]
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -85,6 +147,17 @@ def test_every_flipped_bit_is_found_or_changes_nothing(compression):
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_every_flipped_bit_is_found_by_scans_of_numbers(compression):
+    data = sample_of_numbers(compression)
+    expected = numbers_of(data)
+    for position in range(0, len(data), 3):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << position % 8
+        with contextlib.suppress(CorruptionError, FormatVersionError):
+            assert numbers_of(bytes(damaged)) == expected, position
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_every_truncation_is_found(compression):
     data = sample(compression)
     for length in range(len(data)):
@@ -103,12 +176,25 @@ def test_verify_reports_each_part_that_is_damaged():
     assert reader.verify() == []
     data[0] ^= 1
     data[blocks[0].offset + 40] ^= 1
+    data[blocks[1].offset + blocks[1].length - 9] ^= 1
     data[section.offset + 12] ^= 1
     data[section.offset + 4 * 12] ^= 1
     # The header is checked on opening where it is in the tail: open with a short tail.
     findings = SortedFileReader(bytes(data), tail_bytes=64).verify()
-    assert [f.check for f in findings] == ["magic", "block checksum", "row checksum", "row checksum"]
-    assert [f.offset for f in findings] == [0, blocks[0].offset, section.offset + 12, section.offset + 48]
+    assert [f.check for f in findings] == [
+        "magic",
+        "block checksum",
+        "section checksum",
+        "row checksum",
+        "row checksum",
+    ]
+    assert [f.offset for f in findings] == [
+        0,
+        blocks[0].offset,
+        blocks[1].offset,
+        section.offset + 12,
+        section.offset + 48,
+    ]
 
 
 def test_errors_say_file_offset_and_check(tmp_path):
@@ -180,8 +266,19 @@ def repair_trailer(data: bytearray) -> None:
 
 
 def repair_block(data: bytearray, offset: int, length: int) -> None:
-    body = data[offset + 4 : offset + length]
-    data[offset : offset + 4] = checksum_at(offset, body).to_bytes(4, "little")
+    """Makes the checksums of a block's sections and of its head fit, as far as the directory lies in the block."""
+    end = 16 + 16 * int.from_bytes(data[offset + 12 : offset + 14], "little")
+    if end > length:
+        return
+    at = offset + end
+    for entry in range(offset + 16, offset + end, 16):
+        stored = int.from_bytes(data[entry + 4 : entry + 8], "little")
+        next_at = at + stored + -stored % 8
+        if next_at > offset + length:
+            break
+        data[entry + 12 : entry + 16] = checksum_at(at, data[at:next_at]).to_bytes(4, "little")
+        at = next_at
+    data[offset : offset + 4] = checksum_at(offset, data[offset + 4 : offset + end]).to_bytes(4, "little")
 
 
 def damage(data: bytearray, low: int, high: int, chooser: random.Random) -> None:
@@ -196,7 +293,7 @@ def damage(data: bytearray, low: int, high: int, chooser: random.Random) -> None
 
 
 def harmless_or_refused(data: bytes) -> None:
-    for step in (lambda: everything(data), lambda: SortedFileReader(data).verify()):
+    for step in (lambda: everything(data), lambda: numbers_of(data), lambda: SortedFileReader(data).verify()):
         with contextlib.suppress(SkipstoneError):
             step()
     try:
@@ -206,12 +303,13 @@ def harmless_or_refused(data: bytes) -> None:
         assert not isinstance(error, (InvalidArgumentError, SchemaError)), error
 
 
+@pytest.mark.parametrize("made", [sample, sample_of_numbers])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression):
-    data = sample(compression)
+def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression, made):
+    data = made(compression)
     blocks = SortedFileReader(data).blocks()
     chooser = random.Random(1)
-    for _ in range(600):
+    for _ in range(300):
         block = chooser.choice(blocks)
         damaged = bytearray(data)
         directory = chooser.random() < 0.5
@@ -220,12 +318,13 @@ def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression):
         harmless_or_refused(bytes(damaged))
 
 
-def test_repaired_checksums_do_not_get_damage_past_the_footer():
-    data = sample("none")
+@pytest.mark.parametrize("made", [sample, sample_of_numbers])
+def test_repaired_checksums_do_not_get_damage_past_the_footer(made):
+    data = made("none")
     at = len(data) - TRAILER_BYTES
     footer = int.from_bytes(data[at : at + 8], "little")
     chooser = random.Random(2)
-    for _ in range(900):
+    for _ in range(450):
         damaged = bytearray(data)
         inside = chooser.random() < 0.85
         damage(damaged, *((footer, at) if inside else (at, at + 36)), chooser)
@@ -242,7 +341,7 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
     # The directory's second entry is the keys: its last four bytes are the raw length.
     for claimed in (2**28, 2**32 - 1):
         damaged = bytearray(data)
-        at = block.offset + 16 + 12 + 8
+        at = block.offset + 16 + 16 + 8
         damaged[at : at + 4] = claimed.to_bytes(4, "little")
         repair_block(damaged, block.offset, block.length)
         with pytest.raises(CorruptionError, match=r"claim|fit"):
@@ -263,6 +362,13 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
         (2, 1, struct.pack("<IBBH", 2**31, 1, 1, 0) + bytes(100)),
         (2, 1, struct.pack("<IBBH", 0, 1, 4, 0) + b"\0" + struct.pack("<I", 2**32 - 1)),
         (3, 1, b"\0" * 20),
+        (3, 1, struct.pack("<IIQQ", 0, 0, 0, 0)),
+        (3, 2, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
+        (3, 1, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
+        (3, 1, struct.pack("<IIQQ", 9, 0, 0, 1) + bytes(1)),
+        (3, 1, struct.pack("<IIQQ", 2**32 - 1, 0, 0, 1) + bytes(100)),
+        (3, 60_000, struct.pack("<IIQQ", 8, 0, 0, 1)),
+        (4, 1, b"\0" * 20),
     ],
 )
 def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
@@ -274,15 +380,17 @@ def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
 @pytest.mark.parametrize(
     ("at", "forged", "why"),
     [
-        (4, 112 + 8, "do not fill it"),
-        (4, 112 - 8, "does not fit its block|do not fill it"),
+        (4, 120 + 8, "do not fill it"),
+        (4, 120 - 8, "does not fit its block|do not fill it"),
+        (4, 56, "directory of a block is cut short"),
         (4, 2**31, "a block claims"),
-        (4, 113, "a block claims"),
+        (4, 121, "a block claims"),
         (8, 0, "claims 0 entries"),
         (8, 2**20 + 1, "claims 1048577 entries"),
         (16 + 4, 2**31, "does not fit its block"),
         (16 + 8, 2**28 + 1, "does not fit its block"),
-        (12, 0x1000, "4094 value columns, the schema 1"),
+        (12, 0x1000, "directory of a block is cut short"),
+        (12, 2, "0 value columns, the schema 1"),
     ],
 )
 def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
@@ -290,12 +398,12 @@ def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
     block = build_block(
         8, pa.array([b"a/1", b"a/22", b"b"]), [pa.array([7, None, 9], pa.int32())], np.array([0, 1, 0]), None
     )
-    assert len(block) == 112
+    assert len(block) == 120
     assert Block(memoryview(block), Where("f", 8), schema).entries == 3
     damaged = bytearray(block + bytes(64))
     damaged[at : at + 4] = forged.to_bytes(4, "little")
-    length = min(int.from_bytes(damaged[4:8], "little"), len(damaged))
-    damaged[:4] = checksum_at(8, damaged[4:length]).to_bytes(4, "little")
+    end = 16 + 16 * int.from_bytes(damaged[12:14], "little")
+    damaged[:4] = checksum_at(8, damaged[4:end]).to_bytes(4, "little")
     with pytest.raises(CorruptionError, match=why):
         Block(memoryview(damaged), Where("f", 8), schema)
 
@@ -315,8 +423,9 @@ def test_a_frame_is_not_decompressed_past_its_cap():
 def index_of(data: bytes) -> int:
     """Where the index of an uncompressed file begins: its count of blocks."""
     footer = int.from_bytes(data[-48:-40], "little")
-    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(6)]
-    return footer + 8 + 6 * 16 + lengths[0] + lengths[1]
+    count = int.from_bytes(data[footer : footer + 8], "little")
+    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(count)]
+    return footer + 8 + count * 16 + lengths[0] + lengths[1]
 
 
 @pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
@@ -349,6 +458,10 @@ def test_another_version_or_an_unknown_feature_is_refused():
     at = len(data) - TRAILER_BYTES
     later = bytearray(data)
     later[at + 38] = 9
+    # The checksum tells a damaged version from another one.
+    with pytest.raises(CorruptionError, match="only the version"):
+        SortedFileReader(bytes(later))
+    repair_trailer(later)
     with pytest.raises(FormatVersionError, match="version 9"):
         SortedFileReader(bytes(later))
     feature = bytearray(data)
@@ -358,7 +471,7 @@ def test_another_version_or_an_unknown_feature_is_refused():
         SortedFileReader(bytes(feature))
     header = bytearray(data)
     header[6] = 1
-    with pytest.raises(FormatVersionError, match="header"):
+    with pytest.raises(CorruptionError, match="first bytes"):
         SortedFileReader(bytes(header))
 
 
@@ -381,7 +494,7 @@ def test_a_block_range_that_is_none_is_refused():
     ):
         with pytest.raises(CorruptionError):
             read_block_range(data, offset, length, SCHEMA)
-    with pytest.raises(CorruptionError, match="5 value columns, the schema 1"):
+    with pytest.raises(CorruptionError, match="9 value columns, the schema 1"):
         read_block_range(data, group.offset, group.length, pa.schema([("n", pa.int64())]))
     with pytest.raises(InvalidArgumentError):
         read_block_range(data, -1, 10, SCHEMA)

@@ -25,7 +25,7 @@ def example_of_the_page() -> bytes:
 def test_the_worked_example_is_what_the_writer_writes():
     data = example_of_the_page()
     target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.schema([("n", pa.int32())]), compression="none") as writer:
+    with SortedFileWriter(target, schema=pa.schema([("n", pa.int32())]), compression="none", summaries=["n"]) as writer:
         values = pa.record_batch({"n": pa.array([7, None, 9], pa.int32())})
         writer.write([b"a/1", b"a/22", b"b"], values, [False, True, False])
         writer.end_group("g")
@@ -40,6 +40,7 @@ def test_the_worked_example_is_what_the_writer_writes():
     assert reader.read_strided("s", [0]).tolist() == [[1, 2, 3, 4]]
     assert reader.meta("m") == b"hello"
     assert reader.groups()["g"].entries == 3
+    assert (reader.summary("n").lower.tolist(), reader.summary("n").upper.tolist()) == ([7], [9])
 
 
 def test_the_bytes_that_the_example_explains_are_there():
@@ -54,10 +55,10 @@ def test_the_bytes_that_the_example_explains_are_there():
         place = int(at, 16)
         assert data[place : place + len(expected)] == expected
         explained += 1
-    assert explained == 16
+    assert explained == 18
 
 
-# -- a second reader, from the page alone: int64 and binary columns ---------------------------------------------------
+# -- a second reader, from the page alone: int64, binary and bool columns ---------------------------------------------
 
 
 def u(data: bytes, at: int, width: int) -> int:
@@ -87,6 +88,13 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         width, shared = u(raw, 0, 4), u(raw, 4, 4)
         prefix, rest = raw[8 : 8 + shared], raw[8 + shared :]
         return [prefix + bytes(rest[j * count + i] for j in range(width - shared)) for i in range(count)]
+    if encoding == 3:
+        width, base, step = u(raw, 0, 4), u(raw, 8, 8), u(raw, 16, 8)
+        last = min(width, 8)
+        prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
+        size = len(items) // count
+        numbers = [base + step * i + u(items, size * i, size) for i in range(count)]
+        return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
     bundles = -(-count // 16)
@@ -108,6 +116,19 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
         valid, at = bits(raw, count), up((count + 7) // 8)
     if encoding == 1:
         found = struct.unpack_from(f"<{count}q", raw, at)
+    elif encoding == 2:
+        found = bits(raw[at:], count)
+    elif encoding == 5:
+        size = (len(raw) - at - 8) // count
+        sums = [u(raw, at, 8) + u(raw, at + 8 + size * i, size) for i in range(count)]
+        found = [(total + 2**63) % 2**64 - 2**63 for total in sums]
+    elif encoding == 6:
+        found = [bool(raw[at])] * count
+    elif encoding == 7:
+        values = u(raw, at, 4)
+        ends = list(accumulate([u(raw, at + 4 + 4 * i, 4) for i in range(values)], initial=at + 4 + 4 * values))
+        table = [raw[x:y] for x, y in pairwise(ends)]
+        found = [table[code] for code in raw[ends[-1] :]] if values > 1 else table * count
     else:
         ends = struct.unpack_from(f"<{count + 1}I", raw, at)
         base = at + up(4 * (count + 1))
@@ -133,12 +154,13 @@ def second_reader(data: bytes) -> list[tuple]:
     for i in range(blocks):
         place, length = u(index, 8 + 8 * i, 8), u(index, 8 + 8 * blocks + 4 * i, 4)
         block = data[place : place + length]
-        assert u(block, 0, 4) == bound(block[4:], place)
         count, sections_of_block = u(block, 8, 4), u(block, 12, 2)
-        at = up(16 + 12 * sections_of_block)
+        at = 16 + 16 * sections_of_block
+        assert u(block, 0, 4) == bound(block[4:at], place)
         found = []
         for s in range(sections_of_block):
-            codec, encoding, flags, size, raw_size = struct.unpack_from("<BBHII", block, 16 + 12 * s)
+            codec, encoding, flags, size, raw_size, checksum = struct.unpack_from("<BBHIII", block, 16 + 16 * s)
+            assert checksum == bound(block[at : at + up(size)], place + at)
             found.append((encoding, flags, plain(block[at : at + size], codec, raw_size)))
             at += up(size)
         deleted = bits(found[0][2], count) if found[0][0] else [False] * count
@@ -147,21 +169,38 @@ def second_reader(data: bytes) -> list[tuple]:
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
+VALUES = st.tuples(
+    st.booleans(), st.none() | INTEGERS, st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"long" * 9]),
+    st.none() | st.booleans(),
+)  # fmt: skip
+NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2**64 - 1)).map(
+    lambda n: b"pre" + n.to_bytes(8, "big")
+)
+
+
+@settings(max_examples=120, deadline=None)
 @given(
-    entries=st.dictionaries(
-        st.binary(max_size=5) | st.binary(min_size=30, max_size=30) | st.text("ab/", max_size=40).map(str.encode),
-        st.tuples(st.booleans(), st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.binary(max_size=40)),
-        max_size=60,
+    entries=st.one_of(
+        st.dictionaries(keys, VALUES, max_size=60)
+        for keys in (
+            st.binary(max_size=5)
+            | st.binary(min_size=30, max_size=30)
+            | st.text("ab/", max_size=40).map(str.encode)
+            | NUMBERED,
+            NUMBERED,
+            st.binary(min_size=2, max_size=2),
+        )
     ),
     block_size=st.sampled_from([1, 100, 1000, 100_000]),
     compression=st.sampled_from(["none", "zstd"]),
 )
 def test_a_second_reader_reads_the_same(entries, block_size, compression):
     ordered = sorted(entries.items())
-    schema = pa.schema([("n", pa.int64()), ("b", pa.binary())])
-    batch = pa.RecordBatch.from_pylist([{"n": n, "b": b} for _, (_, n, b) in ordered], schema=schema)
+    schema = pa.schema([("n", pa.int64()), ("b", pa.binary()), ("f", pa.bool_())])
+    rows = [dict(zip(schema.names, values, strict=True)) for _, (_, *values) in ordered]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     target = io.BytesIO()
     with SortedFileWriter(target, schema=schema, block_size=block_size, compression=compression) as writer:
-        writer.write([k for k, _ in ordered], batch, [gone for _, (gone, _, _) in ordered])
+        writer.write([k for k, _ in ordered], batch, [gone for _, (gone, *_) in ordered])
     assert second_reader(target.getvalue()) == [(k, *v) for k, v in ordered]

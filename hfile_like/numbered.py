@@ -1,0 +1,247 @@
+"""Scans of keys that are a prefix and a number: the columns come as one array each, the numbers as uint64.
+
+Blocks are decoded one after the other into arrays that were made for all of them, so that what a scan costs is memory
+traffic, and a few calls a block. Nothing of a column is read for the rows that a look-up does not want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import offsets_and_data
+from ..errors import InvalidArgumentError
+from .footer import Footer
+from .keys import NUMBER_BYTES, not_numbered, numbers_below
+from .strings import Rows, is_large, repeated, with_nulls
+from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
+
+if TYPE_CHECKING:
+    from .reader import SortedFileReader
+
+_STRING_BYTES_MAX = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Entries whose keys are a prefix and a number.
+
+    numbers   uint64 [n], ascending
+    columns   name -> one array [n], of the type in the schema
+    deleted   bool [n], True for tombstones; None where they were left out
+    """
+
+    numbers: np.ndarray
+    columns: dict[str, pa.Array]
+    deleted: np.ndarray | None
+
+
+def block_numbers(footer: Footer, prefix: bytes, blocks: range) -> tuple[np.ndarray, np.ndarray]:
+    """(uint64 [k], uint64 [k]): the first and last number below `prefix` that each of `blocks`, the blocks of the
+    prefix, may hold; where a block reaches beyond the prefix, 0 or 2^64 - 1. Raises InvalidArgumentError where a key
+    of the index that begins with the prefix does not go on with a number."""
+    first = np.zeros(len(blocks), dtype=np.uint64)
+    last = np.full(len(blocks), np.iinfo(np.uint64).max, dtype=np.uint64)
+    if not len(blocks):
+        return first, last
+    # Only the ends may lie outside of the prefix.
+    skip = 0 if footer.first_key(blocks[0]).startswith(prefix) else 1
+    drop = 0 if footer.last_key(blocks[-1]).startswith(prefix) else 1
+    numbers = footer.key_tails(2 * blocks.start + skip, 2 * blocks.stop - drop, len(prefix) + NUMBER_BYTES)
+    if numbers is None:
+        raise not_numbered(prefix)
+    both = np.empty(2 * len(blocks), dtype=np.uint64)
+    both[skip : len(both) - drop] = numbers
+    first[skip:] = both[::2][skip:]
+    last[: len(blocks) - drop] = both[1::2][: len(blocks) - drop]
+    return first, last
+
+
+def scan_numbers(
+    reader: SortedFileReader,
+    footer: Footer,
+    prefix: bytes,
+    positions: Sequence[int],
+    blocks: Sequence[int] | np.ndarray | None,
+    include_deleted: bool,
+) -> Numbered:
+    """What `SortedFileReader.numbered` gives, with the value columns at `positions`."""
+    within = reader.block_range(prefix)
+    indices = list(within) if blocks is None else _within(blocks, within, footer.block_count)
+    gather = _Gather(reader.schema, positions, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted)
+    for block in reader.iter_blocks(indices):
+        low, found = numbers_below(block.keys, prefix, gather.room())
+        gather.add(found, slice(low, low + len(found)), block.deleted(), [block.column(p) for p in positions])
+    return gather.finish()
+
+
+def look_up_numbers(
+    reader: SortedFileReader,
+    footer: Footer,
+    prefix: bytes,
+    numbers: np.ndarray,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Numbered:
+    """What `SortedFileReader.get_numbered` gives, with the value columns at `positions`."""
+    wanted = _checked_numbers(numbers)
+    within = reader.block_range(prefix)
+    first, last = block_numbers(footer, prefix, within)
+    lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
+    asked = np.flatnonzero(highs > lows)
+    gather = _Gather(reader.schema, positions, len(wanted), include_deleted)
+    taken = 0
+    blocks = reader.iter_blocks([within.start + i for i in asked.tolist()])
+    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), blocks, strict=True):
+        start, there = numbers_below(block.keys, prefix)
+        # Blocks out of order must not find a number twice.
+        part = wanted[max(low, taken) : high]
+        places = np.searchsorted(there, part)
+        hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == part) if len(there) else places[:0]
+        taken = max(high, taken)
+        if len(hits):
+            rows = places[hits] + start
+            gather.add(part[hits], rows, block.deleted(), [block.column(p) for p in positions])
+    return gather.finish()
+
+
+def _within(blocks: Sequence[int] | np.ndarray, within: range, count: int) -> list[int]:
+    asked = np.asarray(blocks)
+    if not len(asked):
+        return []
+    if asked.ndim != 1 or asked.dtype.kind not in "iu" or (asked[1:] <= asked[:-1]).any():
+        raise InvalidArgumentError("blocks are integers, ascending: give some of block_range's")
+    if int(asked[0]) < 0 or int(asked[-1]) >= count:
+        raise InvalidArgumentError(f"there are blocks 0 to {count - 1}, not {int(asked[0])} to {int(asked[-1])}")
+    low, high = np.searchsorted(asked, [within.start, within.stop])
+    return asked[low:high].tolist()
+
+
+def _checked_numbers(numbers: np.ndarray) -> np.ndarray:
+    wanted = np.asarray(numbers)
+    if wanted.ndim != 1 or (wanted.dtype != np.uint64 and len(wanted)):
+        raise InvalidArgumentError(f"numbers are uint64 [n], not {wanted.dtype} in {wanted.ndim} dimensions")
+    if (wanted[1:] <= wanted[:-1]).any():
+        raise InvalidArgumentError("numbers must ascend, each of them once")
+    return wanted.astype(np.uint64, copy=False)
+
+
+class _Gather:
+    """Entries of some blocks, in arrays made for all of them."""
+
+    def __init__(self, schema: pa.Schema, positions: Sequence[int], count: int, include_deleted: bool):
+        self._numbers = np.empty(count, dtype=np.uint64)
+        self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
+        self._columns = {schema.names[p]: _collector(schema.field(p).type, count) for p in positions}
+        self._at = 0
+
+    def room(self) -> np.ndarray:
+        """Where the next numbers go."""
+        return self._numbers[self._at :]
+
+    def add(self, numbers: np.ndarray, rows: Rows, deleted: np.ndarray | None, columns: list[Column]) -> None:
+        """Adds the entries of a block at `rows`, whose numbers are `numbers`; `deleted`: bool, of all its entries."""
+        if deleted is not None:
+            marks = deleted[rows]
+            if self._deleted is not None:
+                self._deleted[self._at : self._at + len(marks)] = marks
+            else:
+                live = np.flatnonzero(~marks)
+                numbers, rows = numbers[live], rows.start + live if isinstance(rows, slice) else rows[live]
+        end = self._at + len(numbers)
+        if end > self._at:
+            if not np.may_share_memory(numbers, self._numbers):
+                self._numbers[self._at : end] = numbers
+            for column, collector in zip(columns, self._columns.values(), strict=True):
+                collector.add(column, rows, self._at, end)
+        self._at = end
+
+    def finish(self) -> Numbered:
+        columns = {name: collector.finish(self._at) for name, collector in self._columns.items()}
+        return Numbered(
+            self._numbers[: self._at], columns, None if self._deleted is None else self._deleted[: self._at]
+        )
+
+
+def _collector(kind: pa.DataType, count: int) -> _Values | _Strings:
+    by_offsets = encoding_of(kind) in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64)
+    return _Strings(kind, count) if by_offsets else _Values(kind, count)
+
+
+class _Validity:
+    """Which rows are not null: nothing is held until a null comes."""
+
+    def __init__(self, count: int):
+        self._count = count
+        self._valid: np.ndarray | None = None
+
+    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+        if column.valid is not None:
+            if self._valid is None:
+                self._valid = np.ones(self._count, dtype=bool)
+            self._valid[start:end] = column.valid[rows]
+
+    def finish(self, end: int) -> np.ndarray | None:
+        return None if self._valid is None else self._valid[:end]
+
+
+class _Values:
+    """A column of fixed width or of bools."""
+
+    def __init__(self, kind: pa.DataType, count: int):
+        self._kind, self._out, self._validity = kind, blank(kind, count), _Validity(count)
+
+    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+        column.fill(self._out[start:end], rows)
+        self._validity.add(column, rows, start, end)
+
+    def finish(self, end: int) -> pa.Array:
+        return filled(self._kind, self._out[:end], self._validity.finish(end))
+
+
+class _Strings:
+    """A column of strings or bytes. While all blocks hold one and the same value, only that is held."""
+
+    def __init__(self, kind: pa.DataType, count: int):
+        self._kind, self._validity = kind, _Validity(count)
+        self._pieces: list[pa.Array] = []
+        self._constant: bytes | None = None
+        self._constant_rows = 0
+        self._bytes = 0
+
+    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+        value = None if column.strings is None else column.strings.constant
+        if value is not None and (value == self._constant or not self._constant_rows):
+            self._constant = value
+            self._constant_rows += end - start
+            self._validity.add(column, rows, start, end)
+            return
+        self._flush()
+        piece = column.take(rows)
+        offsets, _ = offsets_and_data(piece)
+        self._count(int(offsets[-1] - offsets[0]))
+        self._pieces.append(piece)
+        self._validity.add(column, rows, start, end)
+
+    def _flush(self) -> None:
+        if self._constant_rows and self._constant is not None:
+            self._count(len(self._constant) * self._constant_rows)
+            self._pieces.append(repeated(self._constant, self._constant_rows, self._kind))
+        self._constant_rows = 0
+
+    def _count(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        if self._bytes > _STRING_BYTES_MAX and not is_large(self._kind):
+            raise InvalidArgumentError(
+                f"a column of more than {_STRING_BYTES_MAX:,} bytes does not fit one array: ask for fewer blocks"
+            )
+
+    def finish(self, end: int) -> pa.Array:
+        self._flush()
+        whole = pa.concat_arrays(self._pieces) if self._pieces else pa.nulls(0, self._kind)
+        valid = self._validity.finish(end)
+        return whole if valid is None else with_nulls(whole, valid)
