@@ -13,8 +13,8 @@ from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, numbered, unified, with_partition_columns
 from .ingest import hive
-from .ingest.attach import attach_files
-from .ingest.footers import plain_type
+from .ingest.attach import COLUMNS_MAX, attach_files, column_filter
+from .ingest.footers import leaf_types, plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
@@ -167,6 +167,8 @@ def _first_instant(
     _check_columns(columns, schema)
     check_table_schema(schema, [f.name for f in fields])
     known, following = numbered(schema, {}, 1)
+    stats = [p for p in leaf_types(schema) if p not in {f.name for f in fields} and column_filter(columns)(p)]
+    stats_ids = tuple(known[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     return Instant(
         version=0,
         transaction=transaction,
@@ -180,10 +182,9 @@ def _first_instant(
         file_schemas=(),
         next={"sequence": 0, "partition": 0, "column": following, "index": 2},
         manifest=(),
-        indexes=(IndexState(id=1, kind="stats", columns=(), options={}, maintain="commit"),),
-        totals={"files": 0, "rows": 0, "bytes": 0},
+        indexes=(IndexState(id=1, kind="stats", columns=stats_ids, options={}, maintain="commit"),),
+        totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
         summary={},
-        stats_columns=None if columns is None else tuple(columns),
     )
 
 

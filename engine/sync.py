@@ -120,7 +120,7 @@ def _committed(
                 path,
                 found.appeared,
                 hive_partitioned=table.is_hive,
-                columns=base.stats_columns,
+                columns=base.stats_paths(),
                 keep_pending=True,
                 progress=progress,
             )

@@ -19,6 +19,7 @@ from ..errors import InvalidArgumentError, NotATableError
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
+from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
 from .storage import Counted, Storage, open_storage, relative_path
@@ -247,24 +248,28 @@ class Table:
         *,
         fpp: float = 0.01,
         maintain: str = "commit",
+        shard_bytes: int = SHARD_BYTES,
         progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
 
         Args:
-            columns: a name, or several: each gets a filter of its own.
-            kind: "bloom": which files and row groups may hold a value.
-            fpp: how often a row group without the value may be read all the same.
+            columns: a name, or several: each gets a filter of its own; statistics are kept together.
+            kind: "bloom": which files and row groups may hold a value; "stats": what they span, from their footers.
+            fpp: of a filter: how often a row group without the value may be read all the same.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
-                that are merely added, or synced, wait for `refresh_index`, and may match until then.
+                that are merely added, or synced, wait for `refresh_index` of a filter, and may match until then.
+            shard_bytes: of statistics: a run of them that grows beyond is cut in shards of about this size.
 
         Raises:
-            SchemaError: no such column, or of a type that cannot be hashed. InvalidArgumentError: there already.
+            SchemaError: no such column, or of a type that cannot be indexed. InvalidArgumentError: there already.
         """
         from .commit.indexing import create_index
 
         self.check_latest()
-        return create_index(self, columns, kind, fpp=fpp, maintain=maintain, progress=teller(progress))
+        return create_index(
+            self, columns, kind, fpp=fpp, maintain=maintain, shard_bytes=shard_bytes, progress=teller(progress)
+        )
 
     def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""

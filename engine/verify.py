@@ -79,7 +79,7 @@ def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
     found = []
     for index in table.instant.indexes:
         for run in index.runs:
-            prefix = stats.KEYS.prefix(column=stats.FINE_COLUMN) if index.kind == "stats" else b""
+            prefix = stats.fine_prefix() if index.kind == "stats" else b""
             try:
                 named = table.readers.reader(run).scan_table(prefix=prefix, columns=["fine_path"])
                 paths.update(named.column("fine_path").to_pylist())

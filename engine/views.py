@@ -85,12 +85,13 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
     files = snapshot.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     paths = {number: path for path, number in instant.columns.items()}
+    first = min(i.id for i in instant.indexes)  # the statistics that `create` made
     rows = []
     for index in instant.indexes:
         columns = [paths[c] for c in index.columns]
         rows.append(
             {
-                "name": index.kind if not columns else f"{index.kind}({', '.join(columns)})",
+                "name": index.kind if index.id == first else f"{index.kind}({', '.join(columns)})",
                 "columns": columns,
                 "kind": index.kind,
                 "files_covered": int(is_covered(index.coverage, segments, ids).sum()),

@@ -37,10 +37,12 @@ def merge_runs(
     runs: Sequence[str | os.PathLike[str] | bytes | Source | SortedFileReader],
     output: str | os.PathLike[str] | BinaryIO,
     drop_tombstones: bool = False,
+    start: bytes | None = None,
+    stop: bytes | None = None,
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
-    """Writes one file of the newest entry of each key of `runs`, given oldest first. Groups, strided sections, metas
-    and properties are not carried over.
+    """Writes one file of the newest entry of each key of `runs`, given oldest first: of all keys, or of those from
+    `start` on and before `stop`. Groups, strided sections, metas and properties are not carried over.
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
     options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
@@ -59,7 +61,8 @@ def merge_runs(
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summaries()})
         writer = stack.enter_context(SortedFileWriter(output, schema=schema, **options))
-        for entries in _merged([_Cursor(reader) for reader in readers]):
+        for entries in _merged([_Cursor(reader, start, stop) for reader in readers]):
+            entries = _within(entries, start, stop)
             if drop_tombstones and entries.deleted is not None:
                 entries = entries.take(np.flatnonzero(~entries.deleted))
             if len(entries):
@@ -73,9 +76,10 @@ def merge_runs(
 class _Cursor:
     """A run, from which entries are taken front to back. A block is decoded when its first entry is taken."""
 
-    def __init__(self, reader: SortedFileReader):
-        self._name, self._infos = reader.name, reader.blocks()
-        self._blocks = reader.iter_blocks(range(reader.num_blocks))
+    def __init__(self, reader: SortedFileReader, start: bytes | None, stop: bytes | None):
+        within = reader.block_range(start=start, stop=stop)
+        self._name, self._infos = reader.name, reader.blocks()[within.start : within.stop]
+        self._blocks = reader.iter_blocks(within)
         self._columns = list(range(len(reader.schema)))
         self._at = -1
         self._entries: Entries | None = None
@@ -130,6 +134,16 @@ def _merged(cursors: list[_Cursor]) -> Iterator[Entries]:
         for newer in pieces[1:]:
             merged = _overlay(merged, newer)
         yield merged
+
+
+def _within(entries: Entries, start: bytes | None, stop: bytes | None) -> Entries:
+    """Those from `start` on and before `stop`. Blocks at the ends of a range reach beyond it."""
+    low, high = 0, len(entries)
+    if high and start is not None and entries.keys[0].as_py() < start:
+        low = int(np.searchsorted(_objects(entries.keys), np.array([start], dtype=object))[0])
+    if high and stop is not None and entries.keys[high - 1].as_py() >= stop:
+        high = int(np.searchsorted(_objects(entries.keys), np.array([stop], dtype=object))[0])
+    return entries if high - low == len(entries) else entries.slice(low, max(0, high - low))
 
 
 def _overlay(older: Entries, newer: Entries) -> Entries:

@@ -183,10 +183,11 @@ class SortedFileReader:
         self._check_open()
         return look_up_numbers(self, self._footer, prefix, numbers, self._positions(columns), include_deleted)
 
-    def block_range(self, prefix: bytes) -> range:
-        """The blocks that may hold keys that begin with `prefix`, from the index alone."""
-        start, stop = _bounds(prefix, None, None)
-        return range(*self._block_range(start, stop, None))
+    def block_range(
+        self, prefix: bytes | None = None, *, start: bytes | None = None, stop: bytes | None = None
+    ) -> range:
+        """The blocks that may hold keys that begin with `prefix`, from `start` on, before `stop`: by the index alone."""
+        return range(*self._block_range(*_bounds(prefix, start, stop), None))
 
     def block_numbers(self, prefix: bytes) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, between which numbers those lie that it

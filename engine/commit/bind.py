@@ -15,27 +15,28 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes import stats
 from ..ingest import hive
-from ..ingest.task_result import FILE_FIELDS, TaskResult
+from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
 from ..manifest import keyspace
 from ..manifest.snapshot import Snapshot
 from ..timeline import Instant
 from .schemas import check_fits, check_instants_fit, file_schema
+from .stat_rows import AddedFiles
 
 
 @dataclass
 class Bound:
     """Rows to be written, and the instant that they lead to (its runs and indexes still those of the base).
 
-    manifest, stats    (keys, rows, deleted or None)
-    ids                file ids of the added files, result by result
+    manifest    (keys, rows, deleted)
+    added       the added files under their ids, result by result
+    gone        the removed files, as the manifest had them
     """
 
     instant: Instant
     manifest: tuple[pa.Array, pa.Table, np.ndarray]
-    stats: tuple[pa.Array, pa.Table] | None
-    ids: list[np.ndarray]
+    added: list[AddedFiles]
+    gone: pa.Table
 
 
 def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, str], remember_gone: bool) -> Bound:
@@ -47,10 +48,8 @@ def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, s
     base = snapshot.instant
     after = replace(base, version=base.version + 1)
     partitions = _Partitions(snapshot)
-    ids: list[np.ndarray] = []
+    added: list[AddedFiles] = []
     rows: list[pa.Table] = []
-    stat_keys: list[pa.Array] = []
-    stat_rows: list[pa.Table] = []
     sequence = base.next["sequence"]
     for result in results:
         after, schema_ids = _bind_schemas(after, result)
@@ -60,24 +59,32 @@ def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, s
             raise InvalidArgumentError("this table has given out all of its 2**32 file sequences")
         sequences = np.arange(sequence, sequence + count, dtype=np.uint32)
         sequence += count
-        ids.append(keyspace.file_ids(partition_ids, sequences))
         rows.append(_manifest_rows(result, schema_ids, after.version))
+        schema_of = to_numpy(pc.fill_null(rows[-1].column("schema_id"), -1)).astype(np.int64)
+        added.append(AddedFiles(result, keyspace.file_ids(partition_ids, sequences), schema_of))
         partitions.add(partition_ids, result.files)
-        keys, bound = _stats_rows(result, after, partition_ids, sequences, schema_ids)
-        stat_keys += keys
-        stat_rows += bound
     partitions.check_new_values()
     gone = _removed_files(snapshot, removed)
     partitions.take(gone)
     after = replace(
         after,
         next={**after.next, "sequence": sequence, "partition": partitions.following},
-        totals=partitions.totals(base.totals),
+        totals=partitions.totals(base.totals) | {"plain": base.totals["plain"] + _plain(rows) - _plain([gone])},
     )
     back = _added_again(snapshot, results)
-    manifest = _manifest(partitions, ids, rows, gone, remember_gone, back)
-    bound_stats = (pa.concat_arrays(stat_keys), pa.concat_tables(stat_rows)) if stat_keys else None
-    return Bound(after, manifest, bound_stats, ids)
+    manifest = _manifest(partitions, [files.ids for files in added], rows, gone, remember_gone, back)
+    return Bound(after, manifest, added, gone)
+
+
+def _plain(parts: Sequence[pa.Table]) -> int:
+    """How many files are a base of their own, to which nothing else applies."""
+    count = 0
+    for files in parts:
+        plain = to_numpy(pc.equal(files.column("kind"), BASE))
+        for name in ("file_group", "deletes", "commit"):
+            plain &= to_numpy(files.column(name).is_null())
+        count += int(plain.sum())
+    return count
 
 
 class _Partitions:
@@ -180,43 +187,6 @@ def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> 
     at = rows.schema.get_field_index("schema_id")
     rows = rows.set_column(at, "schema_id", bound)
     return rows.append_column(keyspace.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
-
-
-def _stats_rows(
-    result: TaskResult, after: Instant, partition: np.ndarray, sequence: np.ndarray, schema_ids: np.ndarray
-) -> tuple[list[pa.Array], list[pa.Table]]:
-    """Keys and rows of the statistics index for one result: where the fine ones lie, then a row a file and column."""
-    keys: list[pa.Array] = []
-    rows: list[pa.Table] = []
-    if result.index is not None and len(partition):
-        fine = pa.table(
-            {
-                "fine_path": pa.array([result.index.path] * len(partition), pa.string()),
-                "fine_offset": pa.array([offset for offset, _ in result.index.fine], pa.int64()),
-                "fine_length": pa.array([length for _, length in result.index.fine], pa.int64()),
-            }
-        )
-        keys.append(stats.keys_of(stats.FINE_COLUMN, partition, sequence))
-        rows.append(_widened(fine, stats.RUN_SCHEMA))
-    if result.stats.num_rows:
-        file = result.stats.column("file").to_numpy()
-        column_ids = _column_ids(result, after, schema_ids, file)
-        kept = column_ids > 0
-        keys.append(stats.keys_of(column_ids[kept], partition[file[kept]], sequence[file[kept]]))
-        known = result.stats.filter(pa.array(kept)).drop_columns(["file", "column"])
-        rows.append(_widened(known, stats.RUN_SCHEMA))
-    return keys, rows
-
-
-def _column_ids(result: TaskResult, after: Instant, schema_ids: np.ndarray, file: np.ndarray) -> np.ndarray:
-    """The table's column id of each row of statistics, 0 where the table does not know the leaf in that file."""
-    without_schema = [after.columns.get(path, 0) for path in result.stats_columns]
-    by_schema = [
-        [after.file_schemas[i].columns.get(path, 0) for path in result.stats_columns] for i in schema_ids.tolist()
-    ]
-    lookup = np.array([*by_schema, without_schema], dtype=np.int64)
-    schema_of = pc.fill_null(result.files.column("schema_id"), len(by_schema)).to_numpy()
-    return lookup[schema_of[file], result.stats.column("column").to_numpy()]
 
 
 def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:

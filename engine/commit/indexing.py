@@ -30,11 +30,13 @@ from ..progress import Progress
 from ..timeline import Coverage, IndexState, Instant, Run, new_transaction_id
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
+from .stat_rows import first_stats
+from .stats_index import built_stats
 
 if TYPE_CHECKING:
     from ..table import Table
 
-KINDS = ("bloom",)
+KINDS = ("bloom", "stats")
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -45,6 +47,7 @@ def create_index(
     *,
     fpp: float,
     maintain: str,
+    shard_bytes: int,
     progress: Progress | None,
 ) -> int:
     """See `Table.create_index`."""
@@ -55,27 +58,32 @@ def create_index(
         raise InvalidArgumentError(f"fpp is a probability above 0 and below 1, as 0.01, not {fpp!r}")
     base = table.instant
     names = _names(columns)
-    for name in names:
-        column_id = _column_id(base, name)
-        if base.index(kind, [column_id]) is not None:
+    if isinstance(shard_bytes, bool) or not isinstance(shard_bytes, int) or shard_bytes < 1:
+        raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {shard_bytes!r}")
+    column_ids = [_column_id(base, name, kind) for name in names]
+    for name, column_id in zip(names, column_ids, strict=True):
+        if base.index_of(kind, column_id) is not None:
             raise InvalidArgumentError(f"{name!r} has a {kind} index already; refresh_index() covers what it lacks")
     transaction = new_transaction_id()
     leftovers = Leftovers()
     with table.timeline.marked(transaction, base.version), leftovers:
-        built = []
-        for name in names:
-            options = {"fpp": float(fpp)}
-            state = IndexState(0, kind, (base.columns[name],), options, maintain)
-            built.append(_built(table, state, transaction, progress, leftovers))
+        if kind == "stats":
+            options = {"shard_bytes": shard_bytes}
+            states = [IndexState(0, kind, tuple(sorted(column_ids)), options, maintain)]
+        else:
+            states = [IndexState(0, kind, (c,), {"fpp": float(fpp)}, maintain) for c in column_ids]
+        built = [_built(table, state, transaction, progress, leftovers) for state in states]
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[f"{kind}({n})" for n in names])
-            for state in built:
-                if after.index(kind, state.columns) is not None:
+            for state, aggregates in built:
+                if any(after.index_of(kind, c) is not None for c in state.columns):
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                after = after.with_index(replace(state, id=number))
+                runs = (*state.runs, *(aggregates if latest.version == base.version else ()))
+                coverage = state.coverage.with_segment(after.version)
+                after = after.with_index(replace(state, id=number, runs=runs, coverage=coverage))
             return after
 
         table.move_to(publish_definition(table.timeline, base, following, leftovers))
@@ -86,8 +94,8 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     """See `Table.refresh_index`."""
     _check_kind(kind)
     base = table.instant
-    stale = [_existing(base, name, kind) for name in _names(columns)]
-    stale = [index for index in stale if _uncovered(table, index).num_rows]
+    found = {index.id: index for name in _names(columns) for index in [_existing(base, name, kind)]}
+    stale = [index for index in found.values() if _uncovered(table, index).num_rows]
     if not stale:
         return table.version
     transaction = new_transaction_id()
@@ -96,12 +104,15 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
         built = [_built(table, index, transaction, progress, leftovers) for index in stale]
 
         def following(latest: Instant) -> Instant:
-            after = successor(latest, transaction, "index", refreshed=[i.kind for i in built])
-            for state in built:
+            after = successor(latest, transaction, "index", refreshed=[i.kind for i, _ in built])
+            for state, aggregates in built:
                 current = next((i for i in after.indexes if i.id == state.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                after = after.with_index(_joined(current, state, next(i for i in base.indexes if i.id == state.id)))
+                before = next(i for i in base.indexes if i.id == state.id)
+                if latest.version == base.version:
+                    state = replace(state, runs=(*state.runs, *aggregates))
+                after = after.with_index(_joined(current, state, before))
             return after
 
         table.move_to(publish_definition(table.timeline, base, following, leftovers))
@@ -123,12 +134,15 @@ def _joined(current: IndexState, built: IndexState, before: IndexState) -> Index
 def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
     """See `Table.drop_index`."""
     _check_kind(kind)
-    gone = {_existing(table.instant, name, kind).id for name in _names(columns)}
+    base = table.instant
+    gone = {(_existing(base, name, kind).id, base.columns[name]) for name in _names(columns)}
     transaction = new_transaction_id()
 
     def following(latest: Instant) -> Instant:
         after = successor(latest, transaction, "index", dropped=_names(columns))
-        return replace(after, indexes=tuple(i for i in after.indexes if i.id not in gone))
+        left = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in gone)) for i in after.indexes)
+        # The statistics that `create` made stay when their last column goes: they know where the fine ones lie.
+        return replace(after, indexes=tuple(i for i in left if i.columns or i.id == first_stats(after).id))
 
     table.move_to(publish_definition(table.timeline, table.instant, following, Leftovers()))
     return table.version
@@ -149,18 +163,18 @@ def _names(columns: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _column_id(instant: Instant, name: str) -> int:
+def _column_id(instant: Instant, name: str, index_kind: str) -> int:
     if name in instant.partitioning:
         raise SchemaError(f"{name!r} is a partition column: its values prune without an index")
     kind = leaf_types(instant.schema).get(name)
-    if kind is None or canon.hash_name(kind) is None:
+    if kind is None or (index_kind == "bloom" and canon.hash_name(kind) is None):
         known = [p for p in leaf_types(instant.schema) if p not in instant.partitioning]
         raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(known)}")
     return instant.columns[name]
 
 
 def _existing(instant: Instant, name: str, kind: str) -> IndexState:
-    found = instant.index(kind, [_column_id(instant, name)])
+    found = instant.index_of(kind, _column_id(instant, name, kind))
     if found is None:
         raise InvalidArgumentError(f"{name!r} has no {kind} index; make one with create_index()")
     return found
@@ -176,8 +190,17 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
 
 def _built(
     table: Table, index: IndexState, transaction: str, progress: Progress | None, leftovers: Leftovers
+) -> tuple[IndexState, tuple[Run, ...]]:
+    """(the index with more runs, over the live files that it lacked; runs that count only where no commit came since).
+    Files that cannot be read stay holes."""
+    if index.kind == "stats":
+        return built_stats(table, index, transaction, progress, leftovers)
+    return _built_filters(table, index, transaction, progress, leftovers), ()
+
+
+def _built_filters(
+    table: Table, index: IndexState, transaction: str, progress: Progress | None, leftovers: Leftovers
 ) -> IndexState:
-    """The index with one more run, over the live files that it lacked; files that cannot be read stay holes."""
     column = table.instant.path_of(index.columns[0])
     files = _uncovered(table, index)
     path = run_path(transaction, f"i{index.columns[0]}")

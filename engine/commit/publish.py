@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest.task_result import TaskResult
-from ..manifest.consolidate import appended
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
-from ..manifest.writing import run_path, write_run
 from ..storage import Storage
-from ..timeline import Instant, Run, Timeline, now_us
+from ..timeline import Instant, Timeline, now_us
 from .bind import bind
 from .filter_rows import with_filters
 from .leftovers import Leftovers
+from .run_writing import RunWriting
+from .stat_rows import first_stats, stat_rows
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
@@ -102,10 +102,12 @@ def publish_definition(
 
 
 def successor(base: Instant, transaction: str, action: str, **summary: object) -> Instant:
-    """The instant after `base` that changes nothing but who made it."""
+    """The instant after `base` that changes nothing but who made it. It adds no file, so every index covers it."""
+    version = base.version + 1
     return replace(
         base,
-        version=base.version + 1,
+        version=version,
+        indexes=tuple(replace(i, coverage=i.coverage.with_segment(version)) for i in base.indexes),
         transaction=transaction,
         action=action,
         time_us=now_us(after=base.time_us),
@@ -183,21 +185,17 @@ def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Ch
         pending=base.pending if change.pending is None else change.pending,
     )
 
-    def with_run(runs: tuple[Run, ...], name: str, rows: tuple) -> tuple[Run, ...]:
-        path, merged = (run_path(change.transaction, f"{attempt}-{name}{suffix}") for suffix in ("", "m"))
-        change.leftovers.add(storage, path)
-        change.leftovers.add(storage, merged)
-        keys, values, *deleted = rows
-        run = write_run(storage, path, keys, values, (version, version), *deleted)
-        return appended(storage, readers, runs, run, merged)
-
+    writing = RunWriting(storage, readers, change.leftovers, change.transaction, str(attempt))
     if len(bound.manifest[0]):
-        after = replace(after, manifest=with_run(after.manifest, "m", bound.manifest))
-    index = after.index("stats")
-    if index is not None and any(len(i) for i in bound.ids):
-        runs = index.runs if bound.stats is None else with_run(index.runs, "s", bound.stats)
-        after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
-    return with_filters(after, storage, change.results, bound.ids, str(attempt), change.leftovers)
+        after = replace(after, manifest=writing.manifest(after.manifest, bound.manifest, version))
+    for index in after.indexes:
+        if index.kind == "stats" and index.maintain == "commit":
+            has_fine = index.id == first_stats(after).id
+            rows = stat_rows(after, index, readers, bound.added, bound.gone, has_fine=has_fine)
+            runs = writing.stats(index, rows, version)
+            after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
+    ids = [files.ids for files in bound.added]
+    return with_filters(after, storage, change.results, ids, str(attempt), change.leftovers)
 
 
 def _summary(change: Change, after: Instant, base: Instant) -> dict:

@@ -122,7 +122,7 @@ class Transaction:
             schema=base.schema,
             partitioning=base.partitioning,
             hive_partitioned=self._table.is_hive,
-            stats_columns=base.stats_columns,
+            stats_columns=base.stats_paths(),
             filters=tuple(filters),
         )
 

@@ -1,70 +1,147 @@
 """The statistics index: bounds and counts by column and file.
 
-    key      (column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one prefix
-    row      the statistics (`column_stats.STATS_FIELDS`); under column 0, where the file's fine statistics lie
+    key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
+             prefix, and what follows the column is the number of the file
+    row      kind 0: where a file's fine statistics lie (column 0)
+             kind 1: the aggregate of a column over a partition (sequence 0), `files` being how many it speaks for
+             kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
+                     they were taken under
+
+A file that an index covers has an entry of kind 2 under every column of the index: where nothing is known, one that
+says nothing. So the entries of a column whose index covers every file are all the live files, and some that went.
 
 Column ids begin at 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...arrays import empty_bytes, from_numpy, joined, to_numpy, valid_mask
+from ...arrays import binary_array, empty_bytes, from_numpy, joined, to_numpy, valid_mask
 from ...hfile_like import KeyLayout
 from ..ingest.column_stats import STATS_FIELDS, numbers
 from ..predicates.evidence import Evidence
 
-KEYS = KeyLayout([("column", 4), ("partition", 4), ("sequence", 4)])
+KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
+KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
+COLUMN_PREFIX_BYTES = 5
 FINE_COLUMN = 0
 FINE_FIELDS = [
     pa.field("fine_path", pa.string()),
     pa.field("fine_offset", pa.int64()),
     pa.field("fine_length", pa.int64()),
 ]
-RUN_SCHEMA = pa.schema([*STATS_FIELDS, *FINE_FIELDS])
+SCHEMA_FIELD = pa.field("schema_id", pa.int32())
+FILES_FIELD = pa.field("files", pa.int64())
+RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, *FINE_FIELDS])
+# What evidence is made of, and what blocks are summed up by, so that most of them need not be read.
+EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "value_count"]
+SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
+BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to a tenth
 
 
-def evidence_of(
-    rows: pa.Table, kind: pa.DataType, row_count: np.ndarray, rows_exact: np.ndarray, at: np.ndarray | None = None
-) -> Evidence:
-    """The evidence in stored statistics, unit by unit.
+def file_prefix(column_id: int) -> bytes:
+    """With what the keys of a column's file statistics begin: a file's number follows."""
+    return KEYS.prefix(kind=KIND_FILE, column=column_id)
 
-    `rows` holds STATS_FIELDS; unit i is row `at[i]` (-1: there is none, nothing is known), or row i where `at` is
-    None. `row_count` and `rows_exact` are the unit's: "all null" is believed only where the rows were counted.
+
+def fine_prefix() -> bytes:
+    return KEYS.prefix(kind=KIND_FINE, column=FINE_COLUMN)
+
+
+def aggregate_prefix(column_id: int) -> bytes:
+    return KEYS.prefix(kind=KIND_AGGREGATE, column=column_id)
+
+
+@dataclass
+class StatRows:
+    """Statistics of some units, column by column: what `evidence_of` reads.
+
+    numbers    name -> (int64 [n], bool [n]: known) of counts and order codes
+    texts      name -> binary Array [n], null where not known, of bounds that are bytes
     """
-    units = len(row_count)
-    if at is None:
-        at = np.arange(units)
-    if rows.num_rows == 0 or not (at >= 0).any():
-        return Evidence.unknown(kind, units)
-    there = at >= 0
-    at = np.where(there, at, 0)
 
-    def taken(name: str) -> tuple[np.ndarray, np.ndarray]:
-        values, known = numbers(rows, name)
-        return values[at], known[at] & there
+    count: int
+    numbers: dict[str, tuple[np.ndarray, np.ndarray]]
+    texts: dict[str, pa.Array]
 
-    nulls, nulls_known = taken("null_count")
-    nans, nans_known = taken("nan_count")
-    values, values_known = taken("value_count")
+    @classmethod
+    def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
+        """From stored columns, of which some may be missing: what they would tell is not known then."""
+        arrays = {n: joined(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
+        bounds = ("min_bytes", "max_bytes")
+        texts = {n: a for n, a in arrays.items() if n in bounds}
+        return cls(count, {n: numbers(a) for n, a in arrays.items() if n not in bounds}, texts)
+
+    def take(self, at: np.ndarray) -> StatRows:
+        """The units at positions `at`; where it is -1, nothing is known."""
+        there = at >= 0
+        if self.count == 0:
+            return StatRows(len(at), {}, {})
+        place = np.where(there, at, 0)
+        found = {n: (values[place], known[place] & there) for n, (values, known) in self.numbers.items()}
+        picked = from_numpy(place, None if there.all() else there)
+        return StatRows(len(at), found, {n: array.take(picked) for n, array in self.texts.items()})
+
+    def number(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(int64 [n], bool [n]: known)."""
+        found = self.numbers.get(name)
+        return found if found is not None else (np.zeros(self.count, np.int64), np.zeros(self.count, bool))
+
+    def text(self, name: str) -> tuple[pa.Array, np.ndarray]:
+        """(binary Array [n] without nulls, bool [n]: known)."""
+        array = self.texts.get(name)
+        if array is None:
+            return binary_array([b""] * self.count), np.zeros(self.count, dtype=bool)
+        known = valid_mask(array)
+        if known is None:
+            return array, np.ones(self.count, dtype=bool)
+        return array.fill_null(empty_bytes()), known
+
+
+def concat(parts: Sequence[StatRows]) -> StatRows:
+    """The parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(n for p in parts for n in p.numbers)
+    texts = dict.fromkeys(n for p in parts for n in p.texts)
+    pairs = {n: [p.number(n) for p in parts] for n in names}
+    return StatRows(
+        sum(p.count for p in parts),
+        {n: (np.concatenate([v for v, _ in each]), np.concatenate([k for _, k in each])) for n, each in pairs.items()},
+        {n: pa.concat_arrays([p.texts.get(n, pa.nulls(p.count, pa.binary())) for p in parts]) for n in texts},
+    )
+
+
+def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
+    """The evidence in stored statistics, unit by unit. `kind` is the type in which they were taken."""
+    nulls, nulls_known = rows.number("null_count")
+    may_be_null = ~nulls_known | (nulls > 0)
     has_nan = pa.types.is_floating(kind)
-    may_be_nan = ~nans_known | (nans > 0) if has_nan else np.zeros(units, dtype=bool)
-    # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
-    counted = nulls_known & rows_exact & (~np.bool_(has_nan) | nans_known)
-    none_left = nulls + np.where(nans_known, nans, 0) >= row_count
-    may_be_value = ~(counted & none_left & (~values_known | (values == row_count)))
-    if canon.order_class(kind) == "bytes":
-        lower, has_lower = _taken_bytes(rows, "min_bytes", at, there)
-        upper, has_upper = _taken_bytes(rows, "max_bytes", at, there)
+    nans, nans_known = rows.number("nan_count") if has_nan else (np.int64(0), np.bool_(True))
+    may_be_nan = np.zeros(rows.count, dtype=bool)
+    if has_nan:
+        may_be_nan |= ~nans_known | (nans > 0)
+    if not may_be_null.any() and not may_be_nan.any():
+        may_be_value = np.ones(rows.count, dtype=bool)
     else:
-        lower, has_lower = taken("min_code")
-        upper, has_upper = taken("max_code")
+        # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
+        values, values_known = rows.number("value_count")
+        may_be_value = ~(nulls_known & nans_known & values_known & (nulls + nans >= values))
+    if canon.order_class(kind) == "bytes":
+        lower, has_lower = rows.text("min_bytes")
+        upper, has_upper = rows.text("max_bytes")
+    else:
+        lower, has_lower = rows.number("min_code")
+        upper, has_upper = rows.number("max_code")
     return Evidence(
         type=kind,
-        may_be_null=~nulls_known | (nulls > 0),
+        may_be_null=may_be_null,
         may_be_nan=may_be_nan,
         may_be_value=may_be_value,
         lower=lower,
@@ -72,14 +149,6 @@ def evidence_of(
         has_lower=has_lower,
         has_upper=has_upper,
     )
-
-
-def _taken_bytes(rows: pa.Table, name: str, at: np.ndarray, there: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    array = joined(rows.column(name)).take(from_numpy(at))
-    known = valid_mask(array)
-    if known is not None:
-        array = array.fill_null(empty_bytes())
-    return array, there if known is None else known & there
 
 
 def evidence_of_values(values: pa.Array) -> Evidence:
@@ -95,6 +164,15 @@ def evidence_of_values(values: pa.Array) -> Evidence:
         bounds = canon.order_codes(values)
     is_value = known & ~is_nan
     return Evidence(kind, ~known, is_nan, is_value, bounds, bounds, is_value, is_value.copy())
+
+
+def taken(evidence: Evidence, at: np.ndarray) -> Evidence:
+    """The evidence of the units at positions `at`."""
+    bounds = [evidence.lower, evidence.upper]
+    lower, upper = (b[at] if isinstance(b, np.ndarray) else b.take(from_numpy(at)) for b in bounds)
+    flags = (evidence.may_be_null, evidence.may_be_nan, evidence.may_be_value)
+    null, nan, value = (f[at] for f in flags)
+    return Evidence(evidence.type, null, nan, value, lower, upper, evidence.has_lower[at], evidence.has_upper[at])
 
 
 def evidence_all_null(kind: pa.DataType, units: int) -> Evidence:
@@ -128,8 +206,9 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
         np.minimum.at(lower, slice_of[used], evidence.lower[used])
         np.maximum.at(upper, slice_of[used], evidence.upper[used])
     else:
-        lower = _extreme_bytes(evidence.lower, live & spoken, slice_of, slices, "min")
-        upper = _extreme_bytes(evidence.upper, live & spoken, slice_of, slices, "max")
+        used = live & spoken
+        lower = extreme_bytes(evidence.lower, used, slice_of, slices, is_lower=True).fill_null(empty_bytes())
+        upper = extreme_bytes(evidence.upper, used, slice_of, slices, is_lower=False).fill_null(empty_bytes())
     return Evidence(
         type=evidence.type,
         may_be_null=any_of(evidence.may_be_null),
@@ -142,17 +221,14 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
     )
 
 
-def _extreme_bytes(values: pa.Array, used: np.ndarray, slice_of: np.ndarray, slices: int, which: str) -> pa.Array:
-    grouped = pa.table({"slice": from_numpy(slice_of[used]), "value": values.filter(from_numpy(used))})
-    found = grouped.group_by("slice").aggregate([("value", which)])
-    at = np.full(slices, -1)
-    at[to_numpy(found.column("slice"))] = np.arange(found.num_rows)
-    picked = joined(found.column(f"value_{which}")).take(from_numpy(at, at >= 0))
-    return picked.fill_null(empty_bytes())
-
-
-def keys_of(column: int | np.ndarray, partition: np.ndarray, sequence: np.ndarray) -> pa.Array:
-    return KEYS.encode(column=column, partition=partition, sequence=sequence)
+def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, groups: int, is_lower: bool) -> pa.Array:
+    """The least, or the greatest, of the used values of each group; null for a group without any."""
+    which = "min" if is_lower else "max"
+    grouped = pa.table({"group": from_numpy(group_of[used]), "value": values.filter(from_numpy(used))})
+    found = grouped.group_by("group").aggregate([("value", which)])
+    at = np.full(groups, -1)
+    at[to_numpy(found.column("group"))] = np.arange(found.num_rows)
+    return joined(found.column(f"value_{which}")).take(from_numpy(at, at >= 0))
 
 
 def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:

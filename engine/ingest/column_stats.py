@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import from_numpy, joined, to_numpy, valid_mask
+from ...arrays import from_numpy, to_numpy, valid_mask
 
 BOUND_BYTES_MAX = 64  # longer bounds of strings are cut: the lower one down, the upper one up
 
@@ -153,11 +153,12 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
     return {f.name: pa.array(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
 
 
-def numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
+def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """(int64 values with 0 where unknown, bool known) of a stored count or code column."""
-    array = joined(table.column(name))
     known = valid_mask(array)
     values = to_numpy(array)
+    if values.dtype != np.int64:
+        values = values.astype(np.int64)
     if known is None:
         return values, np.ones(len(array), dtype=bool)
     return np.where(known, values, 0), known

@@ -186,7 +186,7 @@ def _column_stats(
         "max_exact": loose,
         "null_count": part("null_count", pa.int64()),
         "nan_count": nans,
-        "value_count": row_count,
+        "value_count": pc.if_else(rows_exact, row_count, pa.scalar(None, pa.int64())),
     }
     if canon.order_class(kind) == "bytes":
         columns["min_bytes"] = _cut(canon.order_bytes(lower), is_upper=False)

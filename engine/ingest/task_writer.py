@@ -22,7 +22,7 @@ from ...bloom import distinct, hash_array
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError, StorageError
 from ..storage import LocalStorage, Storage, open_storage, relative_path
 from . import hive
-from .attach import COLUMNS_MAX, attach_files, column_filter
+from .attach import attach_files
 from .column_stats import ColumnStats, of_array
 from .exact_cast import cast_exactly
 from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
@@ -54,7 +54,7 @@ class TaskSpec:
     schema: pa.Schema
     partitioning: tuple[str, ...]
     hive_partitioned: bool
-    stats_columns: tuple[str, ...] | None
+    stats_columns: tuple[str, ...]
     filters: tuple[FilterSpec, ...]
     parquet_options: dict[str, Any] = field(default_factory=dict)
     row_group_rows: int = ROW_GROUP_ROWS
@@ -195,9 +195,7 @@ class _OpenFile:
         self.row_groups: list[RowGroup] = []
         self.stats: dict[str, list[ColumnStats]] = {}
         self.hashes: dict[str, tuple[list[np.ndarray], str]] = {}
-        wanted = column_filter(spec.stats_columns)
-        leaves = [leaf for leaf in leaf_types(schema) if wanted(leaf)]
-        self._leaves = leaves if spec.stats_columns is not None else leaves[:COLUMNS_MAX]
+        self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._stack = ExitStack()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -11,14 +12,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, to_numpy
-from ...hfile_like import SortedFileReader
-from ..storage import Ranged, Storage
+from ...errors import CorruptionError, FormatVersionError
+from ...hfile_like import Numbered, SortedFileReader
+from ..storage import FileMissingError, Ranged, Storage
 from ..timeline import Run
 from . import kept as keep
 from .kept import Kept
 
 T = TypeVar("T")
 COMMON_PREFIX_BYTES_MAX = 4
+
+
+class DamagedRun(Exception):
+    """A run that could not be read, and why: for those who can do without it."""
+
+    def __init__(self, run: Run, error: Exception):
+        super().__init__(str(error))
+        self.run, self.error = run, error
+
+
+@contextlib.contextmanager
+def reading_run(run: Run) -> Iterator[None]:
+    """What says that the run is damaged, gone, or of a format that is not known becomes a DamagedRun that names it."""
+    try:
+        yield
+    except (CorruptionError, FormatVersionError, FileMissingError) as error:
+        raise DamagedRun(run, error) from error
 
 
 class RunReaders:
@@ -99,6 +118,67 @@ def scan_run(
     # A kind or a column is asked for again and again; a narrower question would only fill the memory.
     is_common = len(prefixes) == 1 and len(prefixes[0]) <= COMMON_PREFIX_BYTES_MAX
     return readers.decoded(run, asked, scan) if is_common else scan(readers.reader(run))
+
+
+def get_runs(
+    readers: RunReaders, runs: Sequence[Run], keys: pa.Array, columns: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """The live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
+    ends = (keys[0].as_py(), keys[len(keys) - 1].as_py()) if len(keys) else (b"", b"")
+    layers = []
+    for run in reversed(runs):  # newest first
+        if run.overlaps(*ends) and len(keys):
+            found = readers.reader(run).get_many(keys, columns, include_deleted=True)
+            layers.append(found.filter(found.column("found")).drop_columns(["found"]))
+    if not layers:
+        return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
+    return newest_wins(pa.concat_tables(layers))
+
+
+def entries_of(
+    readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
+    columns). `ids`: uint64, ascending. Raises DamagedRun."""
+    layers = []
+    for run in reversed(runs):
+        if run.may_hold(prefix):
+            with reading_run(run):
+                layers.append(readers.reader(run).get_numbered(prefix, ids, columns, include_deleted=True))
+    return newest_numbered(layers, columns, schema)
+
+
+def numbered_entries(
+    readers: RunReaders, runs: Sequence[Run], prefix: bytes, columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """All live entries below a prefix that is followed by a file's number, or by its first bytes. Raises DamagedRun."""
+    layers = []
+    names = tuple(columns)
+    for run in reversed(runs):
+        if run.may_hold(prefix):
+            with reading_run(run):
+                layers.append(
+                    readers.decoded(
+                        run, ("numbered", prefix, names), lambda r: r.numbered(prefix, names, include_deleted=True)
+                    )
+                )
+    return newest_numbered(layers, columns, schema)
+
+
+def newest_numbered(
+    layers: Sequence[Numbered], columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries of layers, newest first: of a number in several, the newest, unless that is a tombstone."""
+    fields = pa.schema([schema.field(name) for name in columns])
+    if not layers:
+        return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
+    tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in layers]
+    if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
+        return layers[0].numbers, tables[0]
+    gone = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
+    unique, at = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
+    live = ~np.concatenate(gone)[at]
+    return unique[live], pa.concat_tables(tables).take(from_numpy(at[live]))
 
 
 def newest_wins(layers: pa.Table) -> pa.Table:

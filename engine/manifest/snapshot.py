@@ -16,8 +16,19 @@ from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
 from ..storage import FileMissingError
 from ..timeline import Instant
-from .keyspace import IDENTITY, KEYS, KIND_FILE, KIND_GONE, KIND_PARTITION, PARTITION_FIELDS, SEGMENT_FIELD, file_ids
-from .runs import RunReaders, scan_runs
+from .keyspace import (
+    IDENTITY,
+    KEYS,
+    KIND_FILE,
+    KIND_GONE,
+    KIND_PARTITION,
+    PARTITION_FIELDS,
+    RUN_SCHEMA,
+    SEGMENT_FIELD,
+    file_ids,
+    split_file_ids,
+)
+from .runs import DamagedRun, RunReaders, entries_of, numbered_entries, scan_runs
 
 T = TypeVar("T")
 
@@ -64,6 +75,34 @@ class Snapshot:
         prefixes = [KEYS.prefix(kind=KIND_FILE, partition=int(p)) for p in partition_ids]
         return _with_ids(self._scan(prefixes, names))
 
+    def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
+        """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
+        with self._damage_told():
+            found, _ = numbered_entries(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), [], RUN_SCHEMA
+            )
+        if partition_ids is None:
+            return found
+        partition, _ = split_file_ids(found)
+        return found[np.isin(partition, partition_ids)]
+
+    def rows(self, ids: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the columns asked for
+        of the manifest's."""
+        with self._damage_told():
+            found, rows = entries_of(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
+            )
+        partition, _ = split_file_ids(found)
+        return rows.add_column(0, "file_id", from_numpy(found)).add_column(1, "partition_id", from_numpy(partition))
+
+    def segments(self, ids: np.ndarray) -> np.ndarray:
+        """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""
+        found = self.rows(ids, [SEGMENT_FIELD.name])
+        segments = np.zeros(len(ids), dtype=np.int64)
+        segments[np.searchsorted(ids, to_numpy(found.column("file_id")))] = to_numpy(found.column(SEGMENT_FIELD.name))
+        return segments
+
     def gone(self) -> pa.Table:
         """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
         etag."""
@@ -88,6 +127,9 @@ class Snapshot:
         """Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish."""
         try:
             yield
+        except DamagedRun as found:
+            with self._damage_told():
+                raise found.error from found
         except FileMissingError as error:
             told = f"the manifest of version {self.instant.version} is not whole: {error}; restore the file"
             raise CorruptionError(told, check="manifest") from error

@@ -1,16 +1,37 @@
-"""Writing one run: rows in any order in, one immutable sorted-block file out."""
+"""Writing runs: rows of ascending keys in, immutable sorted-block files out; large ones as shards by key range."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import from_numpy, to_numpy
 from ...hfile_like import SortedFileWriter
 from ..storage import Storage
 from ..timeline import Run
 
+SHARD_BYTES = 64 << 20
 _ROWS_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True)
+class Form:
+    """How runs of one kind are written.
+
+    block_bytes        of a block, before encoding
+    summaries          columns whose range each block tells in the footer
+    shard_bytes        a run that grows beyond is cut in shards of about this size
+    cut_prefix_bytes   a shard that is half full ends where so many first bytes of the key change
+    """
+
+    block_bytes: int
+    summaries: tuple[str, ...] = ()
+    shard_bytes: int = SHARD_BYTES
+    cut_prefix_bytes: int = 0
 
 
 def run_path(transaction: str, name: str) -> str:
@@ -18,21 +39,50 @@ def run_path(transaction: str, name: str) -> str:
     return f"runs/{transaction[:2]}/{transaction}-{name}.sbf"
 
 
-def write_run(
+def write_runs(
     storage: Storage,
-    path: str,
+    path_of: Callable[[int], str],
     keys: pa.Array,
     rows: pa.Table,
     segments: tuple[int, int],
     deleted: np.ndarray | None = None,
-) -> Run:
-    """Sorts rows by key and writes them as a run. Durable and whole on return, absent on an exception."""
-    order = pc.array_sort_indices(keys)
-    keys, rows = keys.take(order), rows.take(order)
-    gone = None if deleted is None else pa.array(deleted).take(order)
-    with storage.create(path) as sink, SortedFileWriter(sink, schema=rows.schema, use="both") as writer:
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            writer.write(keys[part], rows.slice(start, _ROWS_AT_ONCE), None if gone is None else gone[part])
-        writer.close()
-        return Run(path, writer.size_bytes, writer.num_entries, segments)
+    *,
+    form: Form,
+) -> tuple[Run, ...]:
+    """Writes rows, sorted by key where they are not, as one run or more: shards, at the paths that `path_of(0)`,
+    `path_of(1)` ... give. Each is durable and whole on return; on an exception the one being written is absent."""
+    if not len(keys):
+        return ()
+    if not pc.all(pc.less(keys[:-1], keys[1:])).as_py() and len(keys) > 1:
+        order = pc.array_sort_indices(keys)
+        keys, rows = keys.take(order), rows.take(order)
+        deleted = None if deleted is None else deleted[to_numpy(order)]
+    runs: list[Run] = []
+    start = 0
+    cuts = _prefix_changes(keys, form.cut_prefix_bytes)
+    while start < len(keys):
+        path = path_of(len(runs))
+        first = start
+        with (
+            storage.create(path) as sink,
+            SortedFileWriter(sink, schema=rows.schema, block_size=form.block_bytes, summaries=form.summaries) as writer,
+        ):
+            while start < len(keys) and writer.size_bytes < form.shard_bytes:
+                if first < start and start in cuts and writer.size_bytes >= form.shard_bytes // 2:
+                    break
+                stop = min(start + _ROWS_AT_ONCE, len(keys), *(c for c in cuts if c > start))
+                gone = None if deleted is None else from_numpy(deleted[start:stop])
+                writer.write(keys[start:stop], rows.slice(start, stop - start), gone)
+                start = stop
+            writer.close()
+            ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()
+            runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *ends))
+    return tuple(runs)
+
+
+def _prefix_changes(keys: pa.Array, prefix_bytes: int) -> list[int]:
+    """Ascending positions at which the first bytes of the key are others than before."""
+    if not prefix_bytes or len(keys) < 2:
+        return []
+    prefixes = pc.binary_slice(keys, 0, prefix_bytes)
+    return (np.flatnonzero(to_numpy(pc.not_equal(prefixes[1:], prefixes[:-1]))) + 1).tolist()

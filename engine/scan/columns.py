@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from ..ingest.footers import leaf_type
@@ -22,6 +23,15 @@ class ColumnInFiles:
     type: pa.DataType
     located: dict[int, tuple[str, pa.DataType]]
     lacking: frozenset[int]
+
+    def kinds(self) -> list[pa.DataType]:
+        """The types in which files hold it: the table's own, in which files were told of, first."""
+        return list(dict.fromkeys([self.type, *(kind for _, kind in self.located.values())]))
+
+    def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
+        """bool [n]: files of these physical schemas (-1: only told of, in the table's type) hold it in that type."""
+        ids = [number for number, (_, there) in self.located.items() if there == kind]
+        return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 
 
 def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:

@@ -97,13 +97,13 @@ def _evidence(column: str, tasks: Sequence[FileTask], context: ReadContext, fine
     lacking = np.isin(schema_of, list(known.lacking))
     if lacking.any():
         about.append((stats.evidence_all_null(known.type, count), lacking))
-    exact = np.ones(count, dtype=bool)
     for path, kind in dict.fromkeys(known.located.values()):
         ids = [number for number, place in known.located.items() if place == (path, kind)]
         speaks = np.isin(schema_of, ids)
         if speaks.any():
             rows, at = fine.of_column(path)
-            about.append((stats.evidence_of(rows, kind, fine.row_count, exact, np.where(speaks, at, -1)), speaks))
+            known_rows = stats.StatRows.of({n: rows.column(n) for n in stats.EVIDENCE_FIELDS}, rows.num_rows)
+            about.append((stats.evidence_of(known_rows.take(np.where(speaks, at, -1)), kind), speaks))
     return about
 
 

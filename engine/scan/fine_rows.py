@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from ...hfile_like import read_block_range
 from ..ingest.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..storage import Ranged, Storage
 from .tasks import FileTask
+
+Place = tuple[str, int, int]  # index file, offset, length
 
 
 @dataclass
@@ -51,70 +53,61 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     for members, table in _ranges(tasks, storage, strict):
         # A range holds its files' entries in the order of their ordinals, which is that of their offsets.
         ordinals, local = np.unique(KEYS.decode(table.column("key"))["file"], return_inverse=True)
-        filled = [m for m in members if _length(tasks[m])]
-        if len(ordinals) != len(filled):
-            path = tasks[members[0]].fine[0]  # type: ignore[index]
-            left_out(CorruptionError("it does not hold the files that it should", path=path, check="files"), strict)
+        if len(ordinals) != len(members):
+            left_out(CorruptionError("a range of fine statistics holds other files than it should"), strict)
             continue
         is_known[members] = True
         tables.append(table)
-        of_task.append(np.array(filled, dtype=np.int64)[local])
+        of_task.append(np.array(members, dtype=np.int64)[local])
     if not tables:
         nothing = np.empty(0, dtype=np.int64)
         fields = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
         return FineRows(nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_known)
     entries, task = pa.concat_tables(tables), np.concatenate(of_task)
     row_group = KEYS.decode(entries.column("key"))["row_group"].astype(np.int64)
-    is_group = to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN)))
-    order = np.lexsort((row_group[is_group], task[is_group]))
-    groups = entries.filter(from_numpy(is_group)).take(from_numpy(order))
-    unit_task, unit_group = task[is_group][order], row_group[is_group][order]
     width = int(row_group.max(initial=0)) + 1
-    unit = np.searchsorted(unit_task * width + unit_group, task * width + row_group)
-    return FineRows(
-        unit_task,
-        unit_group,
-        to_numpy(groups.column("value_count")),
-        entries,
-        unit,
-        is_known,
-    )
+    unit = task * width + row_group
+    is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN))))
+    # Every statistics index tells of the row groups; the first that does is believed.
+    units, first = np.unique(unit[is_group], return_index=True)
+    groups = entries.take(from_numpy(is_group[first]))
+    at = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
+    if not len(units) or not np.array_equal(units[at], unit):
+        left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
+        return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
+    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, at, is_known)
 
 
 def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterator[tuple[list[int], pa.Table]]:
     """(positions of tasks by offset, their entries): ranges that touch are read as one; a damaged one file by file."""
-    located = sorted((task.fine, i) for i, task in enumerate(tasks) if task.fine is not None)
-    runs: list[list[int]] = []
+    located = sorted((place, i) for i, task in enumerate(tasks) for place in task.fine)
+    runs: list[list[tuple[Place, int]]] = []
     end: tuple[str, int] | None = None
     for (path, offset, length), i in located:
         if end == (path, offset):
-            runs[-1].append(i)
+            runs[-1].append(((path, offset, length), i))
         else:
-            runs.append([i])
+            runs.append([((path, offset, length), i)])
         end = (path, offset + length)
     for members in runs:
         try:
-            yield members, _read(tasks, members, storage)
+            yield [i for _, i in members], _read(members, storage)
         except (CorruptionError, StorageError) as error:
             if len(members) == 1:
                 left_out(error, strict)
                 continue
             for member in members:
                 try:
-                    yield [member], _read(tasks, [member], storage)
+                    yield [member[1]], _read([member], storage)
                 except (CorruptionError, StorageError) as own_error:
                     left_out(own_error, strict)
 
 
-def _read(tasks: Sequence[FileTask], members: list[int], storage: Storage) -> pa.Table:
-    first, last = tasks[members[0]].fine, tasks[members[-1]].fine
-    assert first is not None and last is not None
-    path, offset, stop = first[0], first[1], last[1] + last[2]
+def _read(members: list[tuple[Place, int]], storage: Storage) -> pa.Table:
+    path, offset, _ = members[0][0]
+    _, last_offset, last_length = members[-1][0]
+    stop = last_offset + last_length
     return read_block_range(Ranged(storage, path, stop), offset, stop - offset, FINE_SCHEMA)
-
-
-def _length(task: FileTask) -> int:
-    return 0 if task.fine is None else task.fine[2]
 
 
 def left_out(error: SkipstoneError, strict: bool) -> None:

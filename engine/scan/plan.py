@@ -23,7 +23,8 @@ from . import explain as explaining
 from .dataset import dataset_of
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
-from .prune import Pruned, prune
+from .prune import prune
+from .pruned import Pruned
 from .rows import count_matches, empty, read_matches, rows_without_columns
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
@@ -245,9 +246,10 @@ class Plan:
         if files.num_rows == 0:
             return []
         partitions = self._partition_values(files)
-        located = self._gatherer.fine_locations(files)
+        ids = to_numpy(files.column("file_id"))
+        located = self._gatherer.fine_locations(ids, columns_of(self.bound))
         tasks = []
-        for i, row in enumerate(files.select(_TASK_FIELDS).to_pylist()):
+        for i, row in enumerate(self._snapshot.rows(ids, _TASK_FIELDS).to_pylist()):
             unit = units.unit_of[i]
             tasks.append(
                 FileTask(

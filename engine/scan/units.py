@@ -98,6 +98,23 @@ class Units:
         )
 
 
+def plain_units(files: pa.Table) -> Units:
+    """The units of files that are each a base of its own, to which nothing else applies."""
+    count = files.num_rows
+    every, none = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
+    counted = to_numpy(files.column("rows_exact"))
+    return Units(files, np.arange(count), count, every, none, none, counted, every)
+
+
+def filled_units(files: pa.Table) -> Units:
+    """The units of files, less those that have no rows at all, known exactly."""
+    units = units_of(files)
+    rows = to_numpy(units.files.column("row_count"))
+    filled = np.zeros(units.count, dtype=bool)
+    np.logical_or.at(filled, units.unit_of, rows > 0)
+    return units.selected(filled | ~units.exact)
+
+
 def units_of(files: pa.Table) -> Units:
     """The units that the live files of a snapshot form."""
     count = files.num_rows

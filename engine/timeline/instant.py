@@ -18,7 +18,7 @@ instant names is ever trusted.
     next             high-water marks of ids: sequence, partition, column, index
     manifest         runs, oldest first: partitions and files, with tombstones
     indexes          definitions, runs and coverage
-    totals           live files, rows, bytes
+    totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
     pending          files seen but not yet readable: [{"path", "reason"}]
 """
@@ -40,12 +40,28 @@ INSTANT_FORMAT = 0  # experimental until the format is frozen
 
 @dataclass(frozen=True)
 class Run:
-    """One immutable sorted-block file. `segments` are the first and last segment that it speaks for."""
+    """One immutable sorted-block file.
+
+    segments     the first and last segment that it speaks for. Neighbours in a list of runs with equal segments are
+                 shards of one: their keys do not overlap
+    first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
+    """
 
     path: str
     size_bytes: int
     entries: int
     segments: tuple[int, int]
+    first_key: str = ""
+    last_key: str = ""
+
+    def may_hold(self, prefix: bytes) -> bool:
+        """False where no key of this run begins with the prefix."""
+        low = prefix.hex()
+        return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low
+
+    def overlaps(self, first: bytes, last: bytes) -> bool:
+        """False where no key of this run lies between two keys, both inclusive."""
+        return self.entries > 0 and self.last_key >= first.hex() and self.first_key <= last.hex()
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,10 @@ class Coverage:
     def joined(self, other: Coverage) -> Coverage:
         """The segments of both, with this one's holes."""
         return Coverage(_joined([*self.segments, *other.segments]), self.holes)
+
+    def is_whole(self, version: int) -> bool:
+        """True where every file of a version is covered."""
+        return not self.holes and (version == 0 or any(low <= 1 and high >= version for low, high in self.segments))
 
     def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
         """The same segments with exactly these holes."""
@@ -127,7 +147,6 @@ class Instant:
     summary: dict
     pending: tuple[dict, ...] = ()
     key: str | None = None
-    stats_columns: tuple[str, ...] | None = None
 
     def index(self, kind: str, columns: Iterable[int] | None = None) -> IndexState | None:
         """The index of a kind (and of exactly these column ids, where given); None where there is none."""
@@ -137,6 +156,10 @@ class Instant:
                 return index
         return None
 
+    def index_of(self, kind: str, column_id: int) -> IndexState | None:
+        """The index of a kind that a column is in; None where there is none."""
+        return next((i for i in self.indexes if i.kind == kind and column_id in i.columns), None)
+
     def with_index(self, changed: IndexState) -> Instant:
         """The same instant with one index replaced, or added."""
         others = tuple(i for i in self.indexes if i.id != changed.id)
@@ -145,6 +168,11 @@ class Instant:
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""
         return next(path for path, known in self.columns.items() if known == column_id)
+
+    def stats_paths(self) -> tuple[str, ...]:
+        """The dotted paths of the columns whose statistics commits keep."""
+        kept = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}
+        return tuple(path for path, number in self.columns.items() if number in kept)
 
     def to_bytes(self) -> bytes:
         plain = {f: getattr(self, f) for f in self.__dataclass_fields__}
@@ -176,8 +204,6 @@ class Instant:
             plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
             for name in ("partitioning", "pending"):
                 plain[name] = tuple(plain[name])
-            if plain["stats_columns"] is not None:
-                plain["stats_columns"] = tuple(plain["stats_columns"])
             return cls(**plain)
         except SkipstoneError:
             raise
@@ -191,7 +217,7 @@ def _seal(document: bytes) -> bytes:
 
 
 def _run(plain: dict) -> Run:
-    return Run(plain["path"], plain["size_bytes"], plain["entries"], tuple(plain["segments"]))
+    return Run(**{**plain, "segments": tuple(plain["segments"])})
 
 
 def _index(plain: dict) -> IndexState:

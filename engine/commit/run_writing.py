@@ -1,0 +1,59 @@
+"""Writing the runs of one commit, and merging them into those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..indexes import stats
+from ..manifest import keyspace
+from ..manifest.consolidate import appended
+from ..manifest.runs import RunReaders
+from ..manifest.writing import SHARD_BYTES, Form, run_path, write_runs
+from ..storage import Storage
+from ..timeline import IndexState, Run
+from .leftovers import Leftovers
+
+Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones
+
+
+@dataclass
+class RunWriting:
+    """Where the runs of one attempt of a commit go: each file is noted in `leftovers` before it is written."""
+
+    storage: Storage
+    readers: RunReaders
+    leftovers: Leftovers
+    transaction: str
+    attempt: str
+
+    def manifest(self, runs: tuple[Run, ...], rows: Rows, version: int) -> tuple[Run, ...]:
+        """The manifest's runs with those of a commit."""
+        form = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES)
+        return self._appended(runs, rows, version, "m", form)
+
+    def stats(self, index: IndexState, rows: Rows, version: int) -> tuple[Run, ...]:
+        """The runs of a statistics index with those of a commit."""
+        return self._appended(index.runs, rows, version, f"s{index.id}", stats_form(index))
+
+    def _appended(self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form) -> tuple[Run, ...]:
+        keys, values, deleted = rows
+        new = write_runs(self.storage, self._paths(name), keys, values, (version, version), deleted, form=form)
+        return appended(self.storage, self.readers, runs, new, self._paths(f"{name}m"), form) if new else runs
+
+    def _paths(self, name: str) -> Callable[[int], str]:
+        def path_of(shard: int) -> str:
+            path = run_path(self.transaction, f"{self.attempt}-{name}-{shard}")
+            self.leftovers.add(self.storage, path)
+            return path
+
+        return path_of
+
+
+def stats_form(index: IndexState) -> Form:
+    """How the runs of a statistics index are written."""
+    shard_bytes = index.options.get("shard_bytes", SHARD_BYTES)
+    return Form(stats.BLOCK_BYTES, tuple(stats.SUMMARIES), shard_bytes, stats.COLUMN_PREFIX_BYTES)

@@ -1,0 +1,131 @@
+"""Building statistics of columns over files that are there already, from their footers.
+
+The entries and the aggregates go to runs of their own: an aggregate counts the files that it speaks for, so it is
+published only where no other commit came between.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, to_numpy
+from ...errors import CorruptionError, StorageError
+from ..ahead import ahead
+from ..indexes import stats
+from ..indexes.coverage import is_covered
+from ..ingest.footers import Footer, leaf_types, read_footer
+from ..ingest.task_index import TaskIndexWriter
+from ..ingest.task_result import BASE, ResultBuilder
+from ..manifest.writing import run_path, write_runs
+from ..progress import Progress
+from ..timeline import Coverage, IndexState, Run
+from .leftovers import Leftovers
+from .run_writing import stats_form
+from .stat_rows import AddedFiles, stat_rows
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+_THREADS = min(8, os.cpu_count() or 1)
+_FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id"]
+
+
+def built_stats(
+    table: Table, index: IndexState, transaction: str, progress: Progress | None, leftovers: Leftovers
+) -> tuple[IndexState, tuple[Run, ...]]:
+    """(the index with runs over the live files that it lacked, the runs of aggregates that belong to it if no commit
+    came since). Files whose footers cannot be read stay holes."""
+    files = table.snapshot.files()
+    ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
+    lacking = files.filter(from_numpy(~is_covered(index.coverage, segments, ids)))
+    added, holes = _footers_of(table, index, lacking, transaction, progress, leftovers)
+    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    built = replace(index, coverage=coverage.with_holes((h, h) for h in holes))
+    if not len(added.ids):
+        return built, ()
+    keys, rows, deleted = stat_rows(table.instant, index, table.readers, [added], files.slice(0, 0), has_fine=True)
+    kinds = to_numpy(stats_kinds(keys))
+    segments_of = (1, table.version)
+    runs = []
+    for name, mine in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
+
+        def path_of(shard: int, name: str = name) -> str:
+            path = run_path(transaction, f"s{index.columns[0]}-{name}{shard}")
+            leftovers.add(table.index_storage, path)
+            return path
+
+        at = from_numpy(np.flatnonzero(mine))
+        form = stats_form(index)
+        storage = table.index_storage
+        runs.append(write_runs(storage, path_of, keys.take(at), rows.take(at), segments_of, deleted[mine], form=form))
+    return replace(built, runs=(*index.runs, *runs[0])), runs[1]
+
+
+def stats_kinds(keys: pa.Array) -> pa.Array:
+    """The kind of each key, uint8."""
+    return from_numpy(stats.KEYS.decode(keys)["kind"])
+
+
+def _footers_of(
+    table: Table,
+    index: IndexState,
+    files: pa.Table,
+    transaction: str,
+    progress: Progress | None,
+    leftovers: Leftovers,
+) -> tuple[AddedFiles, list[int]]:
+    """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
+    files that were only told of and are not there, nothing is known."""
+    built, ids, schema_ids, holes = ResultBuilder(), [], [], []
+    path = f"tasks/{transaction[:2]}/{transaction}-stats{index.columns[0]}.sbf"
+    leftovers.add(table.index_storage, path)
+    rows = files.select(_FILE_COLUMNS).to_pylist()
+    with TaskIndexWriter(table.index_storage, path) as fine:
+        for done, (row, footer) in enumerate(_footers(table, index, rows), start=1):
+            if isinstance(footer, Exception):
+                holes.append(row["file_id"])
+                warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=5)
+                continue
+            fine.add_file(footer.row_groups, footer.stats)
+            identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
+            known = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
+            built.add(partition="", **identity, **known)
+            ids.append(row["file_id"])
+            schema_ids.append(-1 if row["schema_id"] is None else row["schema_id"])
+            if progress:
+                progress("stats", done, len(rows))
+        finished = fine.finish()
+    result = built.result(index=finished)
+    return AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64)), holes
+
+
+def _footers(table: Table, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:
+    wanted = {c: table.instant.path_of(c) for c in index.columns}
+    physical = [{p for c in wanted if (p := known.path_of(c)) is not None} for known in table.instant.file_schemas]
+    everywhere = set(wanted.values())
+
+    def read(row: dict) -> Footer | Exception:
+        told_of = row["schema_id"] is None
+        if row["kind"] != BASE:
+            return Footer(pa.schema([]), [], {})
+        leaves: Callable[[str], bool] = (everywhere if told_of else physical[row["schema_id"]]).__contains__
+        try:
+            if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+                raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+            footer = read_footer(table.storage, row["path"], leaves)
+            if told_of:  # its bounds count as of the table's types, so only those that are may be believed
+                own, there = leaf_types(table.schema), leaf_types(footer.schema)
+                agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}
+                footer = replace(footer, stats=agree)
+            return footer
+        except (CorruptionError, StorageError) as error:
+            return Footer(pa.schema([]), [], {}) if told_of else error
+
+    yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)

@@ -1,0 +1,280 @@
+"""Statistics before names: which files of a table without slices may match, found by their numbers.
+
+    blocks of statistics by their summaries -> files by their entries, column by column -> the manifest's rows of them
+
+The statistics of a column whose index covers every file are a list of all files (and of some that went, which the
+manifest then does not know). So the manifest is asked for what is left, and a look-up in a table of a million files
+reads a few blocks. Where no index covers every file, the numbers of all files come from the manifest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..indexes import stats
+from ..indexes.coverage import is_covered
+from ..indexes.filters import FilterPlaces
+from ..indexes.stat_reader import LAST_ID, Blocks, ColumnStats
+from ..predicates import ANY, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
+from ..timeline import Coverage
+from .columns import ColumnInFiles
+from .verdicts import About, AnyLeaf, leaf_sets
+
+
+@dataclass
+class Source:
+    """The statistics of one column.
+
+    coverage       of the index
+    is_complete    it covers every live file, and none of its runs is damaged
+    """
+
+    column: str
+    known: ColumnInFiles
+    stats: ColumnStats
+    coverage: Coverage
+    is_complete: bool
+
+    def about(self, ids: np.ndarray, segments_of: Callable[[np.ndarray], np.ndarray]) -> tuple[About, np.ndarray]:
+        """(what the entries of some base files say of the column, bool: which files have one that counts)."""
+        rows, schemas, there = self.stats.entries_of(ids)
+        if not self.is_complete:
+            there = there & is_covered(self.coverage, segments_of(ids), ids)
+        return about_entries(self.known, rows, schemas, there), there
+
+
+@dataclass
+class Candidates:
+    """Files that may match, by number.
+
+    ids         uint64 [n], ascending
+    outcomes    each leaf's possible outcomes, uint8 [n]
+    verdict     uint8 [n]: the predicate's
+    fine        column -> where the fine filter of each lies
+    """
+
+    ids: np.ndarray
+    outcomes: dict[AnyLeaf, np.ndarray]
+    verdict: np.ndarray
+    fine: dict[str, FilterPlaces] = field(default_factory=dict)
+
+    @classmethod
+    def all_of(cls, ids: np.ndarray, leaves: Sequence[AnyLeaf]) -> Candidates:
+        """Files of which nothing is known yet."""
+        unknown = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
+        return cls(ids, unknown, np.full(len(ids), ANY, dtype=np.uint8))
+
+    def judged(self, bound: Node) -> Candidates:
+        """Those in which the predicate may be TRUE, after outcomes were narrowed."""
+        verdict = evaluate(bound, self.outcomes.__getitem__, len(self.ids))
+        kept = can_match(verdict)
+        self.verdict = verdict
+        return self if kept.all() else self.selected(kept)
+
+    def selected(self, kept: np.ndarray) -> Candidates:
+        """The files at which `kept` (bool [n]) is true."""
+        return Candidates(
+            self.ids[kept],
+            {leaf: found[kept] for leaf, found in self.outcomes.items()},
+            self.verdict[kept],
+            {column: places.selected(kept) for column, places in self.fine.items()},
+        )
+
+    @property
+    def only_true(self) -> np.ndarray:
+        return only_true(self.verdict)
+
+
+# -- whole blocks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ranges:
+    """Ranges of file numbers, ascending and apart: uint64 [n], `stop` exclusive."""
+
+    first: np.ndarray
+    stop: np.ndarray
+
+    @classmethod
+    def of_partitions(cls, partition_ids: np.ndarray | None) -> Ranges:
+        """All numbers, or those of some partitions (ascending)."""
+        if partition_ids is None:
+            return cls(np.zeros(1, dtype=np.uint64), np.full(1, LAST_ID))
+        first = partition_ids.astype(np.uint64) << np.uint64(32)
+        stop = np.where(first >> np.uint64(32) == 0xFFFF_FFFF, LAST_ID, first + np.uint64(1 << 32))
+        return cls(first, stop.astype(np.uint64))
+
+
+def surviving_ranges(bound: Node, leaves: Sequence[AnyLeaf], sources: dict[str, Source], within: Ranges) -> Ranges:
+    """The ranges of numbers in which some file may match, by the summaries of blocks.
+
+    Blocks of different columns end at different files. Their ends together cut all numbers into pieces that lie in at
+    most one block of each column and run, and the predicate is judged piece by piece. Sources are complete ones.
+    """
+    every = [blocks for source in sources.values() for blocks in source.stats.blocks]
+    ends = [np.concatenate([b.first, b.stop]) for b in every]
+    cuts = np.unique(np.concatenate([*ends, within.first, within.stop]))
+    first, stop = cuts[:-1], cuts[1:]
+    inside = _position(within.first, within.stop, first) >= 0
+    outcomes: dict[AnyLeaf, np.ndarray] = {}
+    for leaf in leaves:
+        names = columns_of(leaf)
+        if isinstance(leaf, Leaf) and names[0] in sources:
+            outcomes[leaf] = _leaf_over_pieces(leaf, sources[names[0]], first)
+        elif isinstance(leaf, ColumnLeaf) and all(n in sources for n in names):
+            outcomes[leaf] = _columns_over_pieces(leaf, [sources[n] for n in names], first)
+        else:
+            outcomes[leaf] = np.full(len(first), ANY, dtype=np.uint8)
+    kept = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
+    for source in sources.values():  # every live file has an entry in each: a piece without any holds none
+        listed = np.zeros(len(first), dtype=bool)
+        for blocks in source.stats.blocks:
+            listed |= _position(blocks.first, blocks.stop, first) >= 0
+        kept &= listed
+    starts = kept & ~np.append(False, kept[:-1] & (first[1:] == stop[:-1]))
+    ends_ = kept & ~np.append(kept[1:], False)
+    return Ranges(first[starts], stop[ends_])
+
+
+def _position(first: np.ndarray, stop: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """For each number, which of some ranges (ascending, `stop` exclusive) holds it, or -1."""
+    if not len(first):
+        return np.full(len(at), -1)
+    found = np.searchsorted(first, at, side="right") - 1
+    return np.where((found >= 0) & (at < stop[np.maximum(found, 0)]), found, -1)
+
+
+def _leaf_over_pieces(leaf: Leaf, source: Source, first: np.ndarray) -> np.ndarray:
+    """uint8 [pieces]: what a leaf may come out as for a file of each piece, whichever run its entry is in."""
+    found = np.zeros(len(first), dtype=np.uint8)
+    for blocks in source.stats.blocks:
+        count = len(blocks.indices)
+        sets = leaf_sets(leaf, {source.column: _about_blocks(source, blocks)}, count)
+        at = _position(blocks.first, blocks.stop, first)
+        found |= np.where(at >= 0, np.append(np.where(sets == 0, ANY, sets), 0)[at], 0).astype(np.uint8)
+    return found
+
+
+def _columns_over_pieces(leaf: ColumnLeaf, sources: Sequence[Source], first: np.ndarray) -> np.ndarray:
+    """The same for two columns; where several runs hold entries, all that each pair may give."""
+    found = np.zeros(len(first), dtype=np.uint8)
+    for left in sources[0].stats.blocks:
+        for right in sources[-1].stats.blocks:
+            at = [_position(b.first, b.stop, first) for b in (left, right)]
+            both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
+            about = {
+                source.column: _taken(_about_blocks(source, blocks), place[both])
+                for source, blocks, place in zip((sources[0], sources[-1]), (left, right), at, strict=True)
+            }
+            sets = leaf_sets(leaf, about, len(both))
+            found[both] |= np.where(sets == 0, ANY, sets).astype(np.uint8)
+    return found
+
+
+def _about_blocks(source: Source, blocks: Blocks) -> About:
+    """What summaries say of a column in each block. A block with files of several types, or of files that lack the
+    column, says nothing."""
+    kinds = source.known.kinds()
+    if len(kinds) == 1 and not source.known.lacking:
+        return [(source.stats.block_evidence(blocks, kinds[0]), np.ones(len(blocks.indices), dtype=bool))]
+    schemas = source.stats.block_schemas(blocks)
+    about = []
+    for kind in kinds:
+        speaks = source.known.is_of_kind(kind, schemas) & (schemas != -2)
+        about.append((source.stats.block_evidence(blocks, kind), speaks))
+    return about
+
+
+def _taken(about: About, at: np.ndarray) -> About:
+    return [(stats.taken(evidence, at), speaks[at]) for evidence, speaks in about]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def about_entries(known: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarray, there: np.ndarray) -> About:
+    """What entries say of a column in each base file: one piece of evidence for each type in which it was indexed.
+
+    `schemas` is each file's physical schema (-1: only told of), `there` where there is an entry that counts.
+    """
+    kinds = known.kinds()
+    if len(kinds) == 1 and not known.lacking:
+        return [(stats.evidence_of(rows, kinds[0]), there)]
+    about: About = []
+    lacking = there & np.isin(schemas, list(known.lacking))
+    if lacking.any():
+        about.append((stats.evidence_all_null(known.type, len(there)), lacking))
+    for kind in kinds:
+        speaks = there & known.is_of_kind(kind, schemas)
+        if speaks.any():
+            about.append((stats.evidence_of(rows, kind), speaks))
+    return about
+
+
+def by_statistics(
+    bound: Node,
+    leaves: Sequence[AnyLeaf],
+    sources: dict[str, Source],
+    within: Ranges,
+    found: Candidates | None,
+    segments_of: Callable[[np.ndarray], np.ndarray],
+) -> tuple[Candidates, int]:
+    """The files that may match by the statistics of `sources`, and how many of those that were looked at lack an entry.
+
+    `found` are the files to begin with; None for all, which one source at least must then list completely.
+    `segments_of` tells the segments of files by their numbers.
+    """
+    complete = {name: source for name, source in sources.items() if source.is_complete}
+    order = _by_promise(bound, leaves, complete, within)
+    order += [source for source in sources.values() if source not in order]
+    evidence: dict[str, About] = {}
+    uncovered = 0
+    if found is None:
+        first = order.pop(0)
+        ranges = surviving_ranges(bound, leaves, complete, within)
+        ids, rows, schemas = first.stats.entries(ranges.first, ranges.stop)
+        found = Candidates.all_of(ids, leaves)
+        evidence[first.column] = about_entries(first.known, rows, schemas, np.ones(len(ids), dtype=bool))
+        found, evidence = _narrowed(found, bound, evidence)
+    for source in order:
+        evidence[source.column], there = source.about(found.ids, segments_of)
+        uncovered = max(uncovered, int((~there).sum()))
+        found, evidence = _narrowed(found, bound, evidence)
+    return found, uncovered
+
+
+def _narrowed(found: Candidates, bound: Node, evidence: dict[str, About]) -> tuple[Candidates, dict[str, About]]:
+    """Those that may match by the evidence so far; evidence that a leaf still waits for is kept with them."""
+    known = set(evidence)
+    waiting: set[str] = set()
+    for leaf, outcomes in found.outcomes.items():
+        names = set(columns_of(leaf))
+        if names <= known:
+            outcomes &= leaf_sets(leaf, evidence, len(found.ids))
+        else:
+            waiting |= names
+    before = found.ids
+    found = found.judged(bound)
+    evidence = {name: about for name, about in evidence.items() if name in waiting}
+    if len(found.ids) < len(before):
+        at = np.searchsorted(before, found.ids)
+        evidence = {name: _taken(about, at) for name, about in evidence.items()}
+    return found, evidence
+
+
+def _by_promise(bound: Node, leaves: Sequence[AnyLeaf], sources: dict[str, Source], within: Ranges) -> list[Source]:
+    """Sources in the order in which they leave fewest blocks, each judged alone: what is left of the first need only be
+    looked up in the others."""
+    if len(sources) < 2:
+        return list(sources.values())
+
+    def left(source: Source) -> float:
+        ranges = surviving_ranges(bound, leaves, {source.column: source}, within)
+        blocks = source.stats.blocks
+        kept = sum(int(b.meeting(ranges.first, ranges.stop).sum()) for b in blocks)
+        return kept / max(1, sum(len(b.indices) for b in blocks))
+
+    return sorted(sources.values(), key=left)

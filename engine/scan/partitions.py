@@ -1,0 +1,51 @@
+"""The coarsest level: which partitions may hold a match, by the values in their paths and by aggregates.
+
+An aggregate excludes a partition only where it speaks of every live file in it: of as many as the manifest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...arrays import to_numpy
+from ..manifest.snapshot import Snapshot
+from ..predicates import ANY, Node, can_match, columns_of, evaluate
+from .gather import Gatherer
+from .steps import Steps
+from .verdicts import About, AnyLeaf, leaf_sets
+
+
+def surviving_partitions(
+    snapshot: Snapshot, bound: Node, leaves: Sequence[AnyLeaf], gatherer: Gatherer, steps: Steps
+) -> np.ndarray | None:
+    """The ids of the partitions that may match, ascending; None for all of them."""
+    names = list(dict.fromkeys(c for leaf in leaves for c in columns_of(leaf)))
+    partitioning = snapshot.instant.partitioning
+    if not partitioning or not names:
+        return None
+    with steps.step("partitions", "partitions") as step:
+        known = snapshot.partitions()
+        step.came_in = known.num_rows
+        ids = to_numpy(known.column("partition_id"))
+        outcomes = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
+        by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(partitioning)]
+        about: dict[str, About] = {}
+        for name in names:
+            about[name] = gatherer.of_partitions(name, ids) if name in partitioning else []
+        for leaf in by_value:
+            outcomes[leaf] &= leaf_sets(leaf, about, len(ids))
+        kept = can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
+        step.index = "partition values"
+        by_aggregate = [name for name in names if name not in partitioning]
+        if by_aggregate and kept.sum() > 1:
+            counts = to_numpy(known.column("file_count"))
+            for name in by_aggregate:
+                about[name] = gatherer.of_aggregates(name, ids, counts)
+            for leaf in leaves:
+                outcomes[leaf] &= leaf_sets(leaf, about, len(ids))
+            kept &= can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
+            step.index = "partition values, aggregates" if by_value else "aggregates"
+        step.went_out = int(kept.sum())
+    return None if kept.all() else ids[kept]

@@ -1,0 +1,27 @@
+"""What is left of a table after the driver's pruning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..indexes.filters import FilterPlaces
+from .units import Units
+from .verdicts import AnyLeaf
+
+
+@dataclass
+class Pruned:
+    """What the driver keeps.
+
+    units       the units that may hold a match, with their files
+    only_true   bool [units]: every row of the unit matches
+    outcomes    each leaf's possible outcomes, uint8 [units]
+    fine        column -> where the fine filter of each kept file lies
+    """
+
+    units: Units
+    only_true: np.ndarray
+    outcomes: dict[AnyLeaf, np.ndarray]
+    fine: dict[str, FilterPlaces] = field(default_factory=dict)
