@@ -38,8 +38,7 @@ def asked_filters(snapshot: Snapshot, leaves: Sequence[AnyLeaf]) -> list[AskedFi
             column = snapshot.instant.path_of(index.columns[0])
             values: dict[Leaf, pa.Array] = {}
             for leaf in leaves:
-                wanted = probe_values(leaf) if isinstance(leaf, Leaf) and leaf.column == column else None
-                if wanted is not None:
+                if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
                 asked.append(AskedFilter(index, column, values))
