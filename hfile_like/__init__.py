@@ -9,6 +9,7 @@ FORMAT.md beside this file tells the bytes.
 """
 
 from .batches import read_block_range
+from .entries import prefix_changes
 from .footer import BlockInfo, GroupHandle
 from .keycode import KeyLayout
 from .keys import prefix_successor
@@ -19,7 +20,7 @@ from .source import BytesSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
 from .verify import Finding
-from .writer import SortedFileWriter
+from .writer import SortedFileWriter, WriterOptions
 
 __all__ = [
     "BlockInfo",
@@ -35,7 +36,9 @@ __all__ = [
     "Source",
     "StridedSection",
     "Summary",
+    "WriterOptions",
     "merge_runs",
+    "prefix_changes",
     "prefix_successor",
     "read_block_range",
     "read_strided_rows",

@@ -137,6 +137,14 @@ def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
     return keys[len(keys) - 1].as_py()
 
 
+def prefix_changes(keys: pa.BinaryArray, prefix_bytes: int) -> list[int]:
+    """Ascending positions at which the first bytes of a key are others than of the one before; none for 0 bytes."""
+    if not prefix_bytes or len(keys) < 2:
+        return []
+    prefixes = pc.binary_slice(keys, 0, prefix_bytes)
+    return (np.flatnonzero(to_numpy(pc.not_equal(prefixes[1:], prefixes[:-1]))) + 1).tolist()
+
+
 def _out_of_order(key: bytes, before: bytes) -> InvalidArgumentError:
     what = "is there twice" if key == before else f"comes after {_short(before)}"
     return InvalidArgumentError(f"key {_short(key)} {what}: keys must be unique and ascending")

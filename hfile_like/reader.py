@@ -186,7 +186,7 @@ class SortedFileReader:
     def block_range(
         self, prefix: bytes | None = None, *, start: bytes | None = None, stop: bytes | None = None
     ) -> range:
-        """The blocks that may hold keys that begin with `prefix`, from `start` on, before `stop`: by the index alone."""
+        """The blocks that may hold keys that begin with `prefix`, from `start` on, before `stop`; from the index."""
         return range(*self._block_range(*_bounds(prefix, start, stop), None))
 
     def block_numbers(self, prefix: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import BinaryIO, TypedDict
 
 import numpy as np
@@ -18,7 +19,7 @@ import zstandard
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
-from .entries import Entries, check_ascending, entries_of
+from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
 from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
@@ -39,6 +40,7 @@ class WriterOptions(TypedDict, total=False):
     use: str
     properties: Mapping[str, str] | None
     summaries: Sequence[str]
+    cut_prefix_bytes: int
 
 
 class SortedFileWriter:
@@ -53,6 +55,8 @@ class SortedFileWriter:
     use           "get", "scan" or "both": what "auto" sizes for
     properties    short texts kept in the footer
     summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
+    cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change: what is read by that prefix
+                  then shares no block, and no summary, with anything else. 0 for never
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -69,8 +73,10 @@ class SortedFileWriter:
         use: str = "both",
         properties: Mapping[str, str] | None = None,
         summaries: Sequence[str] = (),
+        cut_prefix_bytes: int = 0,
     ):
         self.schema = check_schema(schema)
+        self._cut_prefix_bytes = cut_prefix_bytes
         self._block_bytes = _block_bytes(block_size, use)
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
@@ -119,8 +125,18 @@ class SortedFileWriter:
             if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
                 raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
         for part, size in zip(parts, sizes, strict=True):
-            self._add(part, size)
+            cuts = prefix_changes(part.keys, self._cut_prefix_bytes)
+            if self._pending and self._begins_anew(part.keys[0].as_py()):
+                self._flush()
+            for low, high in pairwise([0, *cuts, len(part)]):
+                self._add(part.slice(low, high - low), size[low:high])
+                if high < len(part):
+                    self._flush()
         self._last_key = last
+
+    def _begins_anew(self, key: bytes) -> bool:
+        before = self._pending[-1].keys
+        return before[len(before) - 1].as_py()[: self._cut_prefix_bytes] != key[: self._cut_prefix_bytes]
 
     def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
         """Cuts entries into blocks: a block ends with the row that fills it."""

@@ -32,7 +32,7 @@ class RunWriting:
 
     def manifest(self, runs: tuple[Run, ...], rows: Rows, version: int) -> tuple[Run, ...]:
         """The manifest's runs with those of a commit."""
-        form = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES)
+        form = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=1)
         return self._appended(runs, rows, version, "m", form)
 
     def stats(self, index: IndexState, rows: Rows, version: int) -> tuple[Run, ...]:

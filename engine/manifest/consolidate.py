@@ -72,8 +72,7 @@ def merged_runs(
                 drop_tombstones=drop_tombstones,
                 start=start,
                 stop=stop,
-                block_size=form.block_bytes,
-                summaries=form.summaries,
+                **form.options(),
             )
         if found.num_entries:
             first, last = ends[0] if start is None else start.hex(), ends[1] if stop is None else stop.hex()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
-from ...hfile_like import SortedFileWriter
+from ...hfile_like import SortedFileWriter, WriterOptions, prefix_changes
 from ..storage import Storage
 from ..timeline import Run
 
@@ -25,13 +25,21 @@ class Form:
     block_bytes        of a block, before encoding
     summaries          columns whose range each block tells in the footer
     shard_bytes        a run that grows beyond is cut in shards of about this size
-    cut_prefix_bytes   a shard that is half full ends where so many first bytes of the key change
+    cut_prefix_bytes   a block, and a shard that is half full, ends where so many first bytes of the key change
     """
 
     block_bytes: int
     summaries: tuple[str, ...] = ()
     shard_bytes: int = SHARD_BYTES
     cut_prefix_bytes: int = 0
+
+    def options(self) -> WriterOptions:
+        """For the writer of one run."""
+        return {
+            "block_size": self.block_bytes,
+            "summaries": self.summaries,
+            "cut_prefix_bytes": self.cut_prefix_bytes,
+        }
 
 
 def run_path(transaction: str, name: str) -> str:
@@ -59,13 +67,13 @@ def write_runs(
         deleted = None if deleted is None else deleted[to_numpy(order)]
     runs: list[Run] = []
     start = 0
-    cuts = _prefix_changes(keys, form.cut_prefix_bytes)
+    cuts = prefix_changes(keys, form.cut_prefix_bytes)
     while start < len(keys):
         path = path_of(len(runs))
         first = start
         with (
             storage.create(path) as sink,
-            SortedFileWriter(sink, schema=rows.schema, block_size=form.block_bytes, summaries=form.summaries) as writer,
+            SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer,
         ):
             while start < len(keys) and writer.size_bytes < form.shard_bytes:
                 if first < start and start in cuts and writer.size_bytes >= form.shard_bytes // 2:
@@ -78,11 +86,3 @@ def write_runs(
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()
             runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *ends))
     return tuple(runs)
-
-
-def _prefix_changes(keys: pa.Array, prefix_bytes: int) -> list[int]:
-    """Ascending positions at which the first bytes of the key are others than before."""
-    if not prefix_bytes or len(keys) < 2:
-        return []
-    prefixes = pc.binary_slice(keys, 0, prefix_bytes)
-    return (np.flatnonzero(to_numpy(pc.not_equal(prefixes[1:], prefixes[:-1]))) + 1).tolist()
