@@ -1,8 +1,9 @@
-"""Frame of reference: integers as a base and what each lies above it, in items of 0, 1, 2, 4 or 8 bytes.
+"""Frame of reference: integers as a line, base + step * i, and what each lies above it, in items of 0 to 6 or 8 bytes.
 
-All sums are modulo 2^64, so that signed and unsigned columns, and lines that begin below zero, need no cases. Where all
-integers are one, or lie on a line, there are no items at all. After Zukowski and others, "Super-Scalar RAM-CPU Cache
-Compression" (2006), with whole bytes in place of bits: a scan is one vectorised addition.
+Items of 3, 5 and 6 bytes lie as two arrays, of their low 2 or 4 bytes and of the others, so that adding them up is
+vectorised, too. All sums are modulo 2^64, so that signed and unsigned columns, and lines that begin below zero, need no
+cases. Where all integers are one, or lie on a line, there are no items at all. After Zukowski and others, "Super-Scalar
+RAM-CPU Cache Compression" (2006), with whole bytes in place of bits: a scan is one vectorised addition.
 """
 
 from __future__ import annotations
@@ -14,25 +15,35 @@ import numpy as np
 from .codec import Where
 
 MASK = (1 << 64) - 1
-_WIDTHS = frozenset({0, 1, 2, 4, 8})
+# width of an item -> (bytes of its low part, bytes of its high part)
+_PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
 # Above this span a line's distances would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
 
 
 class Line(NamedTuple):
-    """Integer i is `base + step * i + items[i]`, modulo 2^64. items: unsigned [n], or None where all are 0."""
+    """Integer i is `base + step * i + items[i] + (high[i] << bits of items)`, modulo 2^64. items, high: unsigned [n],
+    or None where all are 0."""
 
     base: int
     step: int
     items: np.ndarray | None
+    high: np.ndarray | None = None
 
     def packed(self) -> bytes:
         """The bytes of the items."""
-        return b"" if self.items is None else self.items.tobytes()
+        return b"".join(part.tobytes() for part in (self.items, self.high) if part is not None)
+
+    @property
+    def width(self) -> int:
+        """The bytes of an item."""
+        return sum(part.itemsize for part in (self.items, self.high) if part is not None)
 
     def at(self, i: int) -> int:
         """Integer i."""
-        return (self.base + self.step * i + (0 if self.items is None else int(self.items[i]))) & MASK
+        low = 0 if self.items is None else int(self.items[i])
+        high = 0 if self.items is None or self.high is None else int(self.high[i]) << 8 * self.items.itemsize
+        return (self.base + self.step * i + low + high) & MASK
 
     def into(self, out: np.ndarray, rows: slice | np.ndarray) -> None:
         """Fills unsigned `out` [k] with the integers at `rows` (a slice with both ends, or positions int64 [k]), modulo
@@ -50,31 +61,41 @@ class Line(NamedTuple):
             out[:] = base
         else:
             np.add(self.items[rows], base, out=out, casting="unsafe")
+        if self.high is not None and self.items is not None and self.items.itemsize < out.itemsize:
+            out += self.high[rows].astype(kind) << kind(8 * self.items.itemsize)
 
 
 def item_width(span: int) -> int:
     """The bytes of an item that holds 0 to `span`."""
-    return 0 if span == 0 else 1 if span < 1 << 8 else 2 if span < 1 << 16 else 4 if span < 1 << 32 else 8
+    least = (span.bit_length() + 7) // 8
+    return least if least in _PARTS else 8
 
 
 def flat(values: np.ndarray, valid: np.ndarray | None = None) -> Line:
     """Integers [n], at least one of them valid, without a step; the item of what is not valid is 0."""
     live = values if valid is None else values[valid]
     low, high = int(live.min()), int(live.max())
-    width = item_width(high - low)
-    if not width:
+    low_bytes, high_bytes = _PARTS[item_width(high - low)]
+    if not low_bytes:
         return Line(low & MASK, 0, None)
-    items = (values.astype(np.uint64) - np.uint64(low & MASK)).astype(f"<u{width}")
-    return Line(low & MASK, 0, items if valid is None else items * valid)
+    items = values.astype(np.uint64) - np.uint64(low & MASK)
+    if valid is not None:
+        items = items * valid
+    above = (items >> np.uint64(8 * low_bytes)).astype(f"<u{high_bytes}") if high_bytes else None
+    return Line(low & MASK, 0, items.astype(f"<u{low_bytes}"), above)
 
 
 def sloped(numbers: np.ndarray) -> Line:
-    """uint64 [n], at least one: along the line from the first to the last where that is narrower, else flat."""
+    """Integers [n], at least one: along the line from the first to the last where that is narrower, else flat."""
     plain = flat(numbers)
+    numbers = numbers.astype(np.uint64)
     count, first = len(numbers), int(numbers[0])
-    if plain.items is None or int(numbers.max()) - int(numbers.min()) > _LINE_SPAN_MAX:
+    above = (numbers - np.uint64(plain.base)).view(
+        np.int64
+    )  # the base is the least, so a span that fits stays positive
+    if plain.items is None or not 0 <= int(above.min()) <= int(above.max()) <= _LINE_SPAN_MAX:
         return plain
-    steps = {(int(numbers[-1]) - first) // (count - 1), int(numbers[1]) - first}
+    steps = {int(above[-1] - above[0]) // (count - 1), int(above[1] - above[0])}
     best = plain
     for step in steps:
         # The second number may lie far off: a line that leaves int64 is no use.
@@ -82,13 +103,9 @@ def sloped(numbers: np.ndarray) -> Line:
             continue
         off = (numbers - numbers[0]).view(np.int64) - np.arange(count, dtype=np.int64) * np.int64(step)
         rest = flat(off)
-        if _size(rest) < _size(best):
-            best = Line((first + rest.base) & MASK, step & MASK, rest.items)
+        if rest.width < best.width:
+            best = Line((first + rest.base) & MASK, step & MASK, rest.items, rest.high)
     return best
-
-
-def _size(line: Line) -> int:
-    return 0 if line.items is None else line.items.itemsize
 
 
 def read_line(base: int, step: int, raw: memoryview | bytes, at: int, count: int, width_max: int, where: Where) -> Line:
@@ -96,6 +113,12 @@ def read_line(base: int, step: int, raw: memoryview | bytes, at: int, count: int
     `count` items of at most `width_max` bytes."""
     size = len(raw) - at
     width = size // count
-    if size < 0 or width not in _WIDTHS or width > width_max or width * count != size:
+    if size < 0 or width not in _PARTS or width > width_max or width * count != size:
         raise where.bad("integers", f"{size} bytes do not hold {count} integers of at most {width_max} bytes")
-    return Line(base, step, np.frombuffer(raw, dtype=f"<u{width}", count=count, offset=at) if width else None)
+    low_bytes, high_bytes = _PARTS[width]
+    if not low_bytes:
+        return Line(base, step, None)
+    items = np.frombuffer(raw, dtype=f"<u{low_bytes}", count=count, offset=at)
+    if not high_bytes:
+        return Line(base, step, items)
+    return Line(base, step, items, np.frombuffer(raw, f"<u{high_bytes}", count=count, offset=at + items.nbytes))

@@ -141,8 +141,9 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, byt
         rows = fixed_rows(column)
         dtype = integer_dtype(column.type)
         if dtype is not None:
-            line = integers.flat(rows.reshape(-1).view(dtype), valid)
-            raw = line.base.to_bytes(8, "little") + line.packed()
+            numbers = rows.reshape(-1).view(dtype)
+            line = integers.flat(numbers, valid) if valid is not None else integers.sloped(numbers)
+            raw = b"".join((line.base.to_bytes(8, "little"), line.step.to_bytes(8, "little"), line.packed()))
             if len(raw) < rows.size:
                 return ENCODING_FRAME, raw, GAIN_THIRD
         return ENCODING_FIXED, (rows if valid is None else rows * valid[:, None]).tobytes(), GAIN_LEAST
@@ -205,11 +206,11 @@ class Column:
         at, left = self._at, len(raw) - self._at
         sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
         size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, left)
-        if left != size or (encoding == ENCODING_FRAME and left < 8):
+        if left != size or (encoding == ENCODING_FRAME and left < 16):
             raise where.bad("value section", f"{left} bytes are not those of {count} values of {kind}")
         if encoding == ENCODING_FRAME:
-            base = int.from_bytes(raw[at : at + 8], "little")
-            self.line = integers.read_line(base, 0, raw, at + 8, count, kind.byte_width, where)
+            base, step = (int.from_bytes(raw[at + i : at + i + 8], "little") for i in (0, 8))
+            self.line = integers.read_line(base, step, raw, at + 16, count, kind.byte_width, where)
         elif encoding == ENCODING_FIXED:
             self.fixed = np.frombuffer(raw, np.uint8, size, at if size else 0).reshape(count, kind.byte_width)
         elif encoding == ENCODING_BITS:

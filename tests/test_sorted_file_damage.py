@@ -364,7 +364,7 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
         (3, 1, b"\0" * 20),
         (3, 1, struct.pack("<IIQQ", 0, 0, 0, 0)),
         (3, 2, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
-        (3, 1, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
+        (3, 1, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(7)),
         (3, 1, struct.pack("<IIQQ", 9, 0, 0, 1) + bytes(1)),
         (3, 1, struct.pack("<IIQQ", 2**32 - 1, 0, 0, 1) + bytes(100)),
         (3, 60_000, struct.pack("<IIQQ", 8, 0, 0, 1)),

@@ -25,8 +25,8 @@ def example_of_the_page() -> bytes:
 def test_the_worked_example_is_what_the_writer_writes():
     data = example_of_the_page()
     target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.schema([("n", pa.int32())]), compression="none", summaries=["n"]) as writer:
-        values = pa.record_batch({"n": pa.array([7, None, 9], pa.int32())})
+    with SortedFileWriter(target, schema=pa.schema([("n", pa.int64())]), compression="none", summaries=["n"]) as writer:
+        values = pa.record_batch({"n": pa.array([7, None, 9], pa.int64())})
         writer.write([b"a/1", b"a/22", b"b"], values, [False, True, False])
         writer.end_group("g")
         writer.write_strided("s", np.array([[1, 2, 3, 4]], np.uint8), 4)
@@ -83,6 +83,14 @@ def bits(data: bytes, count: int) -> list[bool]:
     return [bool(data[i // 8] >> (i % 8) & 1) for i in range(count)]
 
 
+def items_of(raw: bytes, count: int) -> list[int]:
+    size = len(raw) // count
+    low = {3: 2, 5: 4, 6: 4}.get(size, size)
+    above = raw[low * count :]
+    parts = [(u(raw, low * i, low), u(above, (size - low) * i, size - low)) for i in range(count)]
+    return [small + (large << 8 * low) for small, large in parts]
+
+
 def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     if encoding == 1:
         width, shared = u(raw, 0, 4), u(raw, 4, 4)
@@ -92,8 +100,7 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         width, base, step = u(raw, 0, 4), u(raw, 8, 8), u(raw, 16, 8)
         last = min(width, 8)
         prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
-        size = len(items) // count
-        numbers = [base + step * i + u(items, size * i, size) for i in range(count)]
+        numbers = [base + step * i + item for i, item in enumerate(items_of(items, count))]
         return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
@@ -119,8 +126,8 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
     elif encoding == 2:
         found = bits(raw[at:], count)
     elif encoding == 5:
-        size = (len(raw) - at - 8) // count
-        sums = [u(raw, at, 8) + u(raw, at + 8 + size * i, size) for i in range(count)]
+        base, step = u(raw, at, 8), u(raw, at + 8, 8)
+        sums = [base + step * i + item for i, item in enumerate(items_of(raw[at + 16 :], count))]
         found = [(total + 2**63) % 2**64 - 2**63 for total in sums]
     elif encoding == 6:
         found = [bool(raw[at])] * count

@@ -119,9 +119,15 @@ def _column_rows(files: AddedFiles, after: Instant, column: int) -> pa.Table:
         file = to_numpy(result.stats.column("file"))
         mine = np.flatnonzero(_column_ids(files, after)[files.schema_ids[file], _ordinals(result)] == column)
         at[file[mine]] = mine
-    if result.stats.num_rows and (at == np.arange(len(at))).all():
-        return result.stats.select(names).slice(0, len(at))
-    return result.stats.select(names).take(from_numpy(np.maximum(at, 0), at >= 0))
+    rows = result.stats.select(names)
+    if rows.num_rows and (at == np.arange(len(at))).all():
+        rows = rows.slice(0, len(at))
+    else:
+        rows = rows.take(from_numpy(np.maximum(at, 0), at >= 0))
+    counts = rows.column("value_count")
+    of_file = pc.fill_null(pc.equal(counts, result.files.column("row_count")), False)
+    place = rows.schema.get_field_index("value_count")
+    return rows.set_column(place, "value_count", pc.if_else(of_file, pa.scalar(None, pa.int64()), counts))
 
 
 def _ordinals(result: TaskResult) -> np.ndarray:

@@ -62,12 +62,12 @@ def combined(members: Members) -> dict[str, pa.Array]:
     because types met."""
     rows, group, groups = members.rows, members.group, members.groups
     sums = {name: _sum(rows, name, group, groups) for name in _SUMS}
-    nulls, nulls_known = numbers(joined(rows.column("null_count")))
-    nans, nans_known = numbers(joined(rows.column("nan_count")))
-    values, values_known = numbers(joined(rows.column("value_count")))
-    holds_values = ~(nulls_known & nans_known & values_known & (nulls + nans >= values))
+    holds_values = ~to_numpy(rows.column("holds_no_values"))
     opened = _several_kinds(members, holds_values)
     columns: dict[str, pa.Array] = dict(sums)
+    some_values = np.zeros(groups, dtype=bool)
+    np.logical_or.at(some_values, group, holds_values)
+    columns["holds_no_values"] = from_numpy(~some_values)
     for code, text, exact, is_lower in _ENDS:
         code_values, code_known = numbers(joined(rows.column(code)))
         texts = joined(rows.column(text))

@@ -22,7 +22,7 @@ from ..timeline import Run
 from . import stats
 from .stats import StatRows
 
-_COUNTS = ("null_count", "nan_count", "value_count", stats.SCHEMA_FIELD.name)
+_COUNTS = ("null_count", "nan_count", "holds_no_values", stats.SCHEMA_FIELD.name)
 LAST_ID = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # which no file has
 DENSE = 4  # entries read for one that is wanted, up to which a scan is cheaper than a look-up
 
@@ -90,6 +90,9 @@ class ColumnStats:
             counts = blocks.summaries.get(name)
             if counts is not None and (name != "nan_count" or pa.types.is_floating(kind)):
                 flags[:] = (counts.null_count[within] > 0) | (counts.upper[within] > 0)
+        empty = blocks.summaries.get("holds_no_values")
+        if empty is not None:
+            found.may_be_value[:] = (empty.null_count[within] > 0) | (empty.lower[within] == 0)
         return found
 
     def block_schemas(self, blocks: Blocks) -> np.ndarray:

@@ -40,7 +40,7 @@ SCHEMA_FIELD = pa.field("schema_id", pa.int32())
 FILES_FIELD = pa.field("files", pa.int64())
 RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, *FINE_FIELDS])
 # What evidence is made of, and what blocks are summed up by, so that most of them need not be read.
-EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "value_count"]
+EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
 BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to a tenth
 
@@ -62,7 +62,7 @@ def aggregate_prefix(column_id: int) -> bytes:
 class StatRows:
     """Statistics of some units, column by column: what `evidence_of` reads.
 
-    numbers    name -> (int64 [n], bool [n]: known) of counts and order codes
+    numbers    name -> (int64 [n], bool [n]: known) of counts, order codes and flags
     texts      name -> binary Array [n], null where not known, of bounds that are bytes
     """
 
@@ -123,16 +123,13 @@ def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
     nulls, nulls_known = rows.number("null_count")
     may_be_null = ~nulls_known | (nulls > 0)
     has_nan = pa.types.is_floating(kind)
-    nans, nans_known = rows.number("nan_count") if has_nan else (np.int64(0), np.bool_(True))
     may_be_nan = np.zeros(rows.count, dtype=bool)
     if has_nan:
+        nans, nans_known = rows.number("nan_count")
         may_be_nan |= ~nans_known | (nans > 0)
-    if not may_be_null.any() and not may_be_nan.any():
-        may_be_value = np.ones(rows.count, dtype=bool)
-    else:
-        # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
-        values, values_known = rows.number("value_count")
-        may_be_value = ~(nulls_known & nans_known & values_known & (nulls + nans >= values))
+    # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
+    none_left, none_known = rows.number("holds_no_values")
+    may_be_value = ~((none_left != 0) & none_known)
     if canon.order_class(kind) == "bytes":
         lower, has_lower = rows.text("min_bytes")
         upper, has_upper = rows.text("max_bytes")

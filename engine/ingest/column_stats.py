@@ -1,5 +1,8 @@
 """Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
 
+`holds_no_values` tells that every value is certainly null or NaN: in the index of files it stands for `value_count`,
+which takes bytes, and is only kept there where it is not the number of the file's rows.
+
 Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span
 the values that are neither null nor NaN. An *exact* bound is a value that is there; a loose one only prunes. Counts
 are None where nobody counted: unknown never means zero.
@@ -30,6 +33,7 @@ STATS_FIELDS = [
     pa.field("null_count", pa.int64()),
     pa.field("nan_count", pa.int64()),
     pa.field("value_count", pa.int64()),
+    pa.field("holds_no_values", pa.bool_()),
     pa.field("compressed_bytes", pa.int64()),
     pa.field("uncompressed_bytes", pa.int64()),
 ]
@@ -147,6 +151,7 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
         [r.null_count for r in rows],
         [r.nan_count for r in rows],
         [r.value_count for r in rows],
+        [r.holds_no_values for r in rows],
         [r.compressed_bytes for r in rows],
         [r.uncompressed_bytes for r in rows],
     ]

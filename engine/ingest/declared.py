@@ -188,6 +188,8 @@ def _column_stats(
         "nan_count": nans,
         "value_count": pc.if_else(rows_exact, row_count, pa.scalar(None, pa.int64())),
     }
+    gone = pc.add(columns["null_count"], pc.fill_null(nans, 0))
+    columns["holds_no_values"] = pc.fill_null(pc.greater_equal(gone, columns["value_count"]), False)
     if canon.order_class(kind) == "bytes":
         columns["min_bytes"] = _cut(canon.order_bytes(lower), is_upper=False)
         columns["max_bytes"] = _cut(canon.order_bytes(upper), is_upper=True)
