@@ -139,7 +139,7 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
 
 def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
     """A benchmark at a scale where it says nothing of speed: that it runs, and that all contenders agree."""
-    needed = {"planning": ["duckdb", "polars", "deltalake", "pyiceberg"]}.get(name, [])
+    needed = ["duckdb", *(["polars", "deltalake", "pyiceberg"] if name == "planning" else [])]
     absent = [library for library in needed if importlib.util.find_spec(library) is None]
     if absent:
         pytest.skip(f'{absent[0]} is not installed: pip install -e ".[bench]"')
@@ -158,3 +158,10 @@ def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
     verdicts = [line for line in told["sections"] if line.endswith(("won |", "**lost** |"))]
     assert len(verdicts) == 12  # ten of time, two of bytes
+
+
+@pytest.mark.parametrize("name", ["ids", "inverted"])
+def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
+    told = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
+    assert {one["kind"] for one in told["cases"]} >= {"us", "peer"}
+    assert told["sections"]
