@@ -3,8 +3,8 @@
 The same statistics are written three times with our own sorted-block files, keyed by column, partition and file:
 
     sequential   u32 | u32 | u32: what we do; files are numbered as they are committed
-    16 B hashes  32 | 32 | 64 bits: the least that keeps a million files apart
-    32 B hashes  64 | 64 | 128 bits: as RFC-27 proposes
+    16 B hashes  32 | 32 | 64 bits
+    32 B hashes  64 | 64 | 128 bits: Hudi's widths
 
 What is learned stands in docs/decisions/0005-sequential-ids.md.
 """

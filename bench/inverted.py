@@ -1,15 +1,16 @@
-"""Ranges kept by file against an inverted layout, range -> files: look-ups of a point, bytes, and what an append costs.
+"""Ranges kept by file against an inverted layout, range -> files: look-ups, bytes, and what an append costs.
 
 Three layouts of one column's [min, max] over 1 M files, each in our own sorted-block files:
 
     by file    file -> min, max, in the order of the files; a summary (least min, greatest max) of every 4,096 files
+               ("raw": without compression)
     by min     min, file -> max, sorted: a point lies between the first group whose greatest max reaches it and the
                last min at or below it
     buckets    1,024 buckets of the domain, equally many minima in each -> the files that span the bucket, and those
                that touch it, with their bounds
 
-Every look-up opens its file anew and gives the numbers of the files that may hold the point, ascending. What is
-learned stands in docs/decisions/0006-ranges-by-file.md.
+A look-up of a point or of a range opens its file anew and gives the numbers of the files that may hold it, ascending.
+What is learned stands in docs/decisions/0006-ranges-by-file.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +35,14 @@ APPENDED = 1_000
 BUCKETS = 1_024
 GROUP_FILES = 4_096
 ROUNDS = 9
+OURS = "by file"
 _INT64 = pa.int64()
 _RANGES = pa.schema([("min", _INT64), ("max", _INT64)])
 _MAXIMA = pa.schema([("max", _INT64)])
 _LISTS = pa.schema([(name, pa.binary()) for name in ("spanning", "touching", "touching_min", "touching_max")])
 
 Bounds = tuple[np.ndarray, np.ndarray]
+Range = tuple[int, int]
 
 
 def main() -> None:
@@ -66,42 +69,50 @@ def run(files: int, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
         for column in ("clustered", "random"):
             lower, upper = whole.lower[column], whole.upper[column]
             old, new = (lower[:files], upper[:files]), (lower[files:], upper[files:])
-            values = _values(column, old)
-            in_memory = _in_memory(old)
-            for layout in (_ByFile(), _ByMin(), _Buckets(lower[:files])):
-                path = Path(folder) / f"{column}-{layout.name}.sbf"
-                costs.append(f"| {column} | {layout.name} | {_costs(layout, path, old, new)} |")
-                kind: Literal["us", "peer"] = "us" if layout.name == _ByFile.name else "peer"
-                bench.case(f"point, {column}", layout.name, _look_up(layout, path), setup=_next(values), kind=kind)
-            bench.case(f"point, {column}", "numpy, in memory", in_memory, setup=_next(values), kind="floor")
+            paths: dict[Layout, Path] = {}
+            raw = _ByFile("by file, raw", compression="none")
+            for layout in (_ByFile(), raw, _ByMin(), _Buckets(lower[:files])):
+                paths[layout] = Path(folder) / f"{column}-{layout.name}.sbf"
+                costs.append(f"| {column} | {layout.name} | {_costs(layout, paths[layout], old, new)} |")
+            for what, share in (("point", 0.0), ("a tenth of the domain", 0.1)):
+                _row(bench, f"{what}, {column}", paths, _ranges(column, old, share), old)
         bench.run(rounds)
         return bench.report(costs)
 
 
-def _values(column: str, bounds: Bounds) -> list[int]:
+def _row(bench: Bench, row: str, paths: dict[Layout, Path], ranges: list[Range], bounds: Bounds) -> None:
+    for layout, path in paths.items():
+        kind: Literal["us", "peer"] = "us" if layout.name == OURS else "peer"
+        bench.case(row, layout.name, _look_up(layout, path), setup=_next(ranges), kind=kind)
+    bench.case(row, "numpy, in memory", _in_memory(bounds), setup=_next(ranges), kind="floor")
+
+
+def _ranges(column: str, bounds: Bounds, share: float) -> list[Range]:
+    """Ranges that take in that share of the domain: points where it is 0."""
     low, high = (RANDOM_WIDTH_MAX, RANDOM_DOMAIN) if column == "random" else (int(bounds[0][0]), int(bounds[1][-1]))
-    return np.random.default_rng(1).integers(low, high, 50).tolist()
+    length = int((high - low) * share)
+    return [(start, start + length) for start in np.random.default_rng(1).integers(low, high - length, 50).tolist()]
 
 
-def _next(values: list[int]) -> Callable[[], int]:
-    cycle: Iterator[int] = itertools.cycle(values)
+def _next(ranges: list[Range]) -> Callable[[], Range]:
+    cycle: Iterator[Range] = itertools.cycle(ranges)
     return lambda: next(cycle)
 
 
-def _in_memory(bounds: Bounds) -> Callable[[int], np.ndarray]:
+def _in_memory(bounds: Bounds) -> Callable[[Range], np.ndarray]:
     lower, upper = bounds
-    return lambda value: np.flatnonzero((lower <= value) & (upper >= value))
+    return lambda asked: np.flatnonzero((lower <= asked[1]) & (upper >= asked[0]))
 
 
-def _look_up(layout: _ByFile | _ByMin | _Buckets, path: Path) -> Callable[[int], Answer]:
-    def look_up(value: int) -> Answer:
+def _look_up(layout: Layout, path: Path) -> Callable[[Range], Answer]:
+    def look_up(asked: Range) -> Answer:
         with SortedFileReader(path) as reader:
-            return Answer(layout.find(reader, value))
+            return Answer(layout.find(reader, *asked))
 
     return look_up
 
 
-def _costs(layout: _ByFile | _ByMin | _Buckets, path: Path, old: Bounds, new: Bounds) -> str:
+def _costs(layout: Layout, path: Path, old: Bounds, new: Bounds) -> str:
     start = time.perf_counter()
     layout.write(path, *old)
     built = time.perf_counter()
@@ -133,15 +144,31 @@ def _file_numbers(keys: pa.ChunkedArray, key_bytes: int) -> np.ndarray:
     return np.concatenate(found).astype(np.int64) if found else np.empty(0, dtype=np.int64)
 
 
+class Layout(Protocol):
+    """How one column's ranges are kept."""
+
+    name: str
+
+    def write(self, path: Path, lower: np.ndarray, upper: np.ndarray, first: int = 0) -> None:
+        """The file of those files' ranges; `first` is the number of the first of them."""
+
+    def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
+        """The numbers, ascending, of the files that may hold a value of low to high, both included."""
+
+    def merge(self, old: Path, new: Path, merged: Path) -> None:
+        """One file of two."""
+
+
 class _ByFile:
     """file -> min, max."""
 
-    name = "by file"
+    def __init__(self, name: str = OURS, compression: str = "auto"):
+        self.name, self.compression = name, compression
 
     def write(self, path: Path, lower: np.ndarray, upper: np.ndarray, first: int = 0) -> None:
         numbers = np.arange(first, first + len(lower))
         summaries: list[tuple[int, int]] = []
-        with SortedFileWriter(path, schema=_RANGES, use="scan") as writer:
+        with SortedFileWriter(path, schema=_RANGES, use="scan", compression=self.compression) as writer:
             for at in range(0, len(lower), GROUP_FILES):
                 part = slice(at, at + GROUP_FILES)
                 values = pa.record_batch([pa.array(lower[part]), pa.array(upper[part])], schema=_RANGES)
@@ -150,13 +177,13 @@ class _ByFile:
                 summaries.append((lower[part].min(), upper[part].max()))
             writer.put_meta("summaries", np.array(summaries).tobytes())
 
-    def find(self, reader: SortedFileReader, value: int) -> np.ndarray:
+    def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
         summaries = np.frombuffer(reader.meta("summaries"), np.int64).reshape(-1, 2)
-        groups = np.flatnonzero((summaries[:, 0] <= value) & (summaries[:, 1] >= value))
+        groups = np.flatnonzero((summaries[:, 0] <= high) & (summaries[:, 1] >= low))
         found = [np.empty(0, dtype=np.int64)]
         for table in _groups(reader, groups, len(summaries)):
             lower, upper = table.column("min").to_numpy(), table.column("max").to_numpy()
-            kept = np.flatnonzero((lower <= value) & (upper >= value))
+            kept = np.flatnonzero((lower <= high) & (upper >= low))
             found.append(_file_numbers(table.column("key"), 4)[kept])
         return np.concatenate(found)
 
@@ -185,14 +212,14 @@ class _ByMin:
                 summaries.append((keys[0][0][at], maxima[part].max()))
             writer.put_meta("summaries", np.array(summaries).tobytes())
 
-    def find(self, reader: SortedFileReader, value: int) -> np.ndarray:
+    def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
         summaries = np.frombuffer(reader.meta("summaries"), np.int64).reshape(-1, 2)
-        groups = np.flatnonzero((summaries[:, 0] <= value) & (summaries[:, 1] >= value))
+        groups = np.flatnonzero((summaries[:, 0] <= high) & (summaries[:, 1] >= low))
         found = [np.empty(0, dtype=np.int64)]
-        bound = (value + 1).to_bytes(8, "big")
+        bound = (high + 1).to_bytes(8, "big")
         for group in groups.tolist():
             for batch in reader.scan(group=str(group), stop=bound):
-                kept = np.flatnonzero(batch.column("max").to_numpy() >= value)
+                kept = np.flatnonzero(batch.column("max").to_numpy() >= low)
                 found.append(_file_numbers(pa.chunked_array([batch.column("key")]), 12)[kept])
         return np.sort(np.concatenate(found))
 
@@ -235,13 +262,23 @@ class _Buckets:
         lower, upper = (np.frombuffer(row[name], np.int64) for name in ("touching_min", "touching_max"))
         return spanning, touching, lower, upper
 
-    def find(self, reader: SortedFileReader, value: int) -> np.ndarray:
+    def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
         starts = np.frombuffer(reader.meta("starts"), np.int64)
-        bucket = int(np.searchsorted(starts, value, side="right")) - 1
-        row = reader.get(bucket.to_bytes(4, "big"))
-        assert row is not None
-        spanning, touching, lower, upper = self._take(row)
-        return np.sort(np.concatenate([spanning, touching[(lower <= value) & (upper >= value)]]))
+        first, last = np.searchsorted(starts, [low, high], side="right") - 1
+        found = []
+        for row in self._rows(reader, int(first), int(last)):
+            spanning, touching, lower, upper = self._take(row)
+            found += [spanning, touching[(lower <= high) & (upper >= low)]]
+        whole = np.concatenate(found)
+        return np.sort(whole) if first == last else np.unique(whole)
+
+    def _rows(self, reader: SortedFileReader, first: int, last: int) -> list[dict]:
+        """The lists of those buckets, both ends included."""
+        if first == last:
+            row = reader.get(first.to_bytes(4, "big"))
+            return [] if row is None else [row]
+        batches = reader.scan(start=first.to_bytes(4, "big"), stop=(last + 1).to_bytes(4, "big"))
+        return [row for batch in batches for row in batch.to_pylist()]
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         """Every list is read, made longer and written again: a run's newest entry would hide the older list."""
