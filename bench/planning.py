@@ -120,6 +120,7 @@ def _points(bench: Bench, lake: Lake) -> None:
     bench.case(COLD, DUCKDB, lake.duck(meets), setup=next_of(values))
     bench.case(COLD, "DuckDB, new connection", lake.duck(meets, is_new=True), setup=next_of(values))
     bench.case(COLD, NUMPY, floor, setup=next_of(values), kind="floor")
+    values = _clustered_values(lake.statistics, seed=11)
     bench.case(WARM, "skipstone", lake.ours_warm(where), setup=next_of(values), kind="us")
     warm_delta = lake.delta(lambda v: f"clustered = {v}", lake.delta_handle())
     bench.case(WARM, "deltalake", warm_delta, setup=next_of(values))

@@ -33,7 +33,7 @@ class Lake:
     """One set of statistics, and each contender's way to ask it."""
 
     def __init__(self, statistics: Statistics, made: dict[str, planning_data.Made], cache: Path, peers: bool = True):
-        self.statistics, self._cache, self._made = statistics, cache, made
+        self.statistics, self._made = statistics, made
         count = f"{statistics.files:,} files, {statistics.names} names"
         self.ours_folder = self._keep(f"skipstone, {count}", planning_data.ours(statistics, cache=cache)) / "table"
         duck = planning_data.duckdb_statistics(statistics, None, cache)
