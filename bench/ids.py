@@ -176,10 +176,14 @@ def _groups_met(layout: _Layout, statistics: Statistics) -> str:
 
 
 def _scan(path: Path, layout: _Layout) -> Callable[[], int]:
+    """Bounds of one column. Numbers below a prefix are read as numbers; hashes as the bytes that they are."""
+    bounds, prefix = ["min_code", "max_code"], layout.prefixes["clustered"]
+
     def scan() -> int:
         with SortedFileReader(path) as reader:
-            found = reader.scan_table(prefix=layout.prefixes["clustered"])
-        return found.num_rows
+            if layout.file_hashes is None:
+                return len(reader.numbered(prefix, bounds).numbers)
+            return reader.scan_table(prefix=prefix, columns=bounds).num_rows
 
     return scan
 

@@ -2,10 +2,8 @@
 
 Three layouts of one column's [min, max] over 1 M files, each in our own sorted-block files:
 
-    by file    file -> min, max, in the order of the files; a summary (least min, greatest max) of every 4,096 files
-               ("raw": without compression)
-    by min     min, file -> max, sorted: a point lies between the first group whose greatest max reaches it and the
-               last min at or below it
+    by file    min and max in the order of the files, with summaries (least min, greatest max) of each block
+    by min     min, max and file in the order of the minima, with the same summaries
     buckets    1,024 buckets of the domain, equally many minima in each -> the files that span the bucket, and those
                that touch it, with their bounds
 
@@ -33,12 +31,11 @@ from bench.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, Statistics
 FILES = 1_000_000
 APPENDED = 1_000
 BUCKETS = 1_024
-GROUP_FILES = 4_096
 ROUNDS = 9
 OURS = "by file"
 _INT64 = pa.int64()
 _RANGES = pa.schema([("min", _INT64), ("max", _INT64)])
-_MAXIMA = pa.schema([("max", _INT64)])
+_SORTED = pa.schema([("min", _INT64), ("max", _INT64), ("file", _INT64)])
 _LISTS = pa.schema([(name, pa.binary()) for name in ("spanning", "touching", "touching_min", "touching_max")])
 
 Bounds = tuple[np.ndarray, np.ndarray]
@@ -70,8 +67,7 @@ def run(files: int, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
             lower, upper = whole.lower[column], whole.upper[column]
             old, new = (lower[:files], upper[:files]), (lower[files:], upper[files:])
             paths: dict[Layout, Path] = {}
-            raw = _ByFile("by file, raw", compression="none")
-            for layout in (_ByFile(), raw, _ByMin(), _Buckets(lower[:files])):
+            for layout in (_ByFile(), _ByMin(), _Buckets(lower[:files])):
                 paths[layout] = Path(folder) / f"{column}-{layout.name}.sbf"
                 costs.append(f"| {column} | {layout.name} | {_costs(layout, paths[layout], old, new)} |")
             for what, share in (("point", 0.0), ("a tenth of the domain", 0.1)):
@@ -126,22 +122,24 @@ def _costs(layout: Layout, path: Path, old: Bounds, new: Bounds) -> str:
     return " | ".join([*cells, f"{(done - appended) * 1e3:,.0f}"])
 
 
-def _keys(*fields: tuple[np.ndarray, int]) -> pa.BinaryArray:
-    """Keys of unsigned fields, big-endian: (numbers, bytes) each."""
-    rows = np.concatenate([n.astype(f">u{width}").view(np.uint8).reshape(len(n), width) for n, width in fields], axis=1)
-    offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
-    return pa.BinaryArray.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
+def _keys(numbers: np.ndarray, width: int) -> pa.BinaryArray:
+    """Keys of unsigned numbers, big-endian."""
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(width)
+    data = pa.py_buffer(numbers.astype(f">u{width}"))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), data])
 
 
-def _file_numbers(keys: pa.ChunkedArray, key_bytes: int) -> np.ndarray:
-    """The u32 at the end of each key."""
-    found = []
-    for chunk in keys.chunks:
-        _, offsets, data = chunk.buffers()
-        first = int(np.frombuffer(offsets, np.int32, 1, chunk.offset * 4)[0])
-        rows = np.frombuffer(data, np.uint8, len(chunk) * key_bytes, first).reshape(-1, key_bytes)
-        found.append(np.ascontiguousarray(rows[:, -4:]).view(">u4").ravel())
-    return np.concatenate(found).astype(np.int64) if found else np.empty(0, dtype=np.int64)
+def _write_columns(path: Path, schema: pa.Schema, first: int, *columns: np.ndarray) -> None:
+    """Columns [n] under the numbers from `first` on, with summaries of min and max."""
+    with SortedFileWriter(path, schema=schema, use="scan", summaries=["min", "max"]) as writer:
+        values = pa.record_batch([pa.array(column) for column in columns], schema=schema)
+        writer.write(_keys(np.arange(first, first + len(columns[0])), 8), values)
+
+
+def _blocks_that_meet(reader: SortedFileReader, low: int, high: int) -> np.ndarray:
+    minima, maxima = reader.summary("min"), reader.summary("max")
+    assert minima is not None and maxima is not None
+    return np.flatnonzero((minima.lower <= high) & (maxima.upper >= low))
 
 
 class Layout(Protocol):
@@ -162,69 +160,41 @@ class Layout(Protocol):
 class _ByFile:
     """file -> min, max."""
 
-    def __init__(self, name: str = OURS, compression: str = "auto"):
-        self.name, self.compression = name, compression
+    name = OURS
 
     def write(self, path: Path, lower: np.ndarray, upper: np.ndarray, first: int = 0) -> None:
-        numbers = np.arange(first, first + len(lower))
-        summaries: list[tuple[int, int]] = []
-        with SortedFileWriter(path, schema=_RANGES, use="scan", compression=self.compression) as writer:
-            for at in range(0, len(lower), GROUP_FILES):
-                part = slice(at, at + GROUP_FILES)
-                values = pa.record_batch([pa.array(lower[part]), pa.array(upper[part])], schema=_RANGES)
-                writer.write(_keys((numbers[part], 4)), values)
-                writer.end_group(str(len(summaries)))
-                summaries.append((lower[part].min(), upper[part].max()))
-            writer.put_meta("summaries", np.array(summaries).tobytes())
+        _write_columns(path, _RANGES, first, lower, upper)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        summaries = np.frombuffer(reader.meta("summaries"), np.int64).reshape(-1, 2)
-        groups = np.flatnonzero((summaries[:, 0] <= high) & (summaries[:, 1] >= low))
-        found = [np.empty(0, dtype=np.int64)]
-        for table in _groups(reader, groups, len(summaries)):
-            lower, upper = table.column("min").to_numpy(), table.column("max").to_numpy()
-            kept = np.flatnonzero((lower <= high) & (upper >= low))
-            found.append(_file_numbers(table.column("key"), 4)[kept])
-        return np.concatenate(found)
+        found = reader.numbered(b"", blocks=_blocks_that_meet(reader, low, high))
+        lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
+        return found.numbers[(lower <= high) & (upper >= low)]
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         merge_runs([old, new], merged)
 
 
 class _ByMin:
-    """min, file -> max."""
+    """rank of min -> min, max, file."""
 
     name = "by min"
 
     def write(self, path: Path, lower: np.ndarray, upper: np.ndarray, first: int = 0) -> None:
         order = np.argsort(lower, kind="stable")
-        keys = (lower[order], 8), (order + first, 4)
-        maxima = upper[order]
-        summaries: list[tuple[int, int]] = []
-        with SortedFileWriter(path, schema=_MAXIMA, use="scan") as writer:
-            for at in range(0, len(lower), GROUP_FILES):
-                part = slice(at, at + GROUP_FILES)
-                writer.write(
-                    _keys(*((numbers[part], width) for numbers, width in keys)),
-                    pa.record_batch([pa.array(maxima[part])], schema=_MAXIMA),
-                )
-                writer.end_group(str(len(summaries)))
-                summaries.append((keys[0][0][at], maxima[part].max()))
-            writer.put_meta("summaries", np.array(summaries).tobytes())
+        _write_columns(path, _SORTED, 0, lower[order], upper[order], order + first)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        summaries = np.frombuffer(reader.meta("summaries"), np.int64).reshape(-1, 2)
-        groups = np.flatnonzero((summaries[:, 0] <= high) & (summaries[:, 1] >= low))
-        found = [np.empty(0, dtype=np.int64)]
-        bound = (high + 1).to_bytes(8, "big")
-        for group in groups.tolist():
-            for batch in reader.scan(group=str(group), stop=bound):
-                kept = np.flatnonzero(batch.column("max").to_numpy() >= low)
-                found.append(_file_numbers(pa.chunked_array([batch.column("key")]), 12)[kept])
-        return np.sort(np.concatenate(found))
+        found = reader.numbered(b"", blocks=_blocks_that_meet(reader, low, high))
+        lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
+        return np.sort(found.columns["file"].to_numpy()[(lower <= high) & (upper >= low)])
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
-        merge_runs([old, new], merged)
+        """Ranks move, so all is written again."""
+        with SortedFileReader(old) as reader, SortedFileReader(new) as added:
+            both = reader.numbered(b"").columns, added.numbered(b"").columns
+        columns = [np.concatenate([one[name].to_numpy() for one in both]) for name in _SORTED.names]
+        order = np.argsort(columns[0], kind="stable")
+        _write_columns(merged, _SORTED, 0, *(column[order] for column in columns))
 
 
 class _Buckets:
@@ -254,7 +224,7 @@ class _Buckets:
         lists = [[_gaps(a).tobytes(), _gaps(b).tobytes(), c.tobytes(), d.tobytes()] for a, b, c, d in rows]
         columns = [pa.array(column, pa.binary()) for column in zip(*lists, strict=True)]
         with SortedFileWriter(path, schema=_LISTS, use="get") as writer:
-            writer.write(_keys((np.arange(len(rows)), 4)), pa.record_batch(columns, schema=_LISTS))
+            writer.write(_keys(np.arange(len(rows)), 4), pa.record_batch(columns, schema=_LISTS))
             writer.put_meta("starts", self.starts.tobytes())
 
     def _take(self, row: dict) -> tuple[np.ndarray, ...]:
@@ -296,15 +266,6 @@ def _gaps(numbers: np.ndarray) -> np.ndarray:
 
 def _numbers(gaps: bytes) -> np.ndarray:
     return np.cumsum(np.frombuffer(gaps, np.uint32), dtype=np.int64)
-
-
-def _groups(reader: SortedFileReader, groups: np.ndarray, total: int) -> Iterator[pa.Table]:
-    """Those groups' entries; in one scan where all are wanted."""
-    if len(groups) == total:
-        yield reader.scan_table()
-        return
-    for group in groups.tolist():
-        yield pa.Table.from_batches(list(reader.scan(group=str(group))))
 
 
 if __name__ == "__main__":
