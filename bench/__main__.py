@@ -7,7 +7,7 @@ import importlib
 import sys
 from pathlib import Path
 
-_HELPERS = {"__main__", "harness", "data"}
+_HELPERS = {"__main__", "harness", "data", "targets", "planning_data", "planning_lake", "planning_sizes"}
 
 
 def benchmarks() -> dict[str, str]:

@@ -136,11 +136,17 @@ class Bench:
             finally:
                 gc.enable()
 
-    def report(self) -> str:
-        """Write bench/results/<name>.md and .json, print the former, return it."""
+    def figures(self) -> list[dict[str, Any]]:
+        """What was measured, a contender of a row each: row, contender, kind, median_s, ratio_to_us (of the row's),
+        requests, bytes, note, samples_s."""
+        return [self._figures(case) for case in self._cases]
+
+    def report(self, sections: Sequence[str] = ()) -> str:
+        """Write bench/results/<name>.md and .json, print the former, return it. `sections`: lines of Markdown that
+        follow the table."""
         machine = machine_line(self._libraries)
         rounds = max((len(case.samples_s) for case in self._cases), default=0)
-        measured = [self._figures(case) for case in self._cases]
+        measured = self.figures()
         text = "\n".join(
             [
                 f"# {self.title}",
@@ -150,6 +156,7 @@ class Bench:
                 f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 "
                 "where we are faster. Answers were compared before anything was timed.",
                 "",
+                *([*sections, ""] if sections else []),
                 f"Machine: {machine}",
                 "",
                 f"How to rerun: `{self.rerun}`",
@@ -157,6 +164,7 @@ class Bench:
             ]
         )
         document = {"name": self.name, "title": self.title, "rerun": self.rerun, "machine": machine, "cases": measured}
+        document |= {"sections": list(sections)} if sections else {}
         self._results.mkdir(parents=True, exist_ok=True)
         (self._results / f"{self.name}.md").write_text(text, encoding="utf-8")
         (self._results / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import platform
+import subprocess
 import sys
 import time
 import uuid
@@ -134,3 +135,33 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
     assert data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path) == lake
     assert [path.stat().st_mtime_ns for path in paths] == written
     assert list(tmp_path.iterdir()) == [lake]
+
+
+def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
+    """A benchmark at a scale where it says nothing of speed: that it runs, and that all contenders agree."""
+    needed = ["duckdb", *(["polars", "deltalake", "pyiceberg"] if name == "planning" else [])]
+    absent = [library for library in needed if importlib.util.find_spec(library) is None]
+    if absent:
+        pytest.skip(f'{absent[0]} is not installed: pip install -e ".[bench]"')
+    code = f"from pathlib import Path; import bench.{name} as b; folder = Path({str(folder)!r}); b.run({call})"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    assert (folder / f"{name}.md").exists()
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
+    told = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in told["cases"]}
+    assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "pyiceberg", "DuckDB", "numpy, in memory"}
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 10
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
+    verdicts = [line for line in told["sections"] if line.endswith(("won |", "**lost** |"))]
+    assert len(verdicts) == 12  # ten of time, two of bytes
+
+
+@pytest.mark.parametrize("name", ["ids", "inverted"])
+def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
+    told = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
+    assert {one["kind"] for one in told["cases"]} >= {"us", "peer"}
+    assert told["sections"]

@@ -1,0 +1,332 @@
+"""Statistics of files that need not exist, for the planning benchmark: made once and kept in .cache/bench/.
+
+One set of statistics serves all contenders, in the form that each reads: our own index (`tx.add_files` with
+statistics), a Delta log with its checkpoint, an Iceberg table, a Parquet file of statistics for DuckDB, arrays in
+memory for numpy. The first n files are the same whatever the number of files.
+
+    clustered   int64: each file holds a narrow range that follows the range of the file before it
+    random      int64: each file's [min, max] spans up to 11% of the domain, so a point meets 5.6% of the files
+    name        string: clustered, with a random end
+    seen        timestamp[us]: clustered
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import skipstone as ss
+
+from bench.data import CACHE, random_uuids
+
+COLUMNS = {"clustered": pa.int64(), "random": pa.int64(), "name": pa.string(), "seen": pa.timestamp("us")}
+ROWS_A_FILE = 100_000
+RANDOM_DOMAIN = 10**11
+RANDOM_WIDTH_MAX = 11_150_400_000  # 2 x 5.5752% of the domain
+SEEN_FROM_US = 1_577_836_800_000_000  # 2020-01-01
+SEEN_STEP_US = 60_000_000
+FILES_AT_ONCE = 250_000
+DELTA_COMMIT_FILES = 100_000
+ICEBERG_APPEND_FILES = 25_000
+_SEED = 20_190_927
+_LAYOUT = 1  # raised where this file writes something else for the same arguments
+
+
+@dataclass(frozen=True)
+class Made:
+    """A folder that was made, whole."""
+
+    folder: Path
+    build_s: float
+    size_bytes: int
+
+
+class Statistics:
+    """What is known of `files` files.
+
+    paths                         pa.StringArray, in the order in which the files are added
+    row_counts, sizes_bytes       int64 [files]
+    lower, upper, null_counts     of each column: arrays [files] (numpy int64 where the column is int64, else Arrow)
+    """
+
+    def __init__(self, files: int, columns: Sequence[str] = tuple(COLUMNS), names: str = "plain"):
+        if files < 1:
+            raise ValueError("there is at least one file")
+        if names not in ("plain", "uuid"):
+            raise ValueError(f"names are plain or uuid, not {names!r}")
+        self.files, self.columns, self.names = files, tuple(columns), names
+        starts = np.arange(files + 1) * ROWS_A_FILE + _integers("rows", 0, ROWS_A_FILE // 5, files + 1)
+        self.row_counts = np.diff(starts)
+        self.sizes_bytes = self.row_counts * _integers("sizes", 80, 120, files)
+        self.paths = _paths(files, names)
+        self.lower: dict[str, Any] = {}
+        self.upper: dict[str, Any] = {}
+        self.null_counts = {name: np.zeros(files, dtype=np.int64) for name in columns}
+        if "clustered" in columns:
+            self.lower["clustered"], self.upper["clustered"] = starts[:-1], starts[1:] - 1
+        if "random" in columns:
+            self.lower["random"] = _integers("random", 0, RANDOM_DOMAIN, files)
+            self.upper["random"] = self.lower["random"] + _integers("width", 0, RANDOM_WIDTH_MAX, files)
+            self.null_counts["random"] = _integers("nulls", 0, 10, files)
+        if "name" in columns:
+            self.lower["name"], self.upper["name"] = _names(files, "lower"), _names(files, "upper")
+            self.null_counts["name"] = _integers("name nulls", 0, 100, files)
+        if "seen" in columns:
+            seen = SEEN_FROM_US + np.arange(files + 1) * SEEN_STEP_US
+            seen = seen + _integers("seen", 0, SEEN_STEP_US // 2, files + 1)
+            self.lower["seen"] = pa.array(seen[:-1]).cast(COLUMNS["seen"])
+            self.upper["seen"] = pa.array(seen[1:] - 1).cast(COLUMNS["seen"])
+
+    def struct(self, columns: Sequence[str]) -> pa.StructArray:
+        """Statistics as `tx.add_files` takes them."""
+        parts = []
+        for name in columns:
+            fields = [pa.array(self.lower[name]), pa.array(self.upper[name]), pa.array(self.null_counts[name])]
+            parts.append(pa.StructArray.from_arrays(fields, names=["min", "max", "null_count"]))
+        return pa.StructArray.from_arrays(parts, names=list(columns))
+
+    def flat(self) -> pa.Table:
+        """One row a file: path, row_count, size_bytes and, of each column c, c_min, c_max, c_null_count."""
+        table = {"path": self.paths, "row_count": self.row_counts, "size_bytes": self.sizes_bytes}
+        for name in self.columns:
+            table |= {f"{name}_min": self.lower[name], f"{name}_max": self.upper[name]}
+            table[f"{name}_null_count"] = self.null_counts[name]
+        return pa.table(table)
+
+
+def _integers(stream: str, low: int, high: int, count: int) -> np.ndarray:
+    """int64 [count] in [low, high): the same beginning whatever the count."""
+    return np.random.default_rng([_SEED, zlib.crc32(stream.encode())]).integers(low, high, count)
+
+
+def _paths(files: int, names: str) -> pa.StringArray:
+    numbers = _digits(np.arange(files), 8)
+    if names == "plain":
+        return pc.binary_join_element_wise("part-", numbers, ".parquet", "")
+    uuids = random_uuids(files, np.random.default_rng([_SEED, zlib.crc32(b"uuids")]))
+    return pc.binary_join_element_wise("part-", numbers, "-", uuids, "-c000.snappy.parquet", "")
+
+
+def _names(files: int, end: str) -> pa.StringArray:
+    """`tenant-000123/host-07-3f2a...`: file 7 of tenant 123's 64."""
+    at = np.arange(files)
+    # The first hexadecimal digit sets a file's lower bound below its upper one.
+    first = "1" if end == "lower" else "e"
+    tails = pa.array([f"{tail:08x}" for tail in _integers(f"name {end}", 0, 1 << 32, files).tolist()], pa.string())
+    return pc.binary_join_element_wise(
+        "tenant-", _digits(at // 64, 6), "/host-", _digits(at % 64, 2), "-", first, tails, ""
+    )
+
+
+def _digits(numbers: np.ndarray, width: int) -> pa.StringArray:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
+
+
+# -- each contender's own form ---------------------------------------------------------------------------------------
+
+
+def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Path = CACHE) -> Made:
+    """A table of those files; statistics of `columns` (default: all)."""
+    columns = statistics.columns if columns is None else tuple(columns)
+
+    def make(folder: Path) -> None:
+        schema = pa.schema([(name, COLUMNS[name]) for name in statistics.columns])
+        table = ss.create(folder / "table", schema=schema, partitioning=None)
+        whole = pa.table(
+            {"path": statistics.paths, "size_bytes": statistics.sizes_bytes, "row_count": statistics.row_counts}
+        )
+        if columns:
+            whole = whole.append_column("stats", statistics.struct(columns))
+        # One commit, so that the folder holds no run that a later commit replaced: 10 M files take 5.6 GB of memory.
+        with table.transaction() as tx:
+            for at in range(0, statistics.files, FILES_AT_ONCE):
+                tx.add_files(whole.slice(at, FILES_AT_ONCE))
+
+    # The index's format is the code's: an index that other code wrote is made anew.
+    mark = f"ours-{'-'.join(columns) or 'none'}"
+    return _made(statistics, mark, make, cache, fingerprint=_code_fingerprint())
+
+
+def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CACHE) -> Made:
+    """`statistics.parquet`, zstd: of all columns in table order, or of one column sorted by its minimum."""
+
+    def make(folder: Path) -> None:
+        table = statistics.flat()
+        if sort is not None:
+            table = table.select(["path", f"{sort}_min", f"{sort}_max", f"{sort}_null_count", "row_count"])
+        order = "" if sort is None else f"ORDER BY {sort}_min"
+        with duckdb.connect() as connection:
+            connection.register("statistics", table)
+            target = folder / "statistics.parquet"
+            connection.sql(f"COPY (FROM statistics {order}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+
+    return _made(statistics, f"duckdb-{sort or 'all'}", make, cache)
+
+
+def delta(statistics: Statistics, cache: Path = CACHE) -> Made:
+    """A Delta log whose last version has a checkpoint, as deltalake itself writes one."""
+
+    def make(folder: Path) -> None:
+        from deltalake import DeltaTable
+
+        log = folder / "table" / "_delta_log"
+        log.mkdir(parents=True)
+        for version, start in enumerate(range(0, statistics.files, DELTA_COMMIT_FILES)):
+            actions = _delta_adds(statistics, start, min(start + DELTA_COMMIT_FILES, statistics.files))
+            if version == 0:
+                actions = _delta_head(statistics.columns) + actions
+            (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+        DeltaTable(folder / "table").create_checkpoint()
+
+    return _made(statistics, "delta", make, cache)
+
+
+_DELTA_TYPES = {"clustered": "long", "random": "long", "name": "string", "seen": "timestamp_ntz"}
+
+
+def _delta_head(columns: Sequence[str]) -> list[dict]:
+    fields = [{"name": c, "type": _DELTA_TYPES[c], "nullable": True, "metadata": {}} for c in columns]
+    features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+    metadata = {
+        "id": "00000000-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": 0,
+    }
+    return [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, {"metaData": metadata}]
+
+
+def _delta_adds(statistics: Statistics, start: int, stop: int) -> list[dict]:
+    columns = statistics.columns
+    lower = zip(*(_json_values(statistics.lower[c][start:stop]) for c in columns), strict=True)
+    upper = zip(*(_json_values(statistics.upper[c][start:stop]) for c in columns), strict=True)
+    nulls = zip(*(statistics.null_counts[c][start:stop].tolist() for c in columns), strict=True)
+    paths = statistics.paths[start:stop].to_pylist()
+    sizes, rows = statistics.sizes_bytes[start:stop].tolist(), statistics.row_counts[start:stop].tolist()
+    adds = []
+    for path, size, count, low, high, null in zip(paths, sizes, rows, lower, upper, nulls, strict=True):
+        told = {
+            "numRecords": count,
+            "minValues": dict(zip(columns, low, strict=True)),
+            "maxValues": dict(zip(columns, high, strict=True)),
+            "nullCount": dict(zip(columns, null, strict=True)),
+        }
+        add = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+        adds.append({"add": {**add, "stats": json.dumps(told)}})
+    return adds
+
+
+def _json_values(values: np.ndarray | pa.Array) -> list:
+    if isinstance(values, pa.Array) and pa.types.is_timestamp(values.type):
+        return pc.strftime(values, "%Y-%m-%dT%H:%M:%S").to_pylist()
+    return values.tolist()
+
+
+def iceberg(statistics: Statistics, cache: Path = CACHE) -> Made:
+    """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
+
+    def make(folder: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
+        catalog.create_namespace("bench")
+        schema = pa.schema([(name, COLUMNS[name]) for name in statistics.columns])
+        table = catalog.create_table("bench.files", schema)
+        for start in range(0, statistics.files, ICEBERG_APPEND_FILES):
+            stop = min(start + ICEBERG_APPEND_FILES, statistics.files)
+            with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
+                for file in _iceberg_files(statistics, table, start, stop):
+                    append.append_data_file(file)
+        (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
+        catalog.engine.dispose()
+
+    return _made(statistics, "iceberg", make, cache)
+
+
+def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) -> list:
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    fields = {field.name: field for field in table.schema().fields}
+    bounds = {}
+    for name in statistics.columns:
+        kind = fields[name].field_type
+        for end, values in (("lower", statistics.lower[name]), ("upper", statistics.upper[name])):
+            plain = values[start:stop]
+            plain = plain.cast(pa.int64()).to_pylist() if name == "seen" else plain.tolist()
+            bounds[end, name] = [to_bytes(kind, value) for value in plain]
+    ids = [(name, fields[name].field_id) for name in statistics.columns]
+    files = []
+    for at in range(start, stop):
+        rows = int(statistics.row_counts[at])
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{table.location()}/{statistics.paths[at]}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=rows,
+            file_size_in_bytes=int(statistics.sizes_bytes[at]),
+            column_sizes={number: rows * 8 for _, number in ids},
+            value_counts={number: rows for _, number in ids},
+            null_value_counts={number: int(statistics.null_counts[name][at]) for name, number in ids},
+            nan_value_counts={},
+            lower_bounds={number: bounds["lower", name][at - start] for name, number in ids},
+            upper_bounds={number: bounds["upper", name][at - start] for name, number in ids},
+            split_offsets=[4],
+            sort_order_id=None,
+        )
+        file.spec_id = 0
+        files.append(file)
+    return files
+
+
+# -- the cache -------------------------------------------------------------------------------------------------------
+
+
+def _made(statistics: Statistics, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> Made:
+    """The folder that `make` fills, made where it is not there whole. Iceberg writes its own place into its files, so
+    a folder is made where it stays; what makes it whole is `made.json`, written last."""
+    columns = "-".join(statistics.columns)
+    folder = cache / f"planning-{statistics.files}-{statistics.names}-{columns}-v{_LAYOUT}" / mark
+    done = folder / "made.json"
+    wanted = {"place": str(folder), "fingerprint": fingerprint, "pyarrow": pa.__version__}
+    if done.exists():
+        told = json.loads(done.read_text(encoding="utf-8"))
+        if {name: told[name] for name in wanted} == wanted:
+            return Made(folder, told["build_s"], told["size_bytes"])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    start = time.perf_counter()
+    make(folder)
+    build_s = time.perf_counter() - start
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    told = {**wanted, "build_s": build_s, "size_bytes": size}
+    unfinished = folder / "made.json.tmp"
+    unfinished.write_text(json.dumps(told), encoding="utf-8")
+    os.replace(unfinished, done)
+    return Made(folder, build_s, size)
+
+
+def _code_fingerprint() -> str:
+    """What changes with the code that writes our files."""
+    root = Path(ss.__file__).parent
+    paths = [root / "arrays.py", root / "canon.py"]
+    paths += sorted((root / "engine").rglob("*.py")) + sorted((root / "hfile_like").rglob("*.py"))
+    checksum = 0
+    for path in paths:
+        checksum = zlib.crc32(path.read_bytes(), checksum)
+    return f"{checksum:08x}"
