@@ -68,19 +68,23 @@ def flat(values: np.ndarray, valid: np.ndarray | None = None) -> Line:
     return Line(low & MASK, 0, items if valid is None else items * valid)
 
 
-def sloped(numbers: np.ndarray) -> Line:
-    """uint64 [n], at least one: along the line from the first to the last where that is narrower, else flat."""
+def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
+    """uint64 [n], at least one, that stand at `places` (int64 [n], ascending; None for 0, 1, 2 ...): along the line
+    from the first to the last, or through the first two, where that is narrower than flat. Item i of the line is that
+    of number i, wherever it stands."""
     plain = flat(numbers)
-    count, first = len(numbers), int(numbers[0])
     if plain.items is None or int(numbers.max()) - int(numbers.min()) > _LINE_SPAN_MAX:
         return plain
-    steps = {(int(numbers[-1]) - first) // (count - 1), int(numbers[1]) - first}
+    if places is None:
+        places = np.arange(len(numbers), dtype=np.int64)
+    first, start = int(numbers[0]), int(places[0])
+    slopes = {(int(numbers[i]) - first) // (int(places[i]) - start) for i in (1, -1)}
     best = plain
-    for step in steps:
+    for step in slopes:
         # The second number may lie far off: a line that leaves int64 is no use.
-        if abs(step) * count > _LINE_SPAN_MAX:
+        if abs(step) * int(places[-1]) > _LINE_SPAN_MAX:
             continue
-        off = (numbers - numbers[0]).view(np.int64) - np.arange(count, dtype=np.int64) * np.int64(step)
+        off = (numbers - numbers[0]).view(np.int64) - places * np.int64(step)
         rest = flat(off)
         if _size(rest) < _size(best):
             best = Line((first + rest.base) & MASK, step & MASK, rest.items)
