@@ -30,6 +30,16 @@ class Line(NamedTuple):
     items: np.ndarray | None
     high: np.ndarray | None = None
 
+    def spread(self, places: np.ndarray, count: int) -> Line:
+        """The line of `count` integers whose items are these at `places`, and 0 elsewhere."""
+        parts: list[np.ndarray | None] = []
+        for part in (self.items, self.high):
+            wide = None if part is None else np.zeros(count, dtype=part.dtype)
+            if wide is not None:
+                wide[places] = part
+            parts.append(wide)
+        return self._replace(items=parts[0], high=parts[1])
+
     def packed(self) -> bytes:
         """The bytes of the items."""
         return b"".join(part.tobytes() for part in (self.items, self.high) if part is not None)
@@ -85,23 +95,25 @@ def flat(values: np.ndarray, valid: np.ndarray | None = None) -> Line:
     return Line(low & MASK, 0, items.astype(f"<u{low_bytes}"), above)
 
 
-def sloped(numbers: np.ndarray) -> Line:
-    """Integers [n], at least one: along the line from the first to the last where that is narrower, else flat."""
+def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
+    """Integers [n], at least one, that stand at `places` (int64 [n], ascending; None for 0, 1, 2 ...): along the line
+    from the first to the last, or through the first two, where that is narrower than flat. Item i of the line is that
+    of number i, wherever it stands."""
     plain = flat(numbers)
     numbers = numbers.astype(np.uint64)
-    count, first = len(numbers), int(numbers[0])
-    above = (numbers - np.uint64(plain.base)).view(
-        np.int64
-    )  # the base is the least, so a span that fits stays positive
-    if plain.items is None or not 0 <= int(above.min()) <= int(above.max()) <= _LINE_SPAN_MAX:
+    above = (numbers - np.uint64(plain.base)).view(np.int64)  # of the least, so negative only where int64 is too narrow
+    if plain.items is None or int(above.min()) < 0 or int(above.max()) > _LINE_SPAN_MAX:
         return plain
-    steps = {int(above[-1] - above[0]) // (count - 1), int(above[1] - above[0])}
+    if places is None:
+        places = np.arange(len(numbers), dtype=np.int64)
+    first, start = int(numbers[0]), int(places[0])
+    slopes = {int(above[i] - above[0]) // (int(places[i]) - start) for i in (1, -1)}
     best = plain
-    for step in steps:
+    for step in slopes:
         # The second number may lie far off: a line that leaves int64 is no use.
-        if abs(step) * count > _LINE_SPAN_MAX:
+        if abs(step) * int(places[-1]) > _LINE_SPAN_MAX:
             continue
-        off = (numbers - numbers[0]).view(np.int64) - np.arange(count, dtype=np.int64) * np.int64(step)
+        off = (numbers - numbers[0]).view(np.int64) - places * np.int64(step)
         rest = flat(off)
         if rest.width < best.width:
             best = Line((first + rest.base) & MASK, step & MASK, rest.items, rest.high)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -271,6 +271,22 @@ class NumberKeys:
             found &= np.uint64(self._mask)
         return found
 
+    def numbers_at(self, places: np.ndarray) -> np.ndarray:
+        """uint64 [k]: the numbers at int64 `places`."""
+        found = np.empty(len(places), dtype=np.uint64)
+        self._line.into(found, places)
+        return found
+
+    def find(self, wanted: np.ndarray) -> np.ndarray | None:
+        """int64 [k]: where each of uint64 `wanted` would stand, if it is there at all; None where the numbers are on no
+        line, and have to be searched."""
+        base, step, items, _ = self._line
+        if items is not None or not step or step >> 32 or base + step * self._count > integers.MASK:
+            return None
+        # What is below the base wraps around, and stands past the end.
+        off = wanted - np.uint64(base)
+        return np.minimum(off if step == 1 else off // np.uint64(step), np.uint64(self._count)).astype(np.int64)
+
     def to_arrow(self) -> pa.BinaryArray:
         table = np.empty((self._count, self.width), dtype=np.uint8)
         cut = self.width - self._last
@@ -302,7 +318,7 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
     may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""
     width = len(prefix) + NUMBER_BYTES
-    if isinstance(keys, NumberKeys) and keys.width == width and keys.prefix == prefix:
+    if _is_numbered(keys, prefix):
         return 0, keys.numbers(None if out is None else out[: len(keys)])
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)
@@ -312,6 +328,27 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     if (np.diff(offsets) != width).any():
         raise not_numbered(prefix)
     return low, _table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+
+
+def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 [h], int64 [h]): which of uint64 `wanted`, ascending, are there below `prefix`, and where. Raises as
+    `numbers_below` does."""
+    if _is_numbered(keys, prefix):
+        places = keys.find(wanted)
+        if places is not None:
+            hits = np.flatnonzero(places < len(keys))
+            hits = hits[keys.numbers_at(places[hits]) == wanted[hits]]
+            return hits, places[hits]
+    start, there = numbers_below(keys, prefix)
+    if not len(there):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    places = np.searchsorted(there, wanted)
+    hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == wanted)
+    return hits, np.minimum(places[hits], len(there) - 1) + start
+
+
+def _is_numbered(keys: BlockKeys, prefix: bytes) -> TypeGuard[NumberKeys]:
+    return isinstance(keys, NumberKeys) and keys.width == len(prefix) + NUMBER_BYTES and keys.prefix == prefix
 
 
 def not_numbered(prefix: bytes) -> InvalidArgumentError:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
 from .footer import Footer
-from .keys import NUMBER_BYTES, not_numbered, numbers_below
+from .keys import NUMBER_BYTES, find_numbers, not_numbered, numbers_below
 from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
@@ -97,14 +97,11 @@ def look_up_numbers(
     taken = 0
     blocks = reader.iter_blocks([within.start + i for i in asked.tolist()])
     for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), blocks, strict=True):
-        start, there = numbers_below(block.keys, prefix)
         # Blocks out of order must not find a number twice.
         part = wanted[max(low, taken) : high]
-        places = np.searchsorted(there, part)
-        hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == part) if len(there) else places[:0]
         taken = max(high, taken)
+        hits, rows = find_numbers(block.keys, prefix, part)
         if len(hits):
-            rows = places[hits] + start
             gather.add(part[hits], rows, block.deleted(), [block.column(p) for p in positions])
     return gather.finish()
 

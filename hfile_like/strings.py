@@ -34,7 +34,7 @@ def encode_plain(column: pa.Array, valid: np.ndarray | None) -> bytes:
 
 
 def encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
-    """Values and codes of a column; None where there are more than 256 values, or plain is no longer."""
+    """Values and codes of a column; None where there are more than 256 values."""
     if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].unique()) > DICTIONARY_MAX:
         return None
     encoded = column.dictionary_encode()
@@ -46,14 +46,12 @@ def encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | Non
     codes = to_numpy(encoded.indices).astype(np.uint8)
     if valid is not None:
         codes = codes * valid
-    raw = b"".join((
+    return b"".join((
         len(values).to_bytes(4, "little"),
         lengths.astype("<u4").tobytes(),
         data[int(offsets[0]) : int(offsets[-1])],
         codes.tobytes() if len(values) > 1 else b"",
     ))  # fmt: skip
-    live = lengths[codes] if valid is None else lengths[codes][valid]
-    return raw if len(raw) < offsets.itemsize * (len(column) + 1) + int(live.sum()) else None
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
@@ -117,9 +115,6 @@ class DictionaryStrings:
             column = repeated(self.constant, count, self._kind)
             return column if valid is None else with_nulls(column, valid)
         return self._values.take(from_numpy(self._codes[rows], valid))
-
-
-Strings = PlainStrings | DictionaryStrings
 
 
 def repeated(value: bytes, count: int, kind: pa.DataType) -> pa.Array:

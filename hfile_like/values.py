@@ -8,6 +8,7 @@
     5  frame of reference  integers, dates and times: u64 base, then what each value lies above it (`integers`)
     6  constant bool       one byte, 0 or 1
     7  dictionary          strings and bytes of at most 256 values (`strings`)
+    8  template            strings and bytes of one make: names of files, say (`templates`)
 
 Flag 1 of a section says that a validity bitmap comes first. Each buffer but the last is padded to 8 bytes. What lies
 under a null is zeroed, so equal values give equal bytes.
@@ -22,10 +23,11 @@ import pyarrow as pa
 
 from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
-from . import integers, strings
+from . import integers, strings, template_inference
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
 from .integers import Line
-from .strings import Rows, Strings
+from .strings import DictionaryStrings, PlainStrings, Rows
+from .templates import TemplateStrings
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1
@@ -35,6 +37,7 @@ ENCODING_OFFSETS_64 = 4
 ENCODING_FRAME = 5
 ENCODING_CONSTANT_BOOL = 6
 ENCODING_DICTIONARY = 7
+ENCODING_TEMPLATE = 8
 
 FLAG_VALIDITY = 1
 
@@ -147,10 +150,15 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, byt
             if len(raw) < rows.size:
                 return ENCODING_FRAME, raw, GAIN_THIRD
         return ENCODING_FIXED, (rows if valid is None else rows * valid[:, None]).tobytes(), GAIN_LEAST
+    plain = strings.encode_plain(column, valid)
     by_dictionary = strings.encode_dictionary(column, valid)
-    if by_dictionary is not None:
+    by_template = template_inference.infer_template(column, valid)
+    least = min(len(raw) for raw in (plain, by_dictionary, by_template) if raw is not None)
+    if by_dictionary is not None and len(by_dictionary) == least:
         return ENCODING_DICTIONARY, by_dictionary, GAIN_LEAST
-    return encoding, strings.encode_plain(column, valid), GAIN_LEAST
+    if by_template is not None and len(by_template) == least:
+        return ENCODING_TEMPLATE, by_template, GAIN_THIRD
+    return encoding, plain, GAIN_LEAST
 
 
 def check_text(column: pa.Array, name: str) -> None:
@@ -180,7 +188,7 @@ class Column:
     line: Line | None = None
     fixed: np.ndarray | None = None
     bits: np.ndarray | bool | None = None
-    strings: Strings | None = None
+    strings: PlainStrings | DictionaryStrings | TemplateStrings | None = None
 
     def __init__(
         self, kind: pa.DataType, count: int, encoding: int, flags: int, raw: memoryview | bytes, cap: int, where: Where
@@ -218,9 +226,11 @@ class Column:
         elif encoding == ENCODING_CONSTANT_BOOL:
             self.bits = bool(raw[at])
         elif encoding == ENCODING_DICTIONARY:
-            self.strings = strings.DictionaryStrings(kind, count, raw, at, cap, where)
+            self.strings = DictionaryStrings(kind, count, raw, at, cap, where)
+        elif encoding == ENCODING_TEMPLATE:
+            self.strings = TemplateStrings(kind, count, raw, at, cap, where)
         else:
-            self.strings = strings.PlainStrings(kind, count, raw, at, where)
+            self.strings = PlainStrings(kind, count, raw, at, where)
 
     def fill(self, out: np.ndarray, rows: Rows) -> None:
         """Fills `out` with the values at `rows` (a slice with both ends, or int64 positions): bool [k] for bools, else
@@ -262,7 +272,7 @@ def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
         return integer_dtype(kind) is not None
     if encoding == ENCODING_CONSTANT_BOOL:
         return plain == ENCODING_BITS
-    if encoding == ENCODING_DICTIONARY:
+    if encoding in (ENCODING_DICTIONARY, ENCODING_TEMPLATE):
         return plain in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64)
     return encoding == plain
 

@@ -107,10 +107,19 @@ def sample_of_numbers(compression: str) -> bytes:
     numbers = sorted({*range(30), *(100 + 7 * i + i * i % 5 for i in range(30)), *(2**40 + i**6 for i in range(20))})
     keys = [bytes([3, 0, p]) + n.to_bytes(8, "big") for p in (6, 7, 8) for n in numbers]
     schema = pa.schema([("n", pa.int64()), ("k", pa.string()), ("s", pa.binary()), ("b", pa.bool_())])
-    rows = [{"n": i * i, "k": "xy"[i % 2], "s": b"%d" % i, "b": None if i % 3 else i > 9} for i in range(len(keys))]
+    name = b"dir=%d/part-%05d-%08x-00000000-0000-4000-8000-%012x.parquet"
+    rows = [
+        {
+            "n": i * i,
+            "k": "xy"[i % 2],
+            "s": name % (i, i * 7, i * 0x1FFFFF + 0xA0000000, i**4),
+            "b": None if i % 3 else i > 9,
+        }
+        for i in range(len(keys))
+    ]
     target = io.BytesIO()
     with SortedFileWriter(
-        target, schema=schema, compression=compression, block_size=700, summaries=["s", "n"]
+        target, schema=schema, compression=compression, block_size=2500, summaries=["s", "n"]
     ) as writer:
         batch = pa.RecordBatch.from_pylist(rows, schema=schema)
         writer.write(keys, batch, [i % 11 == 0 for i in range(len(keys))])

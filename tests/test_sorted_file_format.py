@@ -115,6 +115,31 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
+def names_of(raw: bytes, count: int) -> list[bytes]:
+    parts, literals = u(raw, 0, 4), u(raw, 4, 4)
+    place = 8 + 24 * parts
+    at = up(place + literals)
+    names = [b""] * count
+    for p in range(parts):
+        kind, width, _, size, base, step = struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p)
+        if kind == 0:
+            pieces = [raw[place : place + size]] * count
+            place += size
+        elif kind in (1, 2):
+            items = items_of(raw[at : at + width * count], count)
+            sums = [(base + step * i + item) % 2**64 for i, item in enumerate(items)]
+            pieces = [str(number).rjust(size, "0").encode() for number in sums]
+        else:
+            width = size
+            pieces = [raw[at + size * i : at + size * (i + 1)].hex().encode() for i in range(count)]
+        if kind == 4:
+            pieces = [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in pieces]
+        at += up(width * count)
+        names = [name + piece for name, piece in zip(names, pieces, strict=True)]
+    assert at == len(raw)
+    return names
+
+
 def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
     if encoding == 0:
         return [None] * count
@@ -131,6 +156,8 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
         found = [(total + 2**63) % 2**64 - 2**63 for total in sums]
     elif encoding == 6:
         found = [bool(raw[at])] * count
+    elif encoding == 8:
+        found = names_of(raw[at:], count)
     elif encoding == 7:
         values = u(raw, at, 4)
         ends = list(accumulate([u(raw, at + 4 + 4 * i, 4) for i in range(values)], initial=at + 4 + 4 * values))
@@ -177,10 +204,15 @@ def second_reader(data: bytes) -> list[tuple]:
 
 
 INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
-VALUES = st.tuples(
-    st.booleans(), st.none() | INTEGERS, st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"long" * 9]),
-    st.none() | st.booleans(),
-)  # fmt: skip
+NAMES = st.builds("part-{:05d}-{}/{}".format, st.integers(0, 10**5), st.uuids(), st.integers(0, 10**18))
+NAMES = NAMES.map(str.encode)
+BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
+
+
+def values_with(strings: st.SearchStrategy) -> st.SearchStrategy:
+    return st.tuples(st.booleans(), st.none() | INTEGERS, st.none() | strings, st.none() | st.booleans())
+
+
 NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2**64 - 1)).map(
     lambda n: b"pre" + n.to_bytes(8, "big")
 )
@@ -189,7 +221,8 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 @settings(max_examples=120, deadline=None)
 @given(
     entries=st.one_of(
-        st.dictionaries(keys, VALUES, max_size=60)
+        st.dictionaries(keys, values_with(strings), max_size=60)
+        for strings in (BYTES, NAMES)
         for keys in (
             st.binary(max_size=5)
             | st.binary(min_size=30, max_size=30)

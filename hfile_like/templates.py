@@ -1,0 +1,270 @@
+"""Strings of one make, such as the names of files: what they share is stored once, and their numbers as numbers.
+
+A template is a few parts: literals, decimal numbers, runs of hexadecimal digits, uuids. Part by part, what varies is
+one field for each entry:
+
+    u32 parts | u32 bytes of all literals | a record for each part | the literals, padded to 8
+    | the fields of each part in turn, padded to 8
+
+    record   u8 kind | u8 item width | u16 reserved | u32 size | u64 base | u64 step
+
+    0  literal        size: its bytes                    no field
+    1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
+    2  plain number   size: 0; no leading zeros          the same
+    3  hexadecimal    size: bytes, two digits each       those bytes
+    4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
+
+Rows are written as a matrix for each set of lengths that plain numbers have, so that a look-up of some rows pays for
+those alone. `template_inference` finds the template.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import from_numpy, offsets_of
+from ..errors import CorruptionError
+from . import integers
+from .codec import Where, padding
+from .integers import Line
+from .strings import Rows, is_large, is_text, with_nulls
+
+LITERAL, PADDED, PLAIN, HEX, UUID = range(5)
+DIGITS_MAX = 18
+PARTS_MAX = 32
+# Sets of lengths in one block: each is a matrix of its own.
+SHAPES_MAX = 64
+UUID_BYTES = 16
+# Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
+UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
+
+_HEAD = struct.Struct("<II")
+_RECORD = struct.Struct("<BBHIQQ")
+_NUMBERS_MAX = 12
+
+
+class Part(NamedTuple):
+    """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
+    hexadecimal digits or of uuids."""
+
+    kind: int
+    size: int
+    literal: bytes = b""
+    line: Line | None = None
+    data: np.ndarray | None = None
+
+
+def encode_template(parts: list[Part]) -> bytes:
+    """The bytes of a template and its fields."""
+    literals = b"".join(part.literal for part in parts)
+    records, bodies = [], []
+    for part in parts:
+        line = Line(0, 0, None) if part.line is None else part.line
+        width = line.width
+        records.append(_RECORD.pack(part.kind, width, 0, part.size, line.base, line.step))
+        body = line.packed() if part.data is None else part.data.tobytes()
+        bodies += [body, padding(len(body))]
+    head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
+    return b"".join((head, padding(len(head)), *bodies))
+
+
+class TemplateStrings:
+    """A column by its template."""
+
+    constant = None
+
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, cap: int, where: Where):
+        """At most `cap` bytes once decoded. Raises CorruptionError."""
+        self._kind, self._cap, self._where = kind, cap, where
+        raw = memoryview(raw)[at:]
+        if len(raw) < _HEAD.size:
+            raise where.bad("template", "a template is cut short")
+        parts, literal_bytes = _HEAD.unpack_from(raw)
+        place = _HEAD.size + _RECORD.size * parts
+        at = place + literal_bytes + len(padding(place + literal_bytes))
+        if parts > PARTS_MAX or at > len(raw):
+            raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
+        self._parts: list[Part] = []
+        for form, width, _, size, base, step in _RECORD.iter_unpack(raw[_HEAD.size : place]):
+            self._check(form, width, size)
+            literal, field = b"", 0
+            if form == LITERAL:
+                literal = bytes(raw[place : place + size])
+                place += size
+                literal_bytes -= size
+            else:
+                field = count * (size if form in (HEX, UUID) else width)
+            if literal_bytes < 0 or at + field > len(raw):
+                raise where.bad("template", "the fields of a template do not fit its section")
+            body = raw[at : at + field]
+            line = integers.read_line(base, step, body, 0, count, 8, where) if form in (PADDED, PLAIN) else None
+            data = np.frombuffer(body, dtype=np.uint8).reshape(count, size) if form in (HEX, UUID) else None
+            self._parts.append(self._settled(Part(form, size, literal, line, data)))
+            at += field + len(padding(field))
+        if at != len(raw) or literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
+            raise where.bad("template", "the parts of a template do not fill its section")
+        if is_text(kind):
+            self._check_text()
+
+    def _check(self, form: int, width: int, size: int) -> None:
+        fits = {
+            LITERAL: width == 0,
+            PADDED: 1 <= size <= DIGITS_MAX,
+            PLAIN: size == 0,
+            HEX: size >= 1 and width == 0,
+            UUID: size == UUID_BYTES and width == 0,
+        }
+        if not fits.get(form, False):
+            raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
+
+    def _settled(self, part: Part) -> Part:
+        """A number that all rows share becomes a literal: it is written once."""
+        if part.line is None or part.line.items is not None or part.line.step:
+            return part
+        literal = b"%0*d" % (part.size, part.line.base)
+        if len(literal) > (part.size or DIGITS_MAX):
+            raise self._too_many_digits()
+        return Part(LITERAL, len(literal), literal)
+
+    def _too_many_digits(self) -> CorruptionError:
+        return self._where.bad("template", "a number of a template has too many digits")
+
+    def _check_text(self) -> None:
+        for part in self._parts:
+            try:
+                part.literal.decode()
+            except UnicodeDecodeError:
+                raise self._where.bad("text", "a template of text is not UTF-8") from None
+
+    def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
+        """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for a number that has more
+        digits than it may."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        numbers = {
+            i: self._numbers(part, rows, count, valid) for i, part in enumerate(self._parts) if part.line is not None
+        }
+        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN}
+        shape = shapes_of(list(digits.values()), count)
+        if shape is None:
+            column = self._written(rows, numbers, {i: int(d[0]) for i, d in digits.items() if count}, count)
+            return column if valid is None else with_nulls(column, valid)
+        which, back = np.unique(shape, return_inverse=True)
+        if len(which) > SHAPES_MAX:
+            raise self._where.bad("template", f"the numbers of a template have {len(which)} sets of lengths")
+        pieces: list[pa.Array] = []
+        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        order = np.argsort(back, kind="stable")
+        ends = np.cumsum(np.bincount(back, minlength=len(which))).tolist()
+        for low, high in zip([0, *ends[:-1]], ends, strict=True):
+            part = order[low:high]
+            some = {i: n[part] for i, n in numbers.items()}
+            lengths = {i: int(d[part[0]]) for i, d in digits.items()}
+            pieces.append(self._written(places[part], some, lengths, high - low, sum(p.nbytes for p in pieces)))
+        column = pa.concat_arrays(pieces)
+        if (back[1:] < back[:-1]).any():
+            inverse = np.empty(count, dtype=np.int64)
+            inverse[order] = np.arange(count)
+            column = column.take(from_numpy(inverse))
+        return column if valid is None else with_nulls(column, valid)
+
+    def _numbers(self, part: Part, rows: Rows, count: int, valid: np.ndarray | None) -> np.ndarray:
+        out = np.empty(count, dtype=np.uint64)
+        assert part.line is not None
+        part.line.into(out, rows)
+        if valid is not None and count:
+            # A number under a null means nothing: it is as long as another.
+            first = int(valid.argmax())
+            out[~valid] = out[first] if valid[first] else 0
+        if count and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
+            raise self._too_many_digits()
+        return out
+
+    def _written(
+        self, rows: Rows, numbers: dict[int, np.ndarray], lengths: dict[int, int], count: int, before_bytes: int = 0
+    ) -> pa.Array:
+        """The values at `rows` [k], whose numbers are `numbers`, each of one length: `lengths` of the plain ones. There
+        are `before_bytes` of others already."""
+        widths = [self._width(part, lengths.get(i, 0)) for i, part in enumerate(self._parts)]
+        starts = offsets_of(np.array(widths)).tolist()
+        width = starts[-1]
+        if before_bytes + width * count > self._cap:
+            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
+        row = np.full(width, ord("-"), dtype=np.uint8)
+        for part, start in zip(self._parts, starts, strict=False):
+            row[start : start + len(part.literal)] = np.frombuffer(part.literal, dtype=np.uint8)
+        table = np.empty((count, width), dtype=np.uint8)
+        table[:] = row
+        for i, (part, start, size) in enumerate(zip(self._parts, starts, widths, strict=False)):
+            if part.line is not None:
+                write_digits(table[:, start : start + size], numbers[i])
+            elif part.data is not None:
+                runs = UUID_RUNS if part.kind == UUID else ((0, 0, size),)
+                write_hex(table[:, start : start + size], part.data[rows], runs)
+        dtype = np.int64 if is_large(self._kind) else np.int32
+        offsets = np.arange(count + 1, dtype=np.int64) * width
+        buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(table.reshape(-1))]
+        return pa.Array.from_buffers(self._kind, count, buffers, 0)
+
+    def _width(self, part: Part, digits: int) -> int:
+        if part.kind == PLAIN:
+            return digits
+        return {HEX: 2 * part.size, UUID: 36}.get(part.kind, part.size)
+
+
+def digit_counts(numbers: np.ndarray) -> np.ndarray:
+    """int64 [n]: how many decimal digits uint64 numbers have."""
+    return np.searchsorted(_powers(), numbers, side="right") + 1
+
+
+def shapes_of(digits: list[np.ndarray], count: int) -> np.ndarray | None:
+    """int64 [n]: a number for each set of lengths; None where all rows have one."""
+    found = None
+    for lengths in digits:
+        if count and (lengths != lengths[0]).any():
+            found = lengths if found is None else found * (DIGITS_MAX + 1) + lengths
+    return found
+
+
+def write_digits(out: np.ndarray, numbers: np.ndarray) -> None:
+    """Fills uint8 [n, digits] with the decimal digits of uint64 numbers, zeros in front."""
+    at = out.shape[1]
+    fours = _fours()
+    if at <= 9:
+        numbers = numbers.astype(np.uint32)
+    ten_thousand = numbers.dtype.type(10_000)
+    while at > 0:
+        size = min(4, at)
+        rest = numbers // ten_thousand
+        low = numbers - rest * ten_thousand
+        out[:, at - size : at] = fours.take(low.astype(np.int64)).view(np.uint8).reshape(-1, 4)[:, 4 - size :]
+        numbers, at = rest, at - size
+
+
+def write_hex(out: np.ndarray, data: np.ndarray, runs: tuple[tuple[int, int, int], ...]) -> None:
+    """Fills uint8 [n, characters] with the hexadecimal digits of uint8 [n, k]; `runs`: (first digit, first character,
+    how many) of digits that stand together."""
+    digits = _pairs().take(data).view(np.uint8).reshape(len(data), -1)
+    for first, at, size in runs:
+        out[:, at : at + size] = digits[:, first : first + size]
+
+
+@cache
+def _powers() -> np.ndarray:
+    return np.array([10**k for k in range(1, DIGITS_MAX + 1)], dtype=np.uint64)
+
+
+@cache
+def _fours() -> np.ndarray:
+    """uint32 [10000]: the four digits of each number, as bytes in memory."""
+    return np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), dtype=np.uint32)
+
+
+@cache
+def _pairs() -> np.ndarray:
+    """uint16 [256]: the two hexadecimal digits of each byte, as bytes in memory."""
+    return np.frombuffer(b"".join(b"%02x" % n for n in range(256)), dtype=np.uint16)

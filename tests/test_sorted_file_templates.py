@@ -1,0 +1,201 @@
+"""Strings of one make (names of files) against themselves: every one comes back, whatever it looks like."""
+
+import struct
+import uuid
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.errors import CorruptionError
+from skipstone.hfile_like import SortedFileReader
+from skipstone.hfile_like.codec import Where
+from skipstone.hfile_like.templates import TemplateStrings, digit_counts, write_digits, write_hex
+from sorted_files import written
+
+TEMPLATE = 8
+KINDS = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
+
+
+def key_of(number: int) -> bytes:
+    return b"p" + number.to_bytes(8, "big")
+
+
+def file_of(column: pa.Array, **options) -> bytes:
+    return written([key_of(i) for i in range(len(column))], pa.record_batch({"s": column}), **options)
+
+
+def encoding_of(data: bytes) -> int:
+    """Of the value column of the first block: the third entry of its directory."""
+    return data[SortedFileReader(data).blocks()[0].offset + 16 + 2 * 16 + 1]
+
+
+def check(column: pa.Array, picks: list[int], **options) -> bytes:
+    data = file_of(column, **options)
+    reader = SortedFileReader(data)
+    assert reader.verify() == []
+    assert reader.scan_table()["s"].combine_chunks().equals(column)
+    found = reader.numbered(b"p").columns["s"]
+    found.validate(full=True)
+    assert found.equals(column)
+    some = reader.get_numbered(b"p", np.array(picks, dtype=np.uint64)).columns["s"]
+    some.validate(full=True)
+    assert some.equals(column.take(pa.array(picks, pa.int64())))
+    for i in picks[:5]:
+        assert reader.get(key_of(i))["s"] == column[i].as_py()
+    return data
+
+
+def column_of(items: list[str | None], kind: pa.DataType) -> pa.Array:
+    return pa.array([None if s is None else s.encode() for s in items], pa.binary()).cast(kind)
+
+
+HEXES = st.sampled_from(["deadbeef", "DEADBEEF", "00000000", "12345678", "deadbee", "0123456789abcdef", "deadbeef0"])
+UUIDS = st.uuids().map(str) | st.uuids().map(lambda u: str(u).upper()) | st.just("0" * 8 + ("-" + "0" * 4) * 3 + "-0")
+NUMBERS = st.one_of(
+    st.integers(0, 12).map(str),
+    st.integers(0, 10**18).map(str),
+    st.integers(0, 999).map("{:05d}".format),
+    st.sampled_from(["0", "00", "01", "9" * 18, "1" + "0" * 18, "9" * 19, "0" * 19, "٣", "²", "-1", ""]),
+)
+LITERALS = st.sampled_from(["", "part-", "/é=", "-", "a", "c000.snappy.parquet", "\0", "ff", "0x"]) | st.text(
+    max_size=4
+)
+
+
+@st.composite
+def columns(draw):
+    """Values of one make, and now and then one that is of another."""
+    fields = draw(st.lists(st.sampled_from([NUMBERS, HEXES, UUIDS, LITERALS]), max_size=4))
+    literals = [draw(LITERALS) for _ in range(len(fields) + 1)]
+    strict = draw(st.booleans())
+    narrowed = [st.just(draw(f)) if strict and draw(st.booleans()) else f for f in fields]
+
+    def one():
+        pieces = [literals[0]]
+        for field, literal in zip(narrowed, literals[1:], strict=True):
+            pieces += [draw(field), literal]
+        return "".join(pieces)
+
+    items = [one() for _ in range(draw(st.integers(1, 25)))]
+    if draw(st.booleans()):
+        items = [draw(st.none() | st.just(item) | st.text(max_size=5)) for item in items]
+    if draw(st.booleans()):
+        items = [None if i % 3 == 1 else item for i, item in enumerate(items)]
+    return column_of(items, draw(st.sampled_from(KINDS)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data())
+def test_every_string_comes_back(column, block_size, data):
+    picks = sorted(data.draw(st.sets(st.integers(0, len(column) - 1))))
+    check(column, picks, block_size=block_size, compression=data.draw(st.sampled_from(["auto", "none"])))
+
+
+def uuids(count: int) -> list[str]:
+    generator = np.random.default_rng(7)
+    return [str(uuid.UUID(bytes=generator.bytes(16))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("items", "bytes_a_name"),
+    [
+        ([f"part-{i:08d}.parquet" for i in range(5000)], 0),
+        ([f"year=2024/month={i % 12 + 1}/part-{i}.parquet" for i in range(5000)], 1),
+        ([f"year=2024/month=3/part-{i:05d}-{u}-c000.snappy.parquet" for i, u in enumerate(uuids(5000))], 16),
+        ([f"{u[:8]}/{i * 10**14}" if i % 4 else None for i, u in enumerate(uuids(5000))], 4),
+        ([f"é{i * 7919 % 5000}" for i in range(5000)], 2),
+        ([f"x{u.replace('-', '')}" for u in uuids(5000)], 16),
+        ([str(i * 7919**4 % 10**17) for i in range(5000)], 8),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_files_take_few_bytes(items, bytes_a_name, kind):
+    column = column_of(items, kind)
+    data = check(column, list(range(0, 5000, 7)), compression="none", block_size=1 << 24)
+    assert encoding_of(data) == TEMPLATE
+    validity = 5000 // 8 + 8 if None in items else 0
+    assert SortedFileReader(data).blocks()[0].length <= 5000 * bytes_a_name + validity + 600
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["part-0000012.parquet", "part-000000012.parquet", "part-0000001a.parquet", "part-00000012.parquet ", "", "part-"],
+)
+def test_one_value_of_another_make_is_no_template(odd):
+    items = [f"part-{i:08d}.parquet" for i in range(2000)]
+    items[1234] = odd
+    assert encoding_of(check(column_of(items, pa.string()), [0, 1234], block_size=1 << 24)) != TEMPLATE
+
+
+def test_too_many_sets_of_lengths_are_no_template():
+    items = [f"{10 ** (i % 18)}/{10 ** (i // 18 % 18)}/{i}" for i in range(400)]
+    assert encoding_of(check(column_of(items, pa.string()), [0, 399], block_size=1 << 24)) != TEMPLATE
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    numbers=st.lists(st.integers(0, 10**18 - 1) | st.integers(0, 10**5), min_size=1, max_size=30),
+    more=st.integers(0, 5),
+)
+def test_digits_are_those_of_python(numbers, more):
+    given_numbers = np.array(numbers, dtype=np.uint64)
+    assert digit_counts(given_numbers).tolist() == [len(str(n)) for n in numbers]
+    width = min(18, max(len(str(n)) for n in numbers) + more)
+    out = np.empty((len(numbers), width), dtype=np.uint8)
+    write_digits(out, given_numbers)
+    assert [bytes(row) for row in out] == [b"%0*d" % (width, n) for n in numbers]
+    data = given_numbers.view(np.uint8).reshape(-1, 8)
+    out = np.empty((len(numbers), 16), dtype=np.uint8)
+    write_hex(out, data, ((0, 0, 16),))
+    assert [bytes(row).decode() for row in out] == [bytes(row).hex() for row in data]
+
+
+def record(kind: int, width: int, size: int, base: int = 0, step: int = 0) -> bytes:
+    return struct.pack("<BBHIQQ", kind, width, 0, size, base, step)
+
+
+def section(records: list[bytes], literals: bytes = b"", fields: bytes = b"", parts: int | None = None) -> bytes:
+    head = struct.pack("<II", len(records) if parts is None else parts, len(literals)) + b"".join(records) + literals
+    return head + bytes(-len(head) % 8) + fields
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"abc", "cut short"),
+        (section([], parts=33), "does not fit"),
+        (section([record(0, 0, 1)], parts=9), "does not fit"),
+        (section([], b"x" * 9), "do not fill"),
+        (section([record(0, 0, 3)], b"ab"), "do not fit"),
+        (section([record(0, 1, 2)], b"ab"), "not known"),
+        (section([record(1, 0, 0)]), "not known"),
+        (section([record(1, 0, 19)]), "not known"),
+        (section([record(2, 0, 1)]), "not known"),
+        (section([record(3, 0, 0)]), "not known"),
+        (section([record(4, 0, 17)]), "not known"),
+        (section([record(5, 0, 1)]), "not known"),
+        (section([record(1, 7, 5)], fields=bytes(24)), "integers"),
+        (section([record(1, 8, 5)], fields=bytes(16)), "do not fit"),
+        (section([record(4, 0, 16)], fields=bytes(64)), "do not fill"),
+        (section([record(2, 0, 0, step=1)] * 13), "do not fill"),
+        (section([record(0, 0, 1)], b"\xff"), "UTF-8"),
+        (section([record(1, 0, 2, base=100)]), "too many digits"),
+        (section([record(2, 0, 0, base=10**18)]), "too many digits"),
+        (section([record(2, 0, 0, base=2**64 - 1, step=1)]), "too many digits"),
+        (section([record(0, 0, 400)], b"x" * 400), "would take more"),
+        (section([record(0, 0, 330), record(2, 1, 0)], b"x" * 330, bytes([1, 10, 100]) + bytes(5)), "would take more"),
+    ],
+)
+def test_a_template_that_does_not_fit_is_refused(raw, why):
+    with pytest.raises(CorruptionError, match=why):
+        TemplateStrings(pa.string(), 3, raw, 0, 1000, Where("f", 7)).take(slice(0, 3), None)
+
+
+def test_a_template_of_too_many_sets_of_lengths_is_refused():
+    items = np.array([10**i for i in range(18)] * 18, dtype="<u8").tobytes()
+    others = np.repeat(np.array([10**i for i in range(18)], dtype="<u8"), 18).tobytes()
+    raw = section([record(2, 8, 0), record(2, 8, 0)], fields=items + others)
+    with pytest.raises(CorruptionError, match="324 sets"):
+        TemplateStrings(pa.string(), 324, raw, 0, 1 << 20, Where("f", 7)).take(slice(0, 324), None)
