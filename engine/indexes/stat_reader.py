@@ -183,8 +183,12 @@ class ColumnStats:
             unique, at = np.unique(every, return_index=True)
             live = ~np.concatenate(gone)[at]
             ids, rows = unique[live], stats.concat(parts).take(at[live])
-        schemas, known = rows.number(stats.SCHEMA_FIELD.name)
-        return ids, rows, np.where(known, schemas, -1)
+        name = stats.SCHEMA_FIELD.name
+        if name in rows.numbers:
+            schemas, known = rows.numbers[name]
+            return ids, rows, np.where(known, schemas, -1)
+        only = rows.constants.get(name)
+        return ids, rows, np.full(len(ids), -1 if only is None else only)
 
 
 def _none(deleted: np.ndarray | None) -> bool:
@@ -194,9 +198,7 @@ def _none(deleted: np.ndarray | None) -> bool:
 def _rows(found: Numbered, constant: dict[str, int | None]) -> StatRows:
     count = len(found.numbers)
     rows = StatRows.of(found.columns, count)
-    for name, value in constant.items():
-        known = np.broadcast_to(np.bool_(value is not None), count)
-        rows.numbers[name] = (np.broadcast_to(np.int64(value or 0), count), known)
+    rows.constants = dict(constant)
     return rows
 
 

@@ -16,7 +16,7 @@ Column ids begin at 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -62,13 +62,15 @@ def aggregate_prefix(column_id: int) -> bytes:
 class StatRows:
     """Statistics of some units, column by column: what `evidence_of` reads.
 
-    numbers    name -> (int64 [n], bool [n]: known) of counts, order codes and flags
-    texts      name -> binary Array [n], null where not known, of bounds that are bytes
+    numbers      name -> (int64 [n], bool [n]: known) of counts, order codes and flags
+    texts        name -> binary Array [n], null where not known, of bounds that are bytes
+    constants    name -> the one number that all units have; None where it is known of none
     """
 
     count: int
     numbers: dict[str, tuple[np.ndarray, np.ndarray]]
     texts: dict[str, pa.Array]
+    constants: dict[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
@@ -86,12 +88,26 @@ class StatRows:
         place = np.where(there, at, 0)
         found = {n: (values[place], known[place] & there) for n, (values, known) in self.numbers.items()}
         picked = from_numpy(place, None if there.all() else there)
-        return StatRows(len(at), found, {n: array.take(picked) for n, array in self.texts.items()})
+        texts = {n: array.take(picked) for n, array in self.texts.items()}
+        if there.all():
+            return StatRows(len(at), found, texts, dict(self.constants))
+        found |= {n: (np.full(len(at), v or 0), there & (v is not None)) for n, v in self.constants.items()}
+        return StatRows(len(at), found, texts)
 
     def number(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """(int64 [n], bool [n]: known)."""
         found = self.numbers.get(name)
-        return found if found is not None else (np.zeros(self.count, np.int64), np.zeros(self.count, bool))
+        if found is None:
+            value = self.constants.get(name)
+            found = np.full(self.count, value or 0, np.int64), np.full(self.count, value is not None)
+        return found
+
+    def may_exceed_zero(self, name: str) -> np.ndarray:
+        """bool [n]: the number is above 0, or not known."""
+        if name not in self.numbers:
+            return np.full(self.count, self.constants.get(name) != 0)
+        values, known = self.numbers[name]
+        return ~known | (values > 0)
 
     def text(self, name: str) -> tuple[pa.Array, np.ndarray]:
         """(binary Array [n] without nulls, bool [n]: known)."""
@@ -108,7 +124,7 @@ def concat(parts: Sequence[StatRows]) -> StatRows:
     """The parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    names = dict.fromkeys(n for p in parts for n in p.numbers)
+    names = dict.fromkeys(n for p in parts for n in (*p.numbers, *p.constants))
     texts = dict.fromkeys(n for p in parts for n in p.texts)
     pairs = {n: [p.number(n) for p in parts] for n in names}
     return StatRows(
@@ -120,16 +136,13 @@ def concat(parts: Sequence[StatRows]) -> StatRows:
 
 def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
     """The evidence in stored statistics, unit by unit. `kind` is the type in which they were taken."""
-    nulls, nulls_known = rows.number("null_count")
-    may_be_null = ~nulls_known | (nulls > 0)
     has_nan = pa.types.is_floating(kind)
-    may_be_nan = np.zeros(rows.count, dtype=bool)
-    if has_nan:
-        nans, nans_known = rows.number("nan_count")
-        may_be_nan |= ~nans_known | (nans > 0)
     # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
-    none_left, none_known = rows.number("holds_no_values")
-    may_be_value = ~((none_left != 0) & none_known)
+    if "holds_no_values" in rows.numbers:
+        none_left, known = rows.numbers["holds_no_values"]
+        may_be_value = ~((none_left != 0) & known)
+    else:
+        may_be_value = np.full(rows.count, rows.constants.get("holds_no_values") != 1)
     if canon.order_class(kind) == "bytes":
         lower, has_lower = rows.text("min_bytes")
         upper, has_upper = rows.text("max_bytes")
@@ -138,8 +151,8 @@ def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
         upper, has_upper = rows.number("max_code")
     return Evidence(
         type=kind,
-        may_be_null=may_be_null,
-        may_be_nan=may_be_nan,
+        may_be_null=rows.may_exceed_zero("null_count"),
+        may_be_nan=rows.may_exceed_zero("nan_count") if has_nan else np.zeros(rows.count, dtype=bool),
         may_be_value=may_be_value,
         lower=lower,
         upper=upper,

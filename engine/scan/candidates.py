@@ -76,11 +76,12 @@ class Candidates:
 
     def selected(self, kept: np.ndarray) -> Candidates:
         """The files at which `kept` (bool [n]) is true."""
+        at = np.flatnonzero(kept)  # few of many, mostly: their places are cheaper than a mask for each array
         return Candidates(
-            self.ids[kept],
-            {leaf: found[kept] for leaf, found in self.outcomes.items()},
-            self.verdict[kept],
-            {column: places.selected(kept) for column, places in self.fine.items()},
+            self.ids[at],
+            {leaf: found[at] for leaf, found in self.outcomes.items()},
+            self.verdict[at],
+            {column: places.selected(at) for column, places in self.fine.items()},
         )
 
     @property
