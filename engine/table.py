@@ -209,13 +209,12 @@ class Table:
             where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row.
             columns: what to read (default: all), in this order.
             limit: at most so many rows, in no promised order.
+            mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
         """
-        if mode != "snapshot":
-            raise InvalidArgumentError(f"mode {mode!r} is not supported by this version; it reads snapshots")
-        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict)
+        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode)
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
