@@ -27,6 +27,7 @@ from ..manifest.snapshot import Snapshot
 from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
 from .publish import Change, publish
+from .slice_conflicts import check_slices
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -172,7 +173,7 @@ class Transaction:
             removed=self._removed,
             key=self._key,
             states=self._states,
-            recheck=self._check_states,
+            recheck=lambda newer: self._check_newer(newer, results),
             leftovers=self._leftovers,
         )
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
@@ -181,12 +182,16 @@ class Transaction:
         if self.committed.version > self._table.version:
             self._table.move_to(self.committed)
 
-    def _check_states(self, newer: Snapshot) -> None:
-        """Raises CommitConflictError where a commit's state that is set here was set otherwise since the base."""
+    def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
+        """Raises CommitConflictError where another transaction set a commit's state otherwise, or changed a slice."""
         for commit, state in self._states.items():
             before, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
             if now not in (before, state):
-                raise CommitConflictError(f"another transaction set commit {commit!r} {now}, which is to be {state} here")
+                raise CommitConflictError(
+                    f"another transaction set commit {commit!r} {now}, which is to be {state} here"
+                )
+        before = Snapshot(self._base, self._table.readers)
+        check_slices(before, newer, results, self._removed, self._states)
 
     def _abort(self) -> None:
         if self._writer is not None:

@@ -207,7 +207,7 @@ class Plan:
         kept = self.pruned.units.files
         place = pc.index(kept.column("path"), path).as_py()
         if place < 0:
-            return "skipped: no row of it can match"
+            return explaining.left_out(self, live, at)
         reasons = explaining.reasons(self, place)
         task, groups = self._fine[place]
         if task.all_match:

@@ -157,9 +157,8 @@ def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndar
     first[group_of[has_rows][::-1]] = own[has_rows][::-1]
     lead = np.where(by_file[group_of] & has_rows, own, first[group_of])
     leads, unit_of = (own, own) if (lead == own).all() else np.unique(lead, return_inverse=True)
-    unreadable = (
-        any_of(group_of, is_log | is_delete | (has_rows & ~untouched), groups)
-        | (np.bincount(group_of[has_rows], minlength=groups) > 1)
+    unreadable = any_of(group_of, is_log | is_delete | (has_rows & ~untouched), groups) | (
+        np.bincount(group_of[has_rows], minlength=groups) > 1
     )
     slice_of = group_of[leads]
     is_whole = int(any_of(group_of, has_rows, groups).sum()) == len(leads)
