@@ -22,9 +22,9 @@ from .manifest.snapshot import Snapshot
 from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
+from .slice_views import file_groups_view, slices_view
 from .storage import Counted, Storage, open_storage, relative_path
 from .timeline import Instant, Timeline
-from .slice_views import file_groups_view, slices_view
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
 
 if TYPE_CHECKING:
@@ -200,8 +200,11 @@ class Table:
         return slices_view(self.snapshot, self._partition_ids(partition), latest)
 
     def file_groups(self, partition: str | None = None) -> pa.Table:
-        """One row a file group (a file without one is a group of its own): partition, file_group, slices, latest_instant
-        (of what is not dead), files, size_bytes, uncompacted_logs: how many logs and blocks are read with its base."""
+        """The file groups; a file without one is a group of its own.
+
+        Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
+        uncompacted_logs: how many logs and blocks are read with its base.
+        """
         return file_groups_view(self.snapshot, self._partition_ids(partition))
 
     def _partition_ids(self, partition: str | None) -> list[int] | None:

@@ -185,8 +185,8 @@ class Transaction:
     def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, or changed a slice."""
         for commit, state in self._states.items():
-            before, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
-            if now not in (before, state):
+            then, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
+            if now not in (then, state):
                 raise CommitConflictError(
                     f"another transaction set commit {commit!r} {now}, which is to be {state} here"
                 )

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ..indexes import stats
-from ..ingest.task_result import BASE, DELETE, LOG
+from ..ingest.task_result import DELETE, LOG
 from ..predicates.evidence import Evidence
 from .slices import any_of, slices_of
 
