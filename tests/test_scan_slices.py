@@ -208,6 +208,8 @@ def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObjec
         every = data.draw(st.permutations([file for group in lake for file in group]))
         states = data.draw(st.dictionaries(st.sampled_from(["c0", "c1", "c2", "c3"]), st.sampled_from(_STATES)))
         table = _table_of(os.path.join(root, "t"), every)
+        for column in data.draw(st.sets(st.sampled_from(SCHEMA.names), max_size=2)):
+            table.create_index(column, kind="bloom", fpp=0.3)
         before = table.version
         with table.transaction() as tx:
             tx.set_commit_state(states)

@@ -57,6 +57,16 @@ def test_rule_15_whole_rows_are_judged_file_by_file(tmp_path: Path) -> None:
     assert kept_paths(table, "a IS NULL") == ["below", "other"]
 
 
+def test_rule_16_a_base_may_say_that_its_group_merges_by_computing(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("b", merge="custom", **ONE), log("l", commit="c1", **ONE))
+    add_told(table, base("b1", "1", "h", **ONE), log("l1", "1", "h", "custom", **ONE), base("b2", "2", "h", **ONE))
+    assert kept_paths(table, "a = 7") == kept_paths(table, "a IS NULL") == ["b", "l"]
+    assert kept_paths(table, "a = 1") == ["b", "b2", "l"]
+    set_states(table, c1="failed")
+    assert kept_paths(table, "a = 7") == []
+
+
 def test_rule_17_a_slice_without_a_completed_base_is_read_with_the_one_before(tmp_path: Path) -> None:
     table = told_table(tmp_path)
     add_told(
