@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from strategies_predicates import predicates, row_matches
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
+TABLE_SCHEMA = SCHEMA.append(pa.field("p", pa.int64()))
 _VALUES = {
     "a": st.none() | st.integers(-1, 4),
     "b": st.none() | st.integers(-1, 4),
@@ -38,6 +39,7 @@ class File:
     kind: str
     slice: int
     commit: str | None
+    p: int
     told: dict
     rows: Rows = field(default_factory=dict)
     merge: str | None = None
@@ -78,7 +80,7 @@ def _merged(rows: Rows, file: File) -> Rows:
     rows = {key: row for key, row in rows.items() if key not in file.gone}
     for key, row in file.rows.items():
         before = rows.get(key, {}) if file.merge == "partial" else {}
-        rows[key] = {**dict.fromkeys(SCHEMA.names), **before, **row}
+        rows[key] = {**dict.fromkeys(SCHEMA.names), **before, **row, "p": file.p}
     return rows
 
 
@@ -136,7 +138,7 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
     commits = [None, *(f"c{i}" for i in range(4))]
     files: list[File] = []
     for at in range(slices):
-        said = {} if is_alone else {"file_group": f"g{number}"}
+        said = {} if is_alone else {"file_group": f"g{number // 2}"}  # one name in two partitions: two groups
         said |= {"slice_instant": instants[at]} if has_instants and not is_alone else {}
 
         def add(kind: str, rows: Rows, at: int = at, said: dict = said, **more) -> None:
@@ -149,7 +151,8 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
                 pq.write_table(pa.Table.from_pylist(list(rows.values()), schema=SCHEMA), path)
                 told["size_bytes"] = os.path.getsize(path)
             told |= {"path": path, "kind": kind, "commit": commit, "merge": more.get("merge"), **said}
-            files.append(File(kind, at, commit, told, rows, **more))
+            told["partition"] = {"p": number % 2}
+            files.append(File(kind, at, commit, number % 2, told, rows, **more))
 
         if is_alone or draw(st.integers(0, 3)):
             add("base", draw(_rows(SCHEMA.names)))
@@ -166,7 +169,7 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
 
 
 def _table_of(root: str, files: list[File]) -> ss.Table:
-    table = ss.create(root, schema=SCHEMA)
+    table = ss.create(root, schema=TABLE_SCHEMA, partitioning=["p"])
     names = ["path", "size_bytes", "row_count", *_TYPES]
     told = {n: pa.array([file.told.get(n) for file in files], _TYPES.get(n)) for n in names}
     with table.transaction() as tx:
@@ -189,6 +192,7 @@ _STATS = pa.struct(
 _TYPES = {
     "stats": _STATS,
     "row_counts_exact": pa.bool_(),
+    "partition": pa.struct([("p", pa.int64())]),
     **dict.fromkeys(["kind", "merge", "file_group", "slice_instant", "commit"], pa.string()),
 }
 
@@ -215,7 +219,7 @@ def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObjec
             tx.set_commit_state(states)
         versions = [(ss.open(table.location, version=before), {}), (table, states)]
         for _ in range(3):
-            node = data.draw(predicates(SCHEMA))
+            node = data.draw(predicates(TABLE_SCHEMA))
             for version, known in versions:
                 _check(version, lake, known, node)
                 _check_bases(version, lake, known, node)
@@ -251,7 +255,7 @@ def _check_bases(table: ss.Table, lake: list[list[File]], states: dict[str, str]
     """A read-optimized scan gives the rows of the latest bases, as if nothing else were there."""
     plan = table.scan(node, mode="read_optimized")
     bases = [file for group in lake for file in live(group, states, "read_optimized")]
-    rows = [row for file in bases for row in file.rows.values() if row_matches(node, row) is True]
+    rows = [row for file in bases for row in _merged({}, file).values() if row_matches(node, row) is True]
     found = plan.to_table().to_pylist()
     assert sorted(map(repr, found)) == sorted(map(repr, rows)), (node, lake)
     assert plan.count() == len(rows)
@@ -271,6 +275,6 @@ def test_what_carries_nothing_keeps_nothing(data: st.DataObject) -> None:
         alone = _table_of(os.path.join(root, "u"), left)
         for mode in ("snapshot", "read_optimized"):
             for _ in range(3):
-                node = data.draw(predicates(SCHEMA))
+                node = data.draw(predicates(TABLE_SCHEMA))
                 rows = {file.path for file in left}
                 assert _kept(table, node, mode) & rows == _kept(alone, node, mode), (node, mode)

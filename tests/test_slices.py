@@ -67,6 +67,20 @@ def test_rule_16_a_base_may_say_that_its_group_merges_by_computing(tmp_path: Pat
     assert kept_paths(table, "a = 7") == []
 
 
+def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    add_told(
+        table,
+        base("p=1/b", **ONE),
+        log("p=1/l", merge="partial", **ONE),
+        base("p=2/b", **ONE),
+        log("p=2/l", merge="custom", **ONE),
+        base("p=3/b", **ONE),
+    )
+    assert kept_paths(table, "a IS NULL") == ["p=1/b", "p=1/l", "p=2/b", "p=2/l"]
+    assert kept_paths(table, "a = 7") == ["p=2/b", "p=2/l"]
+
+
 def test_rule_17_a_slice_without_a_completed_base_is_read_with_the_one_before(tmp_path: Path) -> None:
     table = told_table(tmp_path)
     add_told(
