@@ -22,6 +22,7 @@ from rich.text import Text
 from ..engine.create import create
 from ..engine.table import Table, open_table
 from ..errors import SkipstoneError
+from .file_slices import print_slices
 from .output import (
     bytes_text,
     count_of,
@@ -299,6 +300,22 @@ def ls(
 
 _PARTITION_COLUMNS = ("partition", "file_count", "row_count", "size_bytes")
 _HEADINGS = {"partition": "partition", "path": "file", "file_count": "files", "row_count": "rows", "size_bytes": "size"}
+
+
+@app.command("slices")
+def slices(
+    path: Path,
+    partition: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE/...", help="Those of one partition.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Superseded slices, too.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """File slices: the base of each file group, and the logs that are read over it."""
+    with _opened(path, index_path, version) as found:
+        print_slices(found.slices(partition, latest=not every), as_json)
 
 
 @app.command("history")

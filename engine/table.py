@@ -22,6 +22,7 @@ from .manifest.snapshot import Snapshot
 from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
+from .slice_views import file_groups_view, slices_view
 from .storage import Counted, Storage, open_storage, relative_path
 from .timeline import Instant, Timeline
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
@@ -183,8 +184,31 @@ class Table:
 
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        ids = None if partition is None else [partition_id(self.snapshot, partition)]
-        return files_view(self.snapshot.files(ids), self.snapshot)
+        return files_view(self.snapshot.files(self._partition_ids(partition)), self.snapshot)
+
+    def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
+        """The file slices: what is read of each file group, or with `latest=False` every slice that it has.
+
+        Columns: partition, file_group (null for a file without one, which is a slice of its own), slice_instant, base
+        (its path, null where none is there yet) and base_size_bytes, logs (paths; delete and rollback blocks too),
+        log_count, log_bytes; is_latest: it, or something of it, is read; is_pending: its base, or that of a later slice
+        read with it, is not there yet; is_compacted: a base and no logs; dead (paths): what carries nothing at this
+        version, logs of failed or rolled back commits and bases of commits that are not completed.
+        """
+        if not isinstance(latest, bool):
+            raise InvalidArgumentError(f"latest= is True or False, not {latest!r}")
+        return slices_view(self.snapshot, self._partition_ids(partition), latest)
+
+    def file_groups(self, partition: str | None = None) -> pa.Table:
+        """The file groups; a file without one is a group of its own.
+
+        Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
+        uncompacted_logs: how many logs and blocks are read with its base.
+        """
+        return file_groups_view(self.snapshot, self._partition_ids(partition))
+
+    def _partition_ids(self, partition: str | None) -> list[int] | None:
+        return None if partition is None else [partition_id(self.snapshot, partition)]
 
     def history(self) -> pa.Table:
         """One row an instant up to this version: version, time, action, files_added, files_removed, ..."""
@@ -209,13 +233,12 @@ class Table:
             where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row.
             columns: what to read (default: all), in this order.
             limit: at most so many rows, in no promised order.
+            mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
         """
-        if mode != "snapshot":
-            raise InvalidArgumentError(f"mode {mode!r} is not supported by this version; it reads snapshots")
-        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict)
+        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode)
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""

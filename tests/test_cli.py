@@ -149,6 +149,21 @@ def test_ls(say, lake: str) -> None:
     assert out.splitlines()[-1].startswith("3 files, 120 rows, ")
 
 
+def test_slices(say, tmp_path: Path) -> None:
+    group = {"size_bytes": 1000, "row_count": 5, "file_group": "g"}
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    told = [("b1", "1", "base"), ("l1", "1", "log"), ("b2", "2", "base"), ("l3", "3", "log")]
+    with table.transaction() as tx:
+        rows = [{"path": p, "slice_instant": i, "kind": k, **group} for p, i, k in told]
+        tx.add_files(pa.Table.from_pylist(rows))
+    (row,) = _json(say, "slices", str(tmp_path))
+    assert (row["base"], row["logs"], row["log_bytes"]) == ("b2", ["l3"], 1000)
+    _, out, _ = say("slices", str(tmp_path), "--all")
+    lines = [line.split() for line in out.splitlines()[2:]]
+    assert [(line[3], line[-1]) for line in lines[:3]] == [("b1", "superseded"), ("b2", "read"), ("-", "pending")]
+    assert out.splitlines()[-1] == "3 slices, 1 of them without logs"
+
+
 def test_history(say, lake: str) -> None:
     assert [(r["version"], r["action"], r["files"]) for r in _json(say, "history", lake)] == [
         (1, "create", 3),

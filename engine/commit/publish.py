@@ -38,6 +38,7 @@ class Change:
 
     removed          file id -> path, as of the base version
     pending          files seen but not readable yet; None leaves the base's
+    states           commit -> its state, as `Instant.commit_states`
     remember_gone    the removed files may lie on storage still, and must not appear again
     recheck          called with each newer version that the change is bound to; raises where it no longer fits
     leftovers        what was written for it: the caller removes them when `publish` raises
@@ -49,6 +50,7 @@ class Change:
     removed: dict[int, str] = field(default_factory=dict)
     key: str | None = None
     pending: tuple[dict, ...] | None = None
+    states: dict[str, str] = field(default_factory=dict)
     remember_gone: bool = True
     recheck: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
@@ -183,7 +185,7 @@ def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Ch
         key=change.key,
         source={**base.source, "partitions_told": True} if told else base.source,
         pending=base.pending if change.pending is None else change.pending,
-    )
+    ).with_commit_states(change.states)
 
     writing = RunWriting(storage, readers, change.leftovers, change.transaction, str(attempt))
     if len(bound.manifest[0]):

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import InvalidArgumentError
+from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest import hive
 from ..ingest.declared import declared_files
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
-from ..timeline import Instant, new_transaction_id
+from ..manifest.snapshot import Snapshot
+from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
 from .publish import Change, publish
+from .slice_conflicts import check_slices
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -41,6 +43,7 @@ class Transaction:
         self._base = table.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
+        self._states: dict[str, str] = {}
         self._writer: TaskWriter | None = None
         self._is_open = False
         self._marker = contextlib.ExitStack()
@@ -107,6 +110,25 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
+    def set_commit_state(self, states: Mapping[str, str]) -> None:
+        """Tells the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
+
+        Args:
+            states: commit -> "completed", "inflight", "failed" or "rolled_back". They hold from the version that this
+                transaction makes; earlier versions keep theirs. A commit that is never named is taken for completed.
+
+        Raises InvalidArgumentError for a state that is none of these. The transaction ends with CommitConflictError
+        where another gave one of the commits another state meanwhile.
+        """
+        self._check_open()
+        if not isinstance(states, Mapping) or not all(isinstance(commit, str) for commit in states):
+            raise InvalidArgumentError(f"commit states are a mapping of a commit's name to its state, not {states!r}")
+        for commit, state in states.items():
+            if not isinstance(state, str) or state not in COMMIT_STATES:
+                known = ", ".join(COMMIT_STATES)
+                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {known}")
+        self._states.update(states)
+
     def task_spec(self) -> TaskSpec:
         """What another process, or an executor, needs to write a task of this transaction. Picklable."""
         base = self._base
@@ -142,7 +164,7 @@ class Transaction:
                 pass
             self._take(writer.result)
         results = [r for r in self._results if r.files.num_rows]
-        if not results and not self._removed:
+        if not results and not self._removed and not self._states:
             return
         change = Change(
             transaction=self.id,
@@ -150,6 +172,8 @@ class Transaction:
             results=results,
             removed=self._removed,
             key=self._key,
+            states=self._states,
+            recheck=lambda newer: self._check_newer(newer, results),
             leftovers=self._leftovers,
         )
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
@@ -157,6 +181,17 @@ class Transaction:
             self._leftovers.remove()
         if self.committed.version > self._table.version:
             self._table.move_to(self.committed)
+
+    def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
+        """Raises CommitConflictError where another transaction set a commit's state otherwise, or changed a slice."""
+        for commit, state in self._states.items():
+            then, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
+            if now not in (then, state):
+                raise CommitConflictError(
+                    f"another transaction set commit {commit!r} {now}, which is to be {state} here"
+                )
+        before = Snapshot(self._base, self._table.readers)
+        check_slices(before, newer, results, self._removed, self._states)
 
     def _abort(self) -> None:
         if self._writer is not None:

@@ -5,7 +5,9 @@
     modified           timestamp, or int nanoseconds since 1970 UTC
     etag               string
     row_counts_exact   bool; missing or null means exact
-    file_group, slice_instant, commit    strings; files of one slice share their group
+    file_group         string, unique within its partition; files of one group share it
+    slice_instant      string; files of one slice share it. Slices are ordered by it: see `scan.slices`
+    commit             string: what wrote the file; `Transaction.set_commit_state` tells its state
     kind               "base" (also where null), "log", "delete", "rollback"
     merge              "whole", "partial", "custom": how a log's rows meet the base's
     partition          a struct of partition values; overrides the path

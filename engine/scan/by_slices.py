@@ -13,7 +13,7 @@ from .by_filter import ask, asked_filters
 from .gather import Gatherer
 from .pruned import Pruned
 from .steps import Step, Steps
-from .units import filled_units
+from .units import units_of
 from .verdicts import AnyLeaf, leaf_sets
 
 
@@ -24,12 +24,14 @@ def prune_slices(
     partition_ids: np.ndarray | None,
     gatherer: Gatherer,
     steps: Steps,
+    mode: str,
 ) -> Pruned:
-    """Applies the coarse indexes to a bound predicate, unit by unit, in the partitions given (None: all)."""
+    """Applies the coarse indexes to a bound predicate, unit by unit, in the partitions given (None: all). `mode` tells
+    which files of a slice are read (`units_of`)."""
     with steps.step("files", "files") as step:
         files = snapshot.files(partition_ids)
         step.index, step.came_in = "manifest", files.num_rows
-        units = filled_units(files)
+        units = units_of(files, snapshot.instant.commit_states, mode)
         outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
         pruned = _kept(Pruned(units, np.zeros(units.count, dtype=bool), outcomes), bound)
         step.went_out = pruned.units.files.num_rows
@@ -72,7 +74,7 @@ def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) 
 def _kept(pruned: Pruned, bound: Node) -> Pruned:
     """Evaluates the predicate over the narrowed outcomes, and drops the units in which it cannot be TRUE."""
     verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count)
-    kept = can_match(verdict)
+    kept = pruned.units.together(can_match(verdict))
     of_files = kept[pruned.units.unit_of]
     return Pruned(
         units=pruned.units.selected(kept),

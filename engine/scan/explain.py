@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from ..predicates import unknowns
+from .slices import slices_of
 from .steps import Step
 
 if TYPE_CHECKING:
@@ -85,6 +88,20 @@ def reasons(plan: Plan, place: int) -> list[str]:
         found = int(outcomes[unit])
         told.append(f"{leaf}: {_OUTCOMES[found]}")
     return told
+
+
+def left_out(plan: Plan, files: pa.Table, place: int) -> str:
+    """Why the live file at that place is not among those that the plan keeps."""
+    states = plan.instant.commit_states
+    slices = slices_of(files, states)
+    if slices.is_dead[place]:
+        commit = files.column("commit")[place].as_py()
+        return f"skipped: it carries nothing, the commit {commit!r} that wrote it is {states[commit]}"
+    if not slices.live()[place]:
+        return "skipped: a later slice of its file group took its place"
+    if not slices.live(plan.mode)[place]:
+        return "skipped: a read-optimized scan reads bases alone"
+    return "skipped: no row of it can match"
 
 
 def of_file(plan: Plan, path: str) -> str:

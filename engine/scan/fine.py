@@ -65,9 +65,14 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
     every = only_true(verdict) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
     return [
-        _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else RowGroups(None)
+        _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
         for i in range(len(tasks))
     ]
+
+
+def _whole(task: FileTask) -> RowGroups:
+    """What is read of a file whose row groups are not known."""
+    return RowGroups(None) if task.has_rows or not task.may_prune else RowGroups([], 0, [], [])
 
 
 def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:

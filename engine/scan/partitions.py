@@ -38,7 +38,11 @@ def surviving_partitions(
             outcomes[leaf] &= leaf_sets(leaf, about, len(ids))
         kept = can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
         step.index = "partition values"
-        by_aggregate = [name for name in names if name not in partitioning]
+        # Of files merged by other rules than "all their rows", aggregates say too little: what a partial log inserts is
+        # null, and what a merge computes lies anywhere.
+        totals = snapshot.instant.totals
+        is_plain = totals["plain"] == totals["files"]
+        by_aggregate = [name for name in names if name not in partitioning] if is_plain else []
         if by_aggregate and kept.sum() > 1:
             counts = to_numpy(known.column("file_count"))
             for name in by_aggregate:

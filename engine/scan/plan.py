@@ -26,6 +26,7 @@ from .gather import Gatherer
 from .prune import prune
 from .pruned import Pruned
 from .rows import count_matches, empty, read_matches, rows_without_columns
+from .slices import MODES, SNAPSHOT
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
 
@@ -52,7 +53,11 @@ class Plan:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         strict: bool = False,
+        mode: str = SNAPSHOT,
     ):
+        if mode not in MODES:
+            raise InvalidArgumentError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+        self.mode = mode
         schema = snapshot.instant.schema
         self.where = where
         self.bound: Node = prepare(where, schema)
@@ -158,7 +163,7 @@ class Plan:
         self.check_evaluable()
         units = self.pruned.units
         decided = self.pruned.only_true & units.exact
-        rows = to_numpy(units.files.column("row_count"))
+        rows = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
         of_files = decided[units.unit_of]
         total = int(rows[of_files].sum())
         if decided.all():
@@ -202,7 +207,7 @@ class Plan:
         kept = self.pruned.units.files
         place = pc.index(kept.column("path"), path).as_py()
         if place < 0:
-            return "skipped: no row of it can match"
+            return explaining.left_out(self, live, at)
         reasons = explaining.reasons(self, place)
         task, groups = self._fine[place]
         if task.all_match:
@@ -220,7 +225,7 @@ class Plan:
     @cached_property
     def pruned(self) -> Pruned:
         """What the coarse indexes keep."""
-        return prune(self._snapshot, self.bound, self._gatherer, self._steps)
+        return prune(self._snapshot, self.bound, self._gatherer, self._steps, self.mode)
 
     @cached_property
     def context(self) -> ReadContext:
@@ -262,6 +267,7 @@ class Plan:
                     schema_id=row["schema_id"],
                     all_match=bool(pruned.only_true[unit]),
                     may_prune=bool(units.readable[unit]),
+                    has_rows=bool(units.has_rows[i]),
                     fine=located[i],
                     filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
                 )
@@ -305,7 +311,7 @@ class Plan:
         """
         self.check_evaluable()
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
-        return self.tasks
+        return [task for task in self.tasks if task.has_rows]
 
     def _tables(self) -> Iterator[pa.Table]:
         self.check_evaluable()

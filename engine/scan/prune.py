@@ -33,17 +33,17 @@ SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment", "kind", "file_group"]
 
 
-def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> Pruned:
-    """Applies every coarse index to a bound predicate."""
-    return gatherer.without_damaged(lambda: _prune(snapshot, bound, gatherer, steps))
+def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
+    """Applies every coarse index to a bound predicate. `mode` tells which files of a slice are read (`units_of`)."""
+    return gatherer.without_damaged(lambda: _prune(snapshot, bound, gatherer, steps, mode))
 
 
-def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps) -> Pruned:
+def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
     leaves = leaves_of(bound)
     partition_ids = surviving_partitions(snapshot, bound, leaves, gatherer, steps)
     totals = snapshot.instant.totals
     if totals["plain"] < totals["files"]:
-        return prune_slices(snapshot, bound, leaves, partition_ids, gatherer, steps)
+        return prune_slices(snapshot, bound, leaves, partition_ids, gatherer, steps, mode)
     found: Candidates | None = None
     filters = asked_filters(snapshot, leaves)
     if filters:

@@ -21,6 +21,7 @@ class FileTask:
     schema_id       which of the context's file schemas; None where the file was only told of
     all_match       every row of the file matches
     may_prune       its row groups may be pruned (not where other files lie over it)
+    has_rows        False for what only undoes others: it is named, and nothing of it is read
     fine            (index file, offset, length) of its fine statistics: one a statistics index that has some
     filters         column -> (index file, fine filter)
     """
@@ -34,6 +35,7 @@ class FileTask:
     schema_id: int | None
     all_match: bool
     may_prune: bool
+    has_rows: bool = True
     fine: tuple[tuple[str, int, int], ...] = ()
     filters: dict[str, tuple[str, FileFilter]] = field(default_factory=dict)
 

@@ -1,42 +1,49 @@
-"""What is kept or skipped as one: a file of its own, or a file group whose files are read together.
+"""What the predicate is evaluated over: a file of its own, or the files of a slice that are read together.
 
-Where logs lie over a base, evidence about one file says nothing of the merged rows, so the group is the unit and its
-evidence the union over its live files. Delete and rollback blocks carry no rows: they never keep a group, and make it
-inexact.
+Where logs lie over a base, evidence about one file says nothing of the merged rows, so the slice is the unit and its
+evidence the union over its live files. Logs of whole rows are the exception: whichever of its versions wins, a merged
+row is one row of one file, so each file is a unit, and the slice is kept where one of them is. That holds in whatever
+order the versions win; which row groups of a file may be left out does not, so those are all read.
+
+Delete and rollback blocks carry no rows: they never keep a slice. A delete block makes it inexact, and readable by
+its own format alone; a rollback block undoes blocks, and over a base without any it changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, text, to_numpy
-from ...arrays import number as number_scalar
+from ...arrays import from_numpy, text, to_numpy
 from ..indexes import stats
-from ..ingest.task_result import BASE, LOG
+from ..ingest.task_result import DELETE, LOG
 from ..predicates.evidence import Evidence
+from .slices import any_of, slices_of
 
 
 @dataclass
 class Units:
-    """How the files of a table (in its order) form units.
+    """How files that are read (in their order) form units.
 
     files       as `Snapshot.files`
     unit_of     int64 [files]
     count       units
+    slice_of    int64 [units]: units of one slice share a number, and are kept together; None where each is a slice
     has_rows    bool [files]: False for files that carry no rows
     partial     bool [files]: logs that lack columns: what they insert is null there
     opaque      bool [units]: merged by computing, so evidence about files says nothing
-    exact       bool [units]: one plain base file whose rows are counted and to which no deletes apply
+    exact       bool [units]: one base whose rows are counted and to which no logs and no deletes apply
     readable    bool [units]: we may read its rows ourselves
     """
 
     files: pa.Table
     unit_of: np.ndarray
     count: int
+    slice_of: np.ndarray | None
     has_rows: np.ndarray
     partial: np.ndarray
     opaque: np.ndarray
@@ -82,6 +89,12 @@ class Units:
         np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
         return ~bad
 
+    def together(self, kept: np.ndarray) -> np.ndarray:
+        """bool [units]: the units that are kept, and all that share a slice with one."""
+        if self.slice_of is None:
+            return kept
+        return any_of(self.slice_of, kept, int(self.slice_of.max(initial=-1)) + 1)[self.slice_of]
+
     def selected(self, kept: np.ndarray) -> Units:
         """The units that are kept (bool [units]), with their files."""
         files = kept[self.unit_of]
@@ -90,6 +103,7 @@ class Units:
             files=self.files.filter(from_numpy(files)),
             unit_of=number[self.unit_of[files]],
             count=int(kept.sum()),
+            slice_of=None if self.slice_of is None else self.slice_of[kept],
             has_rows=self.has_rows[files],
             partial=self.partial[files],
             opaque=self.opaque[kept],
@@ -103,65 +117,59 @@ def plain_units(files: pa.Table) -> Units:
     count = files.num_rows
     every, none = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
     counted = to_numpy(files.column("rows_exact"))
-    return Units(files, np.arange(count), count, every, none, none, counted, every)
+    return Units(files, np.arange(count), count, None, every, none, none, counted, every)
 
 
-def filled_units(files: pa.Table) -> Units:
-    """The units of files, less those that have no rows at all, known exactly."""
-    units = units_of(files)
-    rows = to_numpy(units.files.column("row_count"))
-    filled = np.zeros(units.count, dtype=bool)
-    np.logical_or.at(filled, units.unit_of, rows > 0)
-    return units.selected(filled | ~units.exact)
+def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
+    """The units that a snapshot's files form, less slices that hold no row, known exactly.
+
+    Args:
+        files: as `Snapshot.files`, of whole partitions.
+        states: what is known of the commits that wrote them, as `Instant.commit_states`.
+        mode: "snapshot", or "read_optimized": bases alone.
+    """
+    slices = slices_of(files, states)
+    live = slices.live(mode)
+    custom = to_numpy(pc.equal(files.column("merge"), text("custom")))
+    # A base may say how its group merges, whichever slice it lies in.
+    is_custom = any_of(slices.group_of, custom & (slices.is_base | live), slices.groups)
+    rows, counted = to_numpy(files.column("row_count")), to_numpy(files.column("rows_exact"))
+    is_log = to_numpy(pc.equal(files.column("kind"), text(LOG)))
+    has_rows = live & (is_log | (slices.is_base & ((rows > 0) | ~counted)))
+    live &= any_of(slices.group_of, has_rows, slices.groups)[slices.group_of]
+    if not live.all():
+        files = files.filter(from_numpy(live))
+    return _units(files, slices.group_of[live], slices.groups, has_rows[live], is_custom)
 
 
-def units_of(files: pa.Table) -> Units:
-    """The units that the live files of a snapshot form."""
-    count = files.num_rows
-    grouped = files.column("file_group").null_count < count
-    kinds = files.column("kind")
-    is_base = to_numpy(pc.equal(kinds, text(BASE)))
+def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndarray, is_custom: np.ndarray) -> Units:
+    """The units of live files whose groups all hold one with rows. `is_custom`: bool [groups]."""
+    kinds, merge = files.column("kind"), files.column("merge")
     is_log = to_numpy(pc.equal(kinds, text(LOG)))
+    is_delete = to_numpy(pc.equal(kinds, text(DELETE)))
+    partial = is_log & ~to_numpy(pc.equal(merge, text("whole")))
     untouched = to_numpy(files.column("deletes").is_null())
     counted = to_numpy(files.column("rows_exact"))
-    merge = files.column("merge")
-    whole = to_numpy(pc.equal(merge, text("whole")))
-    custom = to_numpy(pc.equal(merge, text("custom")))
-    if grouped:
-        unit_of, units = _group_numbers(files)
-    else:
-        unit_of, units = np.arange(count), count
-    plain = np.bincount(unit_of, weights=is_base, minlength=units) == np.bincount(unit_of, minlength=units)
-    alone = np.bincount(unit_of, minlength=units) == 1
-
-    def everywhere(flags: np.ndarray) -> np.ndarray:
-        bad = np.zeros(units, dtype=bool)
-        np.logical_or.at(bad, unit_of, ~flags)
-        return ~bad
-
-    opaque = np.zeros(units, dtype=bool)
-    np.logical_or.at(opaque, unit_of, custom)
+    own = np.arange(files.num_rows)
+    opaque = is_custom & any_of(group_of, is_log, groups)
+    by_file = ~opaque & ~any_of(group_of, partial, groups)
+    first = np.zeros(groups, dtype=np.int64)
+    first[group_of[has_rows][::-1]] = own[has_rows][::-1]
+    lead = np.where(by_file[group_of] & has_rows, own, first[group_of])
+    leads, unit_of = (own, own) if (lead == own).all() else np.unique(lead, return_inverse=True)
+    unreadable = any_of(group_of, is_log | is_delete | (has_rows & ~untouched), groups) | (
+        np.bincount(group_of[has_rows], minlength=groups) > 1
+    )
+    slice_of = group_of[leads]
+    is_whole = int(any_of(group_of, has_rows, groups).sum()) == len(leads)
     return Units(
         files=files,
         unit_of=unit_of,
-        count=units,
-        has_rows=is_base | is_log,
-        partial=is_log & ~whole,
-        opaque=opaque,
-        exact=plain & alone & everywhere(untouched & counted),
-        readable=plain & alone & everywhere(untouched),
+        count=len(leads),
+        slice_of=None if is_whole else slice_of,
+        has_rows=has_rows,
+        partial=partial,
+        opaque=opaque[slice_of],
+        exact=~(unreadable | any_of(group_of, has_rows & ~counted, groups))[slice_of],
+        readable=~unreadable[slice_of],
     )
-
-
-def _group_numbers(files: pa.Table) -> tuple[np.ndarray, int]:
-    """Units numbered in the order of their first file: a file group of a partition, or a file without a group."""
-    group = joined(files.column("file_group"))
-    names = pc.dictionary_encode(group, null_encoding="mask")
-    number = to_numpy(names.indices.cast(pa.int64()).fill_null(number_scalar(-1)))
-    own = np.arange(files.num_rows)
-    partition = to_numpy(files.column("partition_id")).astype(np.int64)
-    ids = np.where(number >= 0, partition * (len(names.dictionary) + 1) + number, -1 - own)
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse], len(first)

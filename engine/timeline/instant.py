@@ -21,6 +21,8 @@ instant names is ever trusted.
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
     pending          files seen but not yet readable: [{"path", "reason"}]
+    commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
+                     one that is not named is completed, or not known
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
@@ -36,6 +38,9 @@ import pyarrow as pa
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
 
 INSTANT_FORMAT = 0  # experimental until the format is frozen
+
+COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
+COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,7 @@ class Instant:
     summary: dict
     pending: tuple[dict, ...] = ()
     key: str | None = None
+    commit_states: dict[str, str] = field(default_factory=dict)
 
     def index(self, kind: str, columns: Iterable[int] | None = None) -> IndexState | None:
         """The index of a kind (and of exactly these column ids, where given); None where there is none."""
@@ -164,6 +170,12 @@ class Instant:
         """The same instant with one index replaced, or added."""
         others = tuple(i for i in self.indexes if i.id != changed.id)
         return replace(self, indexes=tuple(sorted((*others, changed), key=lambda i: i.id)))
+
+    def with_commit_states(self, states: Mapping[str, str]) -> Instant:
+        """The same instant with other states of some commits. A completed one is as one of which nothing is known, and
+        is forgotten, so that the instant does not grow with every commit."""
+        known = {**self.commit_states, **states}
+        return replace(self, commit_states={c: state for c, state in known.items() if state != COMPLETED})
 
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""
