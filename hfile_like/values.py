@@ -16,6 +16,7 @@ under a null is zeroed, so equal values give equal bytes.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,7 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema], metadata=schema.metadata)
 
 
+@cache
 def encoding_of(kind: pa.DataType) -> int | None:
     """The plain encoding of columns of a type; None for a type that cannot be held."""
     if pa.types.is_boolean(kind):
@@ -87,6 +89,7 @@ def encoding_of(kind: pa.DataType) -> int | None:
     return None
 
 
+@cache
 def integer_dtype(kind: pa.DataType) -> np.dtype | None:
     """How numpy holds a type of integers, dates or times; None for other types."""
     if pa.types.is_integer(kind):

@@ -75,6 +75,14 @@ class ColumnStats:
             summaries = {name: reader.summary(name) for name in (*self._bounds, *_COUNTS)}
             return Blocks(run, reader, reader.block_range(self.prefix), first, stop, summaries)
 
+    def cuts(self, entries: int) -> np.ndarray:
+        """Numbers of files, uint64, ascending, that begin blocks, with about so many entries between them."""
+        blocks = max(self.blocks, key=lambda b: len(b.indices), default=None)
+        if blocks is None:
+            return np.empty(0, dtype=np.uint64)
+        step = max(1, entries * len(blocks.indices) // max(1, blocks.entries(np.arange(len(blocks.indices)))))
+        return blocks.first[step::step]
+
     # -- summaries ----------------------------------------------------------------------------------------------------
 
     def block_evidence(self, blocks: Blocks, kind: pa.DataType) -> Evidence:

@@ -9,11 +9,14 @@ reads a few blocks. Where no index covers every file, the numbers of all files c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
+from ..ahead import ahead
 from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterPlaces
@@ -22,6 +25,9 @@ from ..predicates import ANY, ColumnLeaf, Leaf, Node, can_match, columns_of, eva
 from ..timeline import Coverage
 from .columns import ColumnInFiles
 from .verdicts import About, AnyLeaf, leaf_sets
+
+PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once are twice as slow, and bound no memory
+THREADS = min(4, os.cpu_count() or 1)
 
 
 @dataclass
@@ -84,6 +90,15 @@ class Candidates:
             {column: places.selected(at) for column, places in self.fine.items()},
         )
 
+    @classmethod
+    def concat(cls, parts: Sequence[Candidates]) -> Candidates:
+        """Parts without filters, one after the other."""
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            {leaf: np.concatenate([part.outcomes[leaf] for part in parts]) for leaf in parts[0].outcomes},
+            np.concatenate([part.verdict for part in parts]),
+        )
+
     @property
     def only_true(self) -> np.ndarray:
         return only_true(self.verdict)
@@ -107,6 +122,17 @@ class Ranges:
         first = partition_ids.astype(np.uint64) << np.uint64(32)
         stop = np.where(first >> np.uint64(32) == 0xFFFF_FFFF, LAST_ID, first + np.uint64(1 << 32))
         return cls(first, stop.astype(np.uint64))
+
+    def cut(self, numbers: np.ndarray) -> list[Ranges]:
+        """The same ranges in pieces: one for what lies before, between and from each of some numbers (ascending) on.
+        Pieces of nothing are left out, but for the last."""
+        pieces = []
+        for low, high in pairwise([np.uint64(0), *numbers, LAST_ID]):
+            first, stop = np.maximum(self.first, low), np.minimum(self.stop, high)
+            some = stop > first
+            if some.any():
+                pieces.append(Ranges(first[some], stop[some]))
+        return pieces or [self]
 
 
 def surviving_ranges(bound: Node, leaves: Sequence[AnyLeaf], sources: dict[str, Source], within: Ranges) -> Ranges:
@@ -231,16 +257,34 @@ def by_statistics(
     complete = {name: source for name, source in sources.items() if source.is_complete}
     order = _by_promise(bound, leaves, complete, within)
     order += [source for source in sources.values() if source not in order]
-    evidence: dict[str, About] = {}
+    if found is not None:
+        return _looked_up(found, {}, bound, order, segments_of)
+    first, *others = order
+    ranges = surviving_ranges(bound, leaves, complete, within)
+
+    def judge(piece: Ranges) -> tuple[Candidates, int]:
+        ids, rows, schemas = first.stats.entries(piece.first, piece.stop)
+        listed = Candidates.all_of(ids, leaves)
+        about = about_entries(first.known, rows, schemas, np.ones(len(ids), dtype=bool))
+        return _looked_up(*_narrowed(listed, bound, {first.column: about}), bound, others, segments_of)
+
+    pieces = ranges.cut(first.stats.cuts(PIECE_ENTRIES))
+    if len(pieces) == 1:
+        return judge(pieces[0])
+    judged = list(ahead(judge, pieces, THREADS, "skipstone-prune"))
+    return Candidates.concat([part for part, _ in judged]), max(count for _, count in judged)
+
+
+def _looked_up(
+    found: Candidates,
+    evidence: dict[str, About],
+    bound: Node,
+    sources: Sequence[Source],
+    segments_of: Callable[[np.ndarray], np.ndarray],
+) -> tuple[Candidates, int]:
+    """Those that may match by the statistics of more columns, one after the other, and how many lack an entry."""
     uncovered = 0
-    if found is None:
-        first = order.pop(0)
-        ranges = surviving_ranges(bound, leaves, complete, within)
-        ids, rows, schemas = first.stats.entries(ranges.first, ranges.stop)
-        found = Candidates.all_of(ids, leaves)
-        evidence[first.column] = about_entries(first.known, rows, schemas, np.ones(len(ids), dtype=bool))
-        found, evidence = _narrowed(found, bound, evidence)
-    for source in order:
+    for source in sources:
         evidence[source.column], there = source.about(found.ids, segments_of)
         uncovered = max(uncovered, int((~there).sum()))
         found, evidence = _narrowed(found, bound, evidence)

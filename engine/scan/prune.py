@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from ...arrays import to_numpy
+from ...arrays import text, to_numpy
+from ..ingest.task_result import BASE
 from ..manifest.snapshot import Snapshot
 from ..predicates import Leaf, Node, columns_of, leaves_of, member_outcomes
 from .by_filter import AskedFilter, ask, asked_filters
@@ -30,7 +32,7 @@ from .units import plain_units
 from .verdicts import AnyLeaf
 
 SETTLED_FILES_MAX = 4
-NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment", "kind", "file_group"]
+NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 
 
 def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
@@ -98,6 +100,9 @@ def _by_filter(found: Candidates, bound: Node, asked: AskedFilter, gatherer: Gat
 def _named(snapshot: Snapshot, found: Candidates) -> Pruned:
     """The candidates that are live, with the manifest's rows of them; files that have no rows are left out."""
     rows = snapshot.rows(found.ids, NAME_FIELDS)
+    plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
+    for name, column in plain.items():
+        rows = rows.append_column(name, column)
     ids = to_numpy(rows.column("file_id"))
     if len(ids) != len(found.ids):
         found = found.selected(np.isin(found.ids, ids))
