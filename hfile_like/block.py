@@ -105,12 +105,33 @@ class Block:
             raise self._where.bad("block directory", "the sections of a block do not fill it")
         return found
 
-    def _raw(self, section: int) -> memoryview | bytes:
-        at, stored, packed_as, _, _, raw, checksum = self._sections[section]
+    def _checked(self, section: int) -> memoryview:
+        at, stored, *_, checksum = self._sections[section]
         body = self._view[at : at + stored + (-stored % 8)]
         if codec.checksum_at(self._where.offset + at, body) != checksum:
             raise self._where.bad("section checksum", f"the checksum of section {section} of a block does not match")
-        return codec.decompress(body[:stored], packed_as, raw, SECTION_BYTES_MAX, self._where)
+        return body[:stored]
+
+    def _raw(self, section: int) -> memoryview | bytes:
+        _, _, packed_as, _, _, raw, _ = self._sections[section]
+        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where)
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether any section is."""
+        return any(packed_as != codec.CODEC_RAW for _, _, packed_as, *_ in self._sections)
+
+    def copied_to(self, offset: int) -> bytes:
+        """The bytes of this block for another place. All sections are checked against their checksums, and none is
+        decoded. Raises CorruptionError."""
+        directory = []
+        for section, (at, stored, packed_as, encoding, flags, raw, checksum) in enumerate(self._sections):
+            self._checked(section)
+            moved = checksum ^ codec.place_crc(self._where.offset + at) ^ codec.place_crc(offset + at)
+            directory.append(SECTION.pack(packed_as, encoding, flags, stored, raw, moved))
+        head = b"".join((self._view[4 : HEAD.size], *directory))
+        own = codec.checksum_at(offset, head).to_bytes(4, "little")
+        return b"".join((own, head, self._view[HEAD.size + SECTION.size * len(directory) :]))
 
     @property
     def keys(self) -> keys.BlockKeys:

@@ -46,12 +46,14 @@ SECTION_SUMMARIES = 7
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """One block: where it lies (bytes), its entries, how many of them are tombstones, its first and last key."""
+    """One block: where it lies (bytes), its entries, how many of them are tombstones, what its keys and values were
+    before they were encoded (bytes, as `block_size` counts them), its first and last key."""
 
     offset: int
     length: int
     entries: int
     deleted: int
+    plain_bytes: int
     first_key: bytes
     last_key: bytes
 
@@ -132,8 +134,8 @@ def _encode_properties(properties: dict[str, str]) -> bytes:
 
 
 def _encode_index(blocks: Sequence[BlockInfo]) -> bytes:
-    """u64 count; u64 offset, u32 length, u32 entries, u32 deleted of each; u64 ends of the keys; the keys, first and
-    last of each block in turn."""
+    """u64 count; u64 offset, u32 length, u32 entries, u32 deleted, u32 plain bytes of each; u64 ends of the keys; the
+    keys, first and last of each block in turn."""
     bounds = [key for b in blocks for key in (b.first_key, b.last_key)]
     return b"".join(
         (
@@ -142,6 +144,7 @@ def _encode_index(blocks: Sequence[BlockInfo]) -> bytes:
             np.array([b.length for b in blocks], dtype="<u4").tobytes(),
             np.array([b.entries for b in blocks], dtype="<u4").tobytes(),
             np.array([b.deleted for b in blocks], dtype="<u4").tobytes(),
+            np.array([b.plain_bytes for b in blocks], dtype="<u4").tobytes(),
             np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(),
             *bounds,
         )
@@ -205,15 +208,15 @@ class Footer:
 
     def _read_index(self, data: memoryview) -> None:
         count = int.from_bytes(data[:8], "little")
-        keys_at = 8 + 20 * count + 8 * (2 * count + 1)
+        keys_at = 8 + 24 * count + 8 * (2 * count + 1)
         if len(data) < 8 or keys_at > len(data):
             raise self._where.bad("index", f"an index of {count} blocks is cut short")
         at = 8
         arrays = []
-        for kind, items in (("<u8", count), ("<u4", count), ("<u4", count), ("<u4", count), ("<u8", 2 * count + 1)):
+        for kind, items in (("<u8", count), *[("<u4", count)] * 4, ("<u8", 2 * count + 1)):
             arrays.append(np.frombuffer(data, dtype=kind, count=items, offset=at))
             at += arrays[-1].nbytes
-        self.offsets, self.lengths, self.entries, self.deleted, self._key_ends = arrays
+        self.offsets, self.lengths, self.entries, self.deleted, self._plain_bytes, self._key_ends = arrays
         self._key_data = data[keys_at:]
         self.block_count = count
         ends = self._key_ends
@@ -237,7 +240,8 @@ class Footer:
 
     def block(self, i: int) -> BlockInfo:
         offset, length, entries, deleted = (int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted))
-        return BlockInfo(offset, length, entries, deleted, self.first_key(i), self.last_key(i))
+        plain_bytes = int(self._plain_bytes[i])
+        return BlockInfo(offset, length, entries, deleted, plain_bytes, self.first_key(i), self.last_key(i))
 
     def key_tails(self, low: int, high: int, width: int) -> np.ndarray | None:
         """uint64 [high - low]: the last 8 bytes of keys of the index (block i has keys 2i and 2i + 1) as big-endian

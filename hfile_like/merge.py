@@ -1,27 +1,31 @@
-"""Merging runs: the newest entry of a key wins. Streams: each run holds one decoded block.
+"""Merging runs: the newest entry of a key wins. Streams: each run holds one block.
 
 A round takes, from every run, what is not above the least of the last keys of the blocks at hand; all later keys are
 above it, so what the rounds give is in order. Where only one run has keys in a round, its entries pass as they are.
-Where several have, the newer is laid over the older with one sorted search: no sort.
+Where several have, the newer is laid over the older with one sorted search: no sort. A block between whose keys no
+other run has any is copied as it lies, compressed, where its size is about what blocks should have.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO, Unpack
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .batches import block_entries
+from .block import Block
 from .entries import Entries, check_ascending
+from .footer import BlockInfo
 from .reader import SortedFileReader
 from .source import Source
-from .writer import SortedFileWriter, WriterOptions
+from .summaries import summarise
+from .writer import BLOCK_SIZE_MAX_BYTES, SortedFileWriter, WriterOptions
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ def merge_runs(
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
     options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
-                      any of the runs has
+                      any of the runs has. Blocks that only one run has are copied, and keep their size between a
+                      half and twice block_size
 
     Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
     """
@@ -60,9 +65,17 @@ def merge_runs(
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summaries()})
-        writer = stack.enter_context(SortedFileWriter(output, schema=schema, **options))
-        for entries in _merged([_Cursor(reader, start, stop) for reader in readers]):
-            entries = _within(entries, start, stop)
+        writer = stack.enter_context(_MergingWriter(output, schema=schema, **options))
+
+        def may_copy(whole: _Whole) -> bool:
+            inside = (start is None or whole.info.first_key >= start) and (stop is None or whole.info.last_key < stop)
+            return inside and not (drop_tombstones and whole.info.deleted) and writer.may_copy(whole.block, whole.info)
+
+        for piece in _merged([_Cursor(reader, start, stop) for reader in readers], may_copy):
+            if isinstance(piece, _Whole):
+                writer.copy(piece)
+                continue
+            entries = _within(piece, start, stop)
             if drop_tombstones and entries.deleted is not None:
                 entries = entries.take(np.flatnonzero(~entries.deleted))
             if len(entries):
@@ -73,15 +86,64 @@ def merge_runs(
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
+class _Whole(NamedTuple):
+    """A block of a run, none of whose entries was taken: block `i` of `reader`."""
+
+    reader: SortedFileReader
+    i: int
+    block: Block
+    info: BlockInfo
+
+
+class _MergingWriter(SortedFileWriter):
+    """A writer that takes whole blocks too. What it encodes itself may be half as large again as a block should be: a
+    block that was laid over then stays one, and leaves no crumbs before the next that is copied."""
+
+    def __init__(
+        self, target: str | os.PathLike[str] | BinaryIO, *, schema: pa.Schema, **options: Unpack[WriterOptions]
+    ):
+        super().__init__(target, schema=schema, **options)
+        self._full_bytes = min(self._block_bytes * 3 // 2, BLOCK_SIZE_MAX_BYTES)
+
+    def may_copy(self, block: Block, info: BlockInfo) -> bool:
+        """Whether a block is as this writer would have it: of about its size, within one prefix, no more compressed.
+        Entries that wait for more of their kind must not become a small block before it either."""
+        cut = self._cut_prefix_bytes
+        if not self._block_bytes <= 2 * info.plain_bytes <= 4 * self._block_bytes:
+            return False
+        if info.first_key[:cut] != info.last_key[:cut] or (self._compressor is None and block.is_compressed):
+            return False
+        waits_for_more = self._pending and 2 * self._pending_bytes < self._block_bytes
+        return not waits_for_more or self._begins_anew(info.first_key)
+
+    def copy(self, whole: _Whole) -> None:
+        """Adds a block as it lies. Raises CorruptionError where its checksums do not match."""
+        self._flush()
+        summaries = {}
+        for name in self._contents.summaries:
+            kept = whole.reader.summary(name)
+            column = self.schema.get_field_index(name)
+            summaries[name] = (
+                summarise(whole.block.column(column).to_arrow(), whole.block.deleted())
+                if kept is None
+                else kept.of_block(whole.i)
+            )
+        data = whole.block.copied_to(self.size_bytes)
+        self._put_block(data, replace(whole.info, offset=self.size_bytes), summaries)
+        self._last_key = whole.info.last_key
+
+
 class _Cursor:
     """A run, from which entries are taken front to back. A block is decoded when its first entry is taken."""
 
     def __init__(self, reader: SortedFileReader, start: bytes | None, stop: bytes | None):
         within = reader.block_range(start=start, stop=stop)
+        self._reader, self._first = reader, within.start
         self._name, self._infos = reader.name, reader.blocks()[within.start : within.stop]
         self._blocks = reader.iter_blocks(within)
         self._columns = list(range(len(reader.schema)))
         self._at = -1
+        self._block: Block | None = None
         self._entries: Entries | None = None
         self.first_key, self.last_key = b"", b""
         self._next()
@@ -89,7 +151,7 @@ class _Cursor:
     def _next(self) -> None:
         before = self.last_key
         self._at += 1
-        self._entries = None
+        self._block = self._entries = None
         self.live = self._at < len(self._infos)
         if self.live:
             info = self._infos[self._at]
@@ -97,8 +159,28 @@ class _Cursor:
             if self.first_key > self.last_key or (self._at and self.first_key <= before):
                 raise self._bad("the blocks of a run are not in key order")
 
+    def whole(self) -> _Whole | None:
+        """The block at hand, where none of its entries was taken."""
+        if self._entries is not None:
+            return None
+        if self._block is None:
+            self._block = next(self._blocks)
+        return _Whole(self._reader, self._first + self._at, self._block, self._infos[self._at])
+
+    def take_whole(self, whole: _Whole) -> None:
+        """Goes on after the block at hand, which is copied: its ends and tombstones must be those that the index
+        names."""
+        keys, info = whole.block.keys, whole.info
+        if (keys.key_at(0), keys.key_at(info.entries - 1)) != (info.first_key, info.last_key):
+            raise self._bad("a block does not begin and end with the keys that the index names")
+        deleted = whole.block.deleted()
+        if info.deleted != (0 if deleted is None else int(deleted.sum())):
+            raise self._bad("a block does not hold the tombstones that the index names")
+        self._next()
+
     def _decode(self) -> Entries:
-        entries = block_entries(next(self._blocks), self._columns)
+        block = next(self._blocks) if self._block is None else self._block
+        entries = block_entries(block, self._columns)
         ends = (entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py())
         try:
             check_ascending(entries.keys, None)
@@ -126,10 +208,17 @@ class _Cursor:
         return taken
 
 
-def _merged(cursors: list[_Cursor]) -> Iterator[Entries]:
+def _merged(cursors: list[_Cursor], may_copy: Callable[[_Whole], bool]) -> Iterator[Entries | _Whole]:
     while cursors := [c for c in cursors if c.live]:
         bound = min(c.last_key for c in cursors)
-        pieces = [c.take_through(bound) for c in cursors if c.first_key <= bound]
+        touching = [c for c in cursors if c.first_key <= bound]
+        if len(touching) == 1:
+            whole = touching[0].whole()
+            if whole is not None and may_copy(whole):
+                touching[0].take_whole(whole)
+                yield whole
+                continue
+        pieces = [c.take_through(bound) for c in touching]
         merged = pieces[0]
         for newer in pieces[1:]:
             merged = _overlay(merged, newer)

@@ -50,6 +50,11 @@ class Summary:
     null_count: np.ndarray
     live: np.ndarray
 
+    def of_block(self, i: int) -> BlockSummary:
+        """That of one block."""
+        low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (self.lower, self.upper))
+        return BlockSummary(low, high, int(self.null_count[i]))
+
 
 def check_summaries(schema: pa.Schema, names: Sequence[str]) -> list[str]:
     """The columns to be summarised, in the order of the schema. Raises SchemaError for one that is not there or that

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from ..errors import CorruptionError, InvalidArgumentError
 from .codec import Where
@@ -16,7 +15,7 @@ from .entries import check_ascending
 from .footer import HEADER, Footer, check_header
 from .source import Source, read_exact
 from .strided import StridedSection, read_strided_rows
-from .summaries import BlockSummary, Summary, summarise
+from .summaries import summarise
 
 if TYPE_CHECKING:
     from .reader import SortedFileReader
@@ -88,15 +87,10 @@ def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
         column = block.column(position).to_arrow()
         column.validate()
         summary = footer.summary(name)
-        if summary is not None and summarise(column, deleted) != _of_block(summary, i):
+        if summary is not None and summarise(column, deleted) != summary.of_block(i):
             raise where.bad(
                 "summaries", f"block {i} does not have the bounds and nulls of {name!r} that the footer names"
             )
-
-
-def _of_block(summary: Summary, i: int) -> BlockSummary:
-    low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (summary.lower, summary.upper))
-    return BlockSummary(low, high, int(summary.null_count[i]))
 
 
 def _check_rows(source: Source, section: StridedSection) -> list[Finding]:

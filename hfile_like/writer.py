@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import BinaryIO, TypedDict
+from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
 from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
-from .summaries import check_summaries, summarise
+from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
 # A get pays for a block, a scan for the requests between blocks.
@@ -77,7 +77,7 @@ class SortedFileWriter:
     ):
         self.schema = check_schema(schema)
         self._cut_prefix_bytes = cut_prefix_bytes
-        self._block_bytes = _block_bytes(block_size, use)
+        self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = None if compression == "none" else zstandard.ZstdCompressor(level=codec.ZSTD_LEVEL)
@@ -139,18 +139,18 @@ class SortedFileWriter:
         return before[len(before) - 1].as_py()[: self._cut_prefix_bytes] != key[: self._cut_prefix_bytes]
 
     def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
-        """Cuts entries into blocks: a block ends with the row that fills it."""
+        """Cuts entries into blocks: a block ends with the row that makes it full."""
         ends = np.cumsum(row_bytes, dtype=np.int64)
         start, total = 0, len(part)
         while start < total:
             before = int(ends[start - 1]) if start else 0
-            cut = int(np.searchsorted(ends, before + self._block_bytes - self._pending_bytes)) + 1
+            cut = int(np.searchsorted(ends, before + self._full_bytes - self._pending_bytes)) + 1
             cut = min(cut, total, start + BLOCK_ENTRIES_MAX - self._pending_count)
             self._pending.append(part.slice(start, cut - start))
             self._pending_bytes += int(ends[cut - 1]) - before
             self._pending_count += cut - start
             start = cut
-            if self._pending_bytes >= self._block_bytes or self._pending_count == BLOCK_ENTRIES_MAX:
+            if self._pending_bytes >= self._full_bytes or self._pending_count == BLOCK_ENTRIES_MAX:
                 self._flush()
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
         if self._pending:
@@ -159,7 +159,7 @@ class SortedFileWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        entries = Entries.concat(self._pending)
+        entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count = [], 0, 0
         data = build_block(self._offset, entries.keys, entries.columns, entries.deleted, self._compressor)
         if len(data) >= BLOCK_BYTES_MAX:
@@ -167,12 +167,19 @@ class SortedFileWriter:
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
-        self._contents.blocks.append(BlockInfo(self._offset, len(data), len(entries), deleted, first, last))
+        summaries = {
+            name: summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)
+            for name in self._contents.summaries
+        }
+        info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
+        self._put_block(data, info, summaries)
+
+    def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
+        self._contents.blocks.append(info)
         for name, blocks in self._contents.summaries.items():
-            column = entries.columns[self.schema.get_field_index(name)]
-            blocks.append(summarise(column, entries.deleted))
-        self.num_entries += len(entries)
-        self.num_deleted += deleted
+            blocks.append(summaries[name])
+        self.num_entries += info.entries
+        self.num_deleted += info.deleted
         self._put(data)
 
     def end_group(self, name: str) -> GroupHandle:
@@ -269,7 +276,7 @@ class SortedFileWriter:
         """Bytes written so far; of the whole file once closed."""
         return self._offset
 
-    def __enter__(self) -> SortedFileWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -1,6 +1,7 @@
 """Merging runs, against a dict to which they are applied in order."""
 
 import io
+import random
 
 import pyarrow as pa
 import pytest
@@ -115,3 +116,119 @@ def test_a_merge_holds_a_block_of_each_run_and_not_the_runs():
     merge_runs([source, target.getvalue()], sink, compression="none")
     assert source.size > 12_000_000
     assert 0 < source.ahead < 2_500_000
+
+
+# -- blocks that are copied -------------------------------------------------------------------------------------------
+
+NUMBERED = pa.schema([("n", pa.int64()), ("s", pa.string())])
+BLOCK_BYTES = 2000
+
+
+def numbered_run(entries: dict[tuple[int, int], int | None], **options) -> bytes:
+    """Keys are a byte and a number; None is a tombstone."""
+    target = io.BytesIO()
+    ordered = sorted(entries.items())
+    options = {"block_size": BLOCK_BYTES, "cut_prefix_bytes": 1, "summaries": ["n"], **options}
+    with SortedFileWriter(target, schema=NUMBERED, **options) as writer:
+        rows = [{"n": v, "s": None if v is None else f"part-{v:06d}"} for _, v in ordered]
+        keys = [bytes([kind]) + number.to_bytes(8, "big") for (kind, number), _ in ordered]
+        writer.write(keys, pa.RecordBatch.from_pylist(rows, schema=NUMBERED), [v is None for _, v in ordered])
+    return target.getvalue()
+
+
+def numbered_merge(runs: list[bytes], **options) -> bytes:
+    output = io.BytesIO()
+    merge_runs(runs, output, **{"block_size": BLOCK_BYTES, "cut_prefix_bytes": 1, **options})
+    return output.getvalue()
+
+
+def numbered_contents(data: bytes) -> dict:
+    table = SortedFileReader(data).scan_table(include_deleted=True)
+    return {
+        (r["key"][0], int.from_bytes(r["key"][1:], "big")): None if r["deleted"] else r["n"] for r in table.to_pylist()
+    }
+
+
+def copied_blocks(merged: bytes, runs: list[bytes]) -> int:
+    """Blocks that lie in a run just as they lie in what was merged, but for their checksums."""
+
+    def bodies(data: bytes) -> list[tuple]:
+        return [
+            (b.first_key, data[b.offset + 16 + 4 * 16 : b.offset + b.length]) for b in SortedFileReader(data).blocks()
+        ]
+
+    return len(set(bodies(merged)) & {body for run in runs for body in bodies(run)})
+
+
+RANGES = st.builds(
+    lambda kind, start, size, step, value: {(kind, start + step * i): value for i in range(size)},
+    st.integers(0, 2),
+    st.integers(0, 900),
+    st.integers(1, 300),
+    st.integers(1, 3),
+    st.none() | st.integers(0, 99),
+)
+RUNS = st.lists(st.lists(RANGES, min_size=1, max_size=3).map(lambda parts: {k: v for p in parts for k, v in p.items()}))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    runs=RUNS.filter(len),
+    drop=st.booleans(),
+    bounds=st.tuples(st.none() | st.integers(0, 900), st.none() | st.integers(0, 900)),
+    options=st.fixed_dictionaries(
+        {}, optional={"compression": st.sampled_from(["none", "auto"]), "block_size": st.sampled_from([700, 9000])}
+    ),
+    without=st.booleans(),
+)
+def test_copying_blocks_gives_what_decoding_them_gives(runs, drop, bounds, options, without):
+    start, stop = (None if n is None else bytes([1]) + n.to_bytes(8, "big") for n in bounds)
+    files = [numbered_run(run, **({"summaries": []} if without and i == 0 else {})) for i, run in enumerate(runs)]
+    merged = numbered_merge(files, drop_tombstones=drop, start=start, stop=stop, summaries=["s", "n"], **options)
+    expected: dict = {}
+    for run in runs:
+        expected.update(run)
+    low, high = (0, 0) if start is None else (1, bounds[0]), (9, 0) if stop is None else (1, bounds[1])
+    expected = {k: v for k, v in sorted(expected.items()) if low <= k < high and not (drop and v is None)}
+    assert numbered_contents(merged) == expected
+    assert SortedFileReader(merged).verify() == []
+    assert SortedFileReader(merged).summaries() == ["n", "s"]
+    if options.get("compression") == "none":
+        assert not any(
+            SortedFileReader(merged).block(i).is_compressed for i in range(len(SortedFileReader(merged).blocks()))
+        )
+
+
+def test_what_no_other_run_touches_is_copied():
+    master = numbered_run({(k, i): i * 977 % 10**6 for k in (1, 2) for i in range(0, 3000, 2)})
+    delta = numbered_run({(1, 1001): 7, (2, 10): None, **{(3, i): i for i in range(500)}})
+    blocks = SortedFileReader(master).num_blocks
+    assert blocks > 40
+    merged = numbered_merge([master, delta])
+    # The two that were touched are not, nor the last of each kind where it is too small to stand alone.
+    assert copied_blocks(merged, [master]) >= blocks - 4
+    assert copied_blocks(merged, [delta]) > 5
+    assert numbered_contents(merged) == {**numbered_contents(master), **numbered_contents(delta)}
+
+
+def test_merging_again_and_again_leaves_no_crumbs():
+    chooser = random.Random(3)
+    entries: dict[tuple[int, int], int | None] = {(1, i): i for i in range(0, 20_000, 5)}
+    data = numbered_run(entries)
+    for _ in range(40):
+        change = {(1, chooser.randrange(20_000)): 1 for _ in range(chooser.choice([1, 3, 60]))}
+        data, entries = numbered_merge([data, numbered_run(change)]), {**entries, **change}
+    infos = SortedFileReader(data).blocks()
+    assert numbered_contents(data) == dict(sorted(entries.items()))
+    assert all(BLOCK_BYTES / 2 <= b.plain_bytes <= 2 * BLOCK_BYTES for b in infos[:-1])
+
+
+def test_damage_of_a_copied_block_is_found():
+    data = bytearray(numbered_run({(1, i): i * 977 for i in range(2000)}))
+    for i in (0, 5):
+        block = SortedFileReader(bytes(data)).blocks()[i]
+        for at in (block.offset + 9, block.offset + 40, block.offset + block.length - 9):
+            damaged = bytearray(data)
+            damaged[at] ^= 1
+            with pytest.raises(CorruptionError):
+                numbered_merge([bytes(damaged), numbered_run({(2, 1): 1})])
