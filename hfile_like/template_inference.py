@@ -32,8 +32,8 @@ from .templates import (
 )
 
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_WITH_HEX = re.compile(rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID)
-_WITHOUT_HEX = re.compile(rb"(%s|[0-9]+)" % _UUID)
+# First with runs of hexadecimal digits, then without: a word may look like one.
+_FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
 _PLAIN_MAX = 12
@@ -48,7 +48,7 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
     starts, ends = (offsets[:-1], offsets[1:]) if live is None else (offsets[live], offsets[live + 1])
     picks = np.unique(np.linspace(0, len(starts) - 1, _SAMPLE).astype(np.int64)).tolist()
     samples = [bytes(data[int(starts[i]) : int(ends[i])]) for i in picks]
-    for pattern in (_WITH_HEX, _WITHOUT_HEX):
+    for pattern in _FIELDS:
         guess = _guess(samples, pattern)
         if guess is not None:
             base = int(starts[0])
@@ -59,9 +59,9 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
     return None
 
 
-def _guess(samples: Sequence[bytes], pattern: re.Pattern[bytes]) -> list[tuple[int, bytes | int]] | None:
+def _guess(samples: Sequence[bytes], pattern: bytes) -> list[tuple[int, bytes | int]] | None:
     """(kind, literal or size) of each part; None where the samples are not of one make, or without fields."""
-    split = [pattern.split(sample) for sample in samples]
+    split = [re.split(pattern, sample) for sample in samples]
     first = split[0]
     if len(first) == 1 or 2 * len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
         return None

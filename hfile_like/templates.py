@@ -261,7 +261,8 @@ def _powers() -> np.ndarray:
 @cache
 def _fours() -> np.ndarray:
     """uint32 [10000]: the four digits of each number, as bytes in memory."""
-    return np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), dtype=np.uint32)
+    digits = np.arange(10_000)[:, None] // np.array([1000, 100, 10, 1]) % 10 + ord("0")
+    return digits.astype(np.uint8).reshape(-1).view(np.uint32)
 
 
 @cache
