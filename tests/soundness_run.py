@@ -94,9 +94,8 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
         if told[number] is not None:
             tally["by_duckdb"] += 1
             if not np.array_equal(told[number], by_unit):
-                raise UnsoundError(
-                    f"the oracles differ: seed {lake.seed}, {node_of(tree, pool)}: {pool_sql(pool, tree)}"
-                )
+                told_by = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
+                raise UnsoundError(f"the oracles differ: seed {lake.seed}, {told_by}")
         forms = forms_of(tree, pool)
         form = rng.choice(list(forms))
         asked = Asked(form, number % size.every_count == 0, number % size.every_rows == 0)
@@ -192,7 +191,7 @@ def _told_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.
     return found
 
 
-def pool_sql(pool: Pool, tree: Tree) -> str:
+def _pool_sql(pool: Pool, tree: Tree) -> str:
     return "; ".join(f"l{leaf}: {pool.duck[leaf]}" for leaf in sorted(leaves_in(tree)))
 
 

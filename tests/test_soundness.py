@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from skipstone.engine.indexes import stats
 from skipstone.engine.ingest import column_stats, declared
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaves, outcomes
 from skipstone.engine.predicates.coerce import Place
@@ -133,13 +132,14 @@ def a_cut_maximum_is_not_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def an_unknown_null_count_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = stats.evidence_of
+    right = declared._column_stats
 
-    def evidence_of(rows: pa.Table, *rest: object) -> Evidence:
-        at = rows.schema.get_field_index("null_count")
-        return right(rows.set_column(at, "null_count", pc.fill_null(rows.column(at), 0)), *rest)
+    def column_stats_of(given: pa.StructArray, *rest: object) -> pa.Table:
+        fields = {f.name: given.field(f.name) for f in given.type}
+        fields["null_count"] = pc.fill_null(fields["null_count"], 0)
+        return right(pa.StructArray.from_arrays(list(fields.values()), list(fields)), *rest)
 
-    monkeypatch.setattr(stats, "evidence_of", evidence_of)
+    monkeypatch.setattr(declared, "_column_stats", column_stats_of)
 
 
 def not_may_match_is_cannot_match(monkeypatch: pytest.MonkeyPatch) -> None:
