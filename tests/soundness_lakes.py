@@ -64,6 +64,7 @@ _NARROWER = {
     pa.uint32(): pa.uint16(),
     pa.float64(): pa.float32(),
     pa.timestamp("us", "UTC"): pa.timestamp("ms", "UTC"),
+    pa.timestamp("us", "Europe/Paris"): pa.timestamp("us", "UTC"),
     pa.decimal128(38, 4): pa.decimal128(12, 2),
     pa.large_string(): pa.string(),
 }
