@@ -265,7 +265,8 @@ class _Builder:
                     column = rows.column(at).cast(narrower)
                 except pa.ArrowInvalid:
                     continue
-                if repr(column.cast(wanted.type).to_pylist()) == repr(rows.column(at).to_pylist()):
+                back = pa.table({wanted.name: column.cast(wanted.type)})
+                if repr(rows_of(back)) == repr(rows_of(rows.select([wanted.name]))):
                     rows = rows.set_column(at, wanted.name, column)
         return rows
 
