@@ -23,17 +23,18 @@ import numpy as np
 import skipstone as ss
 from oracle import multiset
 from skipstone.errors import SkipstoneError
+from soundness_duckdb import duck_table
 from soundness_lakes import RandomLake, make_lake
 from soundness_predicates import (
+    FORMS,
     Pool,
     Tree,
     duck_of,
-    duck_table,
-    forms_of,
     leaves_in,
     node_of,
     outcomes_of,
     random_tree,
+    where_of,
 )
 from strategies_predicates import row_matches, rows_of
 
@@ -96,9 +97,7 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
             if not np.array_equal(told[number], by_unit):
                 told_by = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
                 raise UnsoundError(f"the oracles differ: seed {lake.seed}, {told_by}")
-        forms = forms_of(tree, pool)
-        form = rng.choice(list(forms))
-        asked = Asked(form, number % size.every_count == 0, number % size.every_rows == 0)
+        asked = Asked(rng.choice(FORMS), number % size.every_count == 0, number % size.every_rows == 0)
         problem = wrong_with(lake, pool, tree, asked, tally)
         if problem is not None:
             raise UnsoundError(_report(lake, pool, tree, asked, problem))
@@ -109,7 +108,7 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of one plan: in which form the predicate comes, and whether rows are counted and read too."""
+    """What is asked of one plan: in which of FORMS the predicate comes, and whether rows are counted and read too."""
 
     form: str
     count: bool
@@ -120,7 +119,7 @@ def wrong_with(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally: Co
     """What is wrong with the answers to one predicate; None where all are right."""
     matching = outcomes_of(tree, pool) == 2
     units = {lake.units[unit] for unit in np.unique(lake.unit_of[matching]).tolist()}
-    where = forms_of(tree, pool).get(asked.form, node_of(tree, pool))
+    where = where_of(tree, pool, asked.form)
     try:
         plan = lake.table.scan(where)
         files = plan.files().column("path").to_pylist()
@@ -225,7 +224,7 @@ def _report(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, problem: str
     names = dict.fromkeys(name for leaf in leaves_in(tree) for name in pool.columns[leaf])
     lines = [
         f"{problem}",
-        f"lake of seed {lake.seed}, asked {asked}, where {forms_of(tree, pool).get(asked.form)!r}",
+        f"lake of seed {lake.seed}, asked {asked}, where {where_of(tree, pool, asked.form)!r}",
         f"{node_of(tree, pool)}: {(outcomes == 2).sum()} rows match",
     ]
     schema: ss.Table | object = lake.table.schema
