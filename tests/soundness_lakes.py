@@ -10,7 +10,8 @@ ones), so that bounds differ from row group to row group and predicates over the
     written    by the table's own writer, which counts everything, NaN too
     told       declared: bounds that are loose, cut, or open; counts that are there or are not
 
-and the table may be partitioned, may keep statistics of some columns only, and may have filters that cover some files.
+and the table may be partitioned, may keep statistics of some columns only, may have filters that cover some files, and
+may have lost files since.
 """
 
 from __future__ import annotations
@@ -85,7 +86,6 @@ class RandomLake:
 
     rows     every live row, in the table's schema
     units    (path, row group) of each unit; unit_of: int [rows], the ordinal of each row's unit
-    whole    paths whose row groups the index cannot know
     notes    how each file was made, for reports
     """
 
@@ -95,7 +95,6 @@ class RandomLake:
     units: list[tuple[str, int]]
     unit_of: np.ndarray
     palettes: dict[str, list]
-    whole: set[str]
     notes: dict[str, str]
     plain: list[dict] = field(default_factory=list)
 
@@ -201,7 +200,6 @@ class _Builder:
         self.parts: list[pa.Table] = []
         self.units: list[tuple[str, int]] = []
         self.unit_of: list[int] = []
-        self.whole: set[str] = set()
         self.notes: dict[str, str] = {}
 
     def rows(self, group_rows: int, groups: int) -> pa.Table:
@@ -310,7 +308,6 @@ class _Builder:
         with table.transaction() as tx:
             tx.add_files(told)
         self.note(path, rows, 3, partition, f"told {stats}")
-        self.whole.add(path)
 
     def _loose_stats(self, rows: pa.Table) -> pa.Array | None:
         fields, values = [], {}
@@ -394,5 +391,16 @@ def make_lake(seed: int, root: str, file_count: int) -> RandomLake:
             made.told(table, f"told{number}")
         else:
             made.change_filters(table)
+    gone = rng.sample(sorted(made.notes), rng.choice([0, 0, 0, 1, 2]))[: len(made.notes) - 1]
+    if gone:
+        with table.transaction() as tx:
+            tx.remove(gone)
+    if rng.random() < 0.5:
+        table = ss.open(root)
     rows = pa.concat_tables(made.parts).select(table.schema.names)
-    return RandomLake(seed, table, rows, made.units, np.array(made.unit_of), made.palettes, made.whole, made.notes)
+    unit_of = np.array(made.unit_of)
+    is_live = np.array([path not in gone for path, _ in made.units])
+    live_units = [unit for unit in made.units if unit[0] not in gone]
+    unit_of = np.where(is_live, np.cumsum(is_live) - 1, -1)[unit_of]
+    rows = rows.filter(pa.array(unit_of >= 0))
+    return RandomLake(seed, table, rows, live_units, unit_of[unit_of >= 0], made.palettes, made.notes)

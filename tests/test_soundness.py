@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from skipstone.engine.ingest import column_stats, declared
-from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaves, outcomes
+from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaves, outcomes, rows
 from skipstone.engine.predicates.coerce import Place
 from soundness_predicates import leaves_in
 from soundness_run import Size, UnsoundError, check_lake, shrunk
@@ -160,6 +160,13 @@ def an_or_needs_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "OR_TABLE", outcomes.AND_TABLE)
 
 
+def rows_compare_nan_as_arrow_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(array: pa.Array, op: str, value: float) -> pa.BooleanArray:
+        return rows._FUNCTIONS[op](array, pa.scalar(value, array.type))
+
+    monkeypatch.setattr(rows, "_float_comparison", compared)
+
+
 def literals_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = importlib.import_module("skipstone.engine.predicates.bind")  # the package's own `bind` is its function
     right = bind.place
@@ -184,6 +191,7 @@ MUTANTS = [
     not_may_match_is_cannot_match,
     null_is_false,
     an_or_needs_both_sides,
+    rows_compare_nan_as_arrow_does,
     literals_wrap,
 ]
 
