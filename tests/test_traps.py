@@ -393,3 +393,12 @@ def test_trap_decimals_stored_in_any_physical_type(tmp_path: Path) -> None:
             table = ss.create(root)
             assert kept_paths(table, "d < 0") == ["0.parquet"] and kept_paths(table, "d >= 0") == ["1.parquet"]
             assert kept_paths(table, "d = -0.01") == ["0.parquet"] and _stored(table, "d > -0.02") == 3
+
+
+@pytest.mark.parametrize("where", ["x = 1", "x < 2", "x IN (1, 70)", "x > -5 AND x < 3"])
+def test_trap_a_widened_column_whose_bounds_changed_their_form(tmp_path: Path, where: str) -> None:
+    narrow, wide = pa.decimal128(12, 2), pa.decimal128(38, 4)
+    values = [([D("1.00")], narrow), ([D("50.00")], narrow), ([D("70.0000")], wide), ([D("1e30")], wide)]
+    table = _lake(tmp_path, *({"x": pa.array(value, kind)} for value, kind in values))
+    assert kept_paths(table, where) == (["0.parquet", "2.parquet"] if "70" in where else ["0.parquet"])
+    assert _stored(table, where) == (2 if "70" in where else 1)
