@@ -19,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from skipstone.engine.predicates import ast
 from soundness_duckdb import duck_leaf
-from soundness_lakes import PARTITION_TEXTS, RandomLake, ends_of
+from soundness_lakes import RandomLake
+from soundness_values import ends_of
+from strategies import PARTITION_TEXTS
 from strategies_predicates import _TIMES_IN_TEXT, leaf_columns, row_matches
 
 Tree = tuple  # ("leaf", number) | ("and" | "or", (tree, ...)) | ("not", (tree,))

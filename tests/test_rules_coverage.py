@@ -74,6 +74,31 @@ def test_rule_20_files_that_an_index_left_behind_keep_their_partition(tmp_path: 
     assert kept_paths(table, "a = 8") == [late] and kept_paths(table, "a = 5") == []
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("how", ["told", "footers", "written"])
+def test_rule_20_as_many_files_are_not_the_same_files(tmp_path: Path, how: str, at_once: bool) -> None:
+    """An aggregate that speaks of two files, one of which went while another came, speaks of none of the three."""
+    table = _partitioned(tmp_path)
+    size = os.path.getsize(tmp_path / make_file(tmp_path, "p=1/late.parquet", {"a": [500, 600]}))
+    if not at_once:
+        with table.transaction() as tx:
+            tx.remove(["p=1/0.parquet"])
+    with table.transaction() as tx:
+        if at_once:
+            tx.remove(["p=1/0.parquet"])
+        if how == "footers":
+            tx.add_files(["p=1/late.parquet"])
+        elif how == "told":
+            tx.add_files(pa.table({"path": ["p=1/late.parquet"], "size_bytes": [size], "row_count": [2]}))
+        else:
+            tx.write(pa.table({"a": [500, 600], "p": pa.array([1, 1], table.schema.field("p").type)}))
+    for fresh in (table, ss.open(tmp_path)):
+        assert fresh.partitions().column("file_count").to_pylist() == [2, 2]
+        assert fresh.scan("a = 500").count() == 1 and len(kept_paths(fresh, "a = 500")) == 1
+        assert fresh.scan("a >= 500 OR a < 3").count() == 2
+        assert kept_paths(fresh, "a = 10") == ["p=1/1.parquet"] + (["p=1/late.parquet"] if how == "told" else [])
+
+
 def test_rule_20_partition_values_prune_whatever_is_covered(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("p", pa.int64())])
     table = ss.create(tmp_path, schema=schema, partitioning=["p"])
