@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import duckdb
 import numpy as np
-import skipstone as ss
+import pyarrow as pa
 from oracle import multiset
 from skipstone.errors import SkipstoneError
 from soundness_duckdb import duck_table
@@ -48,12 +48,13 @@ class UnsoundError(AssertionError):
 
 @dataclass(frozen=True)
 class Size:
-    """How large a lake is: files, leaves to draw predicates from, predicates; every how many predicates `count()` is
-    asked, rows are read, and rows are tested one by one in plain Python."""
+    """How large a lake is: files, leaves to draw predicates from, predicates; every how many predicates `row_groups()`
+    and `count()` are asked, rows are read, and rows are tested one by one in plain Python."""
 
     files: int
     leaves: int
     predicates: int
+    every_groups: int = 1
     every_count: int = 1
     every_rows: int = 12
     every_plain: int = 40
@@ -97,7 +98,8 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
             if not np.array_equal(told[number], by_unit):
                 told_by = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
                 raise UnsoundError(f"the oracles differ: seed {lake.seed}, {told_by}")
-        asked = Asked(rng.choice(FORMS), number % size.every_count == 0, number % size.every_rows == 0)
+        every = (size.every_groups, size.every_count, size.every_rows)
+        asked = Asked(rng.choice(FORMS), *(number % few == 0 for few in every))
         problem = wrong_with(lake, pool, tree, asked, tally)
         if problem is not None:
             raise UnsoundError(_report(lake, pool, tree, asked, problem))
@@ -108,34 +110,35 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of one plan: in which of FORMS the predicate comes, and whether rows are counted and read too."""
+    """What is asked of one plan: in which of FORMS the predicate comes, and what besides files()."""
 
     form: str
+    groups: bool
     count: bool
     rows: bool
 
 
 def wrong_with(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally: Counter) -> str | None:
     """What is wrong with the answers to one predicate; None where all are right."""
+    try:
+        return _wrong_answer(lake, pool, tree, asked, tally)
+    except (SkipstoneError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return f"raises {type(error).__name__}: {error}"
+
+
+def _wrong_answer(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally: Counter) -> str | None:
     matching = outcomes_of(tree, pool) == 2
     units = {lake.units[unit] for unit in np.unique(lake.unit_of[matching]).tolist()}
     where = where_of(tree, pool, asked.form)
-    try:
-        plan = lake.table.scan(where)
-        files = plan.files().column("path").to_pylist()
-        groups = plan.row_groups()
-        kept = set(zip(groups.column("path").to_pylist(), groups.column("row_group").to_pylist(), strict=True))
-    except (SkipstoneError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return f"raises {type(error).__name__}: {error}"
+    plan = lake.table.scan(where)
+    files = plan.files().column("path").to_pylist()
     if missing := {path for path, _ in units} - set(files):
         return f"files() lacks {sorted(missing)}"
-    if len(set(files)) < len(files) or len(kept) < groups.num_rows:
-        return "a file or row group is told twice"
-    if missing := {unit for unit in units if unit not in kept and (unit[0], None) not in kept}:
-        return f"row_groups() lacks {sorted(missing)}"
+    if len(set(files)) < len(files):
+        return "a file is told twice"
+    if asked.groups and (problem := _wrong_with_groups(lake, plan.row_groups(), units, tally)) is not None:
+        return problem
     tally["pruned_files"] += len(files) < len({path for path, _ in lake.units})
-    tally["groups_kept"] += len(kept)
-    tally["groups"] += len(lake.units)
     if asked.count:
         tally["counted"] += 1
         if (count := plan.count()) != matching.sum():
@@ -145,6 +148,17 @@ def wrong_with(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally: Co
         rids = sorted(plan.to_table().column("rid").to_pylist())
         if rids != sorted(lake.rows.column("rid").filter(matching).to_pylist()):
             return f"to_table() holds other rows: {rids}"
+    return None
+
+
+def _wrong_with_groups(lake: RandomLake, groups: pa.Table, units: set[tuple[str, int]], tally: Counter) -> str | None:
+    kept = set(zip(groups.column("path").to_pylist(), groups.column("row_group").to_pylist(), strict=True))
+    if len(kept) < groups.num_rows:
+        return "a row group is told twice"
+    if missing := {unit for unit in units if unit not in kept and (unit[0], None) not in kept}:
+        return f"row_groups() lacks {sorted(missing)}"
+    tally["groups_kept"] += len(kept)
+    tally["groups"] += len(lake.units)
     return None
 
 
@@ -227,8 +241,7 @@ def _report(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, problem: str
         f"lake of seed {lake.seed}, asked {asked}, where {where_of(tree, pool, asked.form)!r}",
         f"{node_of(tree, pool)}: {(outcomes == 2).sum()} rows match",
     ]
-    schema: ss.Table | object = lake.table.schema
-    lines += [f"  {name}: {pool.kinds[name]}" for name in names] or [str(schema)]
+    lines += [f"  {name}: {pool.kinds[name]}" for name in names]
     for unit in np.unique(lake.unit_of[outcomes == 2]).tolist()[:6]:
         path, group = lake.units[unit]
         lines.append(f"  {path} row group {group}, from {lake.notes[path][:300]}")

@@ -4,7 +4,8 @@ There are two parts, and both ask the public face (`Table.scan`, `files`, `row_g
 
     deep    lakes of a few files, where every predicate is counted and many are read. A pair is a table and a predicate
     wide    lakes of sixty small files, each with rows and bounds of its own. One scan answers for each of them, so a
-            pair is a file and a predicate; counts are asked of every eighth predicate, over all the files at once
+            pair is a file and a predicate; row groups are asked of every fourth predicate, and of every eighth the
+            count over all the files at once
 
 Seeds count up from fixed numbers, so a failure comes again, and its text names the seed. SKIPSTONE_TEST=all checks a
 million pairs in two processes; else twenty thousand. How many there were is asserted, and so is that the oracles had
@@ -33,11 +34,12 @@ from soundness_predicates import leaves_in
 from soundness_run import Size, UnsoundError, check_lake, shrunk
 
 ALL = os.environ.get("SKIPSTONE_TEST") == "all"
-DEEP, WIDE = Size(files=6, leaves=40, predicates=80), Size(files=60, leaves=40, predicates=80, every_count=8)
+DEEP = Size(files=6, leaves=40, predicates=80)
+WIDE = Size(files=60, leaves=40, predicates=80, every_groups=4, every_count=8, every_rows=50)
 # part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
 PARTS = {
     "deep": (DEEP, 0, "scans", 100_000, 1_000),
-    "wide": (replace(WIDE, every_rows=50), 10_000_000, "pairs", 900_000, 19_000),
+    "wide": (WIDE, 10_000_000, "pairs", 900_000, 19_000),
 }
 SHARDS = 2
 
