@@ -38,8 +38,8 @@ DEEP = Size(files=6, leaves=40, predicates=80)
 WIDE = Size(files=60, leaves=40, predicates=80, every_groups=4, every_count=8, every_rows=50)
 # part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
 PARTS = {
-    "deep": (DEEP, 0, "scans", 100_000, 1_000),
-    "wide": (WIDE, 10_000_000, "pairs", 900_000, 19_000),
+    "deep": (DEEP, 0, "scans", 60_000, 1_000),
+    "wide": (WIDE, 10_000_000, "pairs", 940_000, 19_000),
 }
 SHARDS = 2
 
