@@ -121,10 +121,13 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
 
 
 def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.ndarray:
-    kind = plain_type(left.type)
-    comparable = kind == plain_type(right.type) and canon.order_class(kind) is not None
-    exact = all(is_exact_widening(kind, now) for now in (leaf.left.type, leaf.right.type, leaf.type))
-    if not (comparable and exact):
+    kinds = plain_type(left.type), plain_type(right.type)
+    columns = leaf.left.type, leaf.right.type
+    exact = all(
+        is_exact_widening(kind, now) and is_exact_widening(kind, leaf.type)
+        for kind, now in zip(kinds, columns, strict=True)
+    )
+    if not (exact and _share_codes(*kinds)):
         return np.full(len(left), ANY, dtype=np.uint8)
     first, second = interval_of(left, with_nan=True), interval_of(right, with_nan=True)
     greater = less_or_equal_outcomes(first, second)[::-1]  # of a > b
@@ -150,6 +153,13 @@ def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.nd
         result |= null.view(np.uint8) * np.uint8(NULL)
     crossed = (first.contradicts & left.may_be_value) | (second.contradicts & right.may_be_value)
     return _or_any(result, crossed)
+
+
+def _share_codes(kind: pa.DataType, other: pa.DataType) -> bool:
+    """True where equal codes are equal values in both types. An integer's code is its value, but of uint64."""
+    if kind == other:
+        return canon.order_class(kind) is not None
+    return all(pa.types.is_integer(one) and not pa.types.is_uint64(one) for one in (kind, other))
 
 
 # -- filters ----------------------------------------------------------------------------------------------------------

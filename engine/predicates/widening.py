@@ -118,10 +118,10 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return None if key is None or item is None else pa.map_(key, item)
     if canon.is_bytes_like(one) and canon.is_bytes_like(other):
         return _merged_bytes(one, other)
+    if is_exact_widening(other, one):  # first: of two zones, which widen to each other, `one` stays
+        return one
     if is_exact_widening(one, other):
         return other
-    if is_exact_widening(other, one):
-        return one
     return _merged_decimal(one, other)
 
 
