@@ -304,6 +304,13 @@ def test_a_struct_gets_fields_by_widening(tmp_path: Path) -> None:
     assert _rows(table, "s.y IS NULL") == [{"s": {"x": 1, "y": None}}]
 
 
+def test_a_column_may_be_called_like_its_new_type(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"int64": pa.array([1], pa.int8())})
+    table = ss.create(tmp_path)
+    table.alter(widen={"int64": pa.int64()})  # Arrow's types are equal to their names
+    assert table.schema.field("int64").type == pa.int64()
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -238,7 +238,7 @@ def _mapping(argument: str, given: Any, kind: type, told: str) -> dict[str, Any]
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(n, str) and isinstance(v, kind) for n, v in given.items()):
         raise InvalidArgumentError(f"{argument}= maps names of columns to {told}, not {given!r}")
-    return {name: value for name, value in given.items() if name != value}
+    return dict(given)
 
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
