@@ -191,6 +191,8 @@ def _renew(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
     table.alter(drop=old.name, add={old.name: old.type if default is None else default}, order=order)
     new = Column(next(model.numbers), old.name, old.type, default)
     model.columns = [*model.columns[:at], new, *model.columns[at + 1 :]]
+    if default is not None and draw(st.booleans()):
+        table.create_index(new.name, kind="bloom")
 
 
 def _default(draw: Callable, kind: pa.DataType) -> pa.Scalar | None:
