@@ -292,7 +292,7 @@ class Table:
         A file is read by the names that the table had when the file was added: a column that the table did not have
         then is not the table's, though a later one bears its name (replace() the file by itself to bind it anew), and
         neither is one that comes under a name from before a rename. A transaction speaks the names of the version
-        that it began with. Where `create(columns=...)` chose the columns that get statistics, an added one gets none.
+        that it began with. An added column gets statistics, in an index of its own.
 
         Raises:
             SchemaError: no such column, a partition column, a name that is taken, a type that would lose values.

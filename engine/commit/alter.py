@@ -17,11 +17,14 @@ from ... import canon
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..ingest.footers import leaf_types, plain_type
 from ..ingest.leaves import top_level
+from ..manifest.writing import SHARD_BYTES
 from ..predicates.widening import is_list, merged_type
-from ..timeline import Instant, new_transaction_id
+from ..timeline import IndexState, Instant, Run, new_transaction_id
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
 from .schemas import check_table_schema, identified, leaves_below
+from .stat_rows import first_stats
+from .stats_index import stats_of_new
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -78,10 +81,40 @@ def alter(
                 f"{table.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
                 "for what is still wanted"
             )
-        return altered(latest, asked, transaction)
+        after = altered(latest, asked, transaction)
+        if new is None:
+            return after
+        state, aggregates = new
+        number = after.next["index"]
+        runs = (*state.runs, *(aggregates if latest.version == base.version else ()))
+        coverage = state.coverage.with_segment(after.version)
+        after = replace(after, next={**after.next, "index": number + 1})
+        return after.with_index(replace(state, id=number, runs=runs, coverage=coverage))
 
-    table.move_to(publish_definition(table.timeline, base, following, Leftovers()))
+    leftovers = Leftovers()
+    with table.timeline.marked(transaction, base.version), leftovers:
+        new = _new_stats(table, altered(base, asked, transaction), transaction, leftovers)
+        table.move_to(publish_definition(table.timeline, base, following, leftovers))
     return table.version
+
+
+def _new_stats(
+    table: Table, after: Instant, transaction: str, leftovers: Leftovers
+) -> tuple[IndexState, tuple[Run, ...]] | None:
+    """Statistics of the leaves that come with `after`, kept beside the others, so that those are not written anew."""
+    leaves = sorted(set(after.columns.values()) - set(table.instant.columns.values()))
+    if not leaves:
+        return None
+    index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
+    return stats_of_new(table, after, index, transaction, leftovers)
+
+
+def _indexes(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
+    """The indexes with the columns that are left to them. The statistics that `create` made stay without any: they know
+    where the fine ones lie."""
+    first = first_stats(instant).id
+    left = (replace(i, columns=tuple(c for c in i.columns if c in live)) for i in instant.indexes)
+    return tuple(i for i in left if i.columns or i.id == first)
 
 
 def _state(instant: Instant) -> tuple:
@@ -100,7 +133,6 @@ def altered(base: Instant, asked: Alteration, transaction: str) -> Instant:
     names = {number: name for name, number in numbers.items()}
     kept = {number: value for number, value in base.defaults.items() if number in names}
     kept.update((numbers[name], value) for name, value in asked.defaults.items())
-    live = set(columns.values())
     after = successor(
         base,
         transaction,
@@ -117,8 +149,7 @@ def altered(base: Instant, asked: Alteration, transaction: str) -> Instant:
         columns=columns,
         next=following,
         defaults={number: value.cast(schema.field(names[number]).type) for number, value in kept.items()},
-        indexes=tuple(i for i in base.indexes if live.issuperset(i.columns)),
-        stats_columns=_stats_columns(base, names),
+        indexes=_indexes(after, set(columns.values())),
     )
 
 
@@ -215,19 +246,6 @@ def _gains_nanoseconds(known: pa.DataType, wanted: pa.DataType) -> bool:
     is_instant = pa.types.is_timestamp(known) or pa.types.is_date(known)
     is_finer = pa.types.is_timestamp(wanted) and wanted.unit == "ns" and getattr(known, "unit", None) != "ns"
     return is_instant and is_finer
-
-
-def _stats_columns(base: Instant, names: dict[int, str]) -> tuple[str, ...] | None:
-    """The columns chosen for statistics, under their new names."""
-    if base.stats_columns is None:
-        return None
-    chosen = []
-    for path in base.stats_columns:
-        top = top_level(base.schema, path)
-        now = names.get(base.fields[top])
-        if now is not None:
-            chosen.append(now + path[len(top) :])
-    return tuple(chosen)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

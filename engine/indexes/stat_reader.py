@@ -55,15 +55,16 @@ class Blocks:
 
 
 class ColumnStats:
-    """The statistics of one column in the runs of one index, newest run first.
+    """The statistics of one column in the runs of one index, newest run first. `kinds` are the types in which files
+    hold it: what is read are bounds of their forms.
 
     Making one, and reading entries, raises DamagedRun where a run turns out damaged or gone.
     """
 
-    def __init__(self, readers: RunReaders, runs: Sequence[Run], column_id: int, bounds_are_bytes: bool):
+    def __init__(self, readers: RunReaders, runs: Sequence[Run], column_id: int, kinds: Sequence[pa.DataType]):
         self._readers = readers
         self.prefix = stats.file_prefix(column_id)
-        self._bounds = ("min_bytes", "max_bytes") if bounds_are_bytes else ("min_code", "max_code")
+        self._bounds = tuple(dict.fromkeys(name for kind in kinds for name in _bounds_of(kind)))
         self.blocks = [self._blocks_of(run) for run in reversed(runs) if run.may_hold(self.prefix)]
         self.blocks = [blocks for blocks in self.blocks if len(blocks.indices)]
 
@@ -90,7 +91,7 @@ class ColumnStats:
         within = slice(blocks.indices.start, blocks.indices.stop)
         count = len(blocks.indices)
         found = Evidence.unknown(kind, count)
-        lower, upper = (blocks.summaries.get(name) for name in self._bounds)
+        lower, upper = (blocks.summaries.get(name) for name in _bounds_of(kind))
         if lower is not None and upper is not None:
             found.lower, found.upper = lower.lower[within], upper.upper[within]
             found.has_lower, found.has_upper = lower.null_count[within] == 0, upper.null_count[within] == 0
@@ -226,6 +227,6 @@ def _within(
     return Numbered(numbers[kept], columns, deleted), constant
 
 
-def is_bytes(kind: pa.DataType) -> bool:
-    """True where bounds of a type are bytes, False where they are order codes."""
-    return canon.order_class(kind) == "bytes"
+def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
+    """The names of the bounds of a type: order bytes, or order codes."""
+    return ("min_bytes", "max_bytes") if canon.order_class(kind) == "bytes" else ("min_code", "max_code")

@@ -19,7 +19,7 @@ from ... import canon
 from ...arrays import from_numpy, text, to_numpy
 from ..indexes import stats
 from ..indexes.coverage import is_covered
-from ..indexes.stat_reader import ColumnStats, is_bytes
+from ..indexes.stat_reader import ColumnStats
 from ..ingest.task_result import BASE
 from ..manifest.runs import DamagedRun, entries_of, numbered_entries
 from ..manifest.snapshot import Snapshot
@@ -83,6 +83,8 @@ class Gatherer:
         files, files_known = found.number(stats.FILES_FIELD.name)
         speaks = files_known & (files == file_counts)
         schemas, schemas_known = found.number(stats.SCHEMA_FIELD.name)
+        if known.default is not None:  # of logs, which may be among the files, lacking the column says no value
+            speaks &= ~np.isin(schemas, list(known.lacking))
         return about_entries(known, found, np.where(schemas_known, schemas, -1), speaks)
 
     def _index_of(self, column: str) -> IndexState | None:
@@ -106,7 +108,7 @@ class Gatherer:
             return None
         column_id = instant.columns[column]
         whole = [run for run in index.runs if run.path not in self.damaged]
-        found = ColumnStats(self.snapshot.readers, whole, column_id, is_bytes(known.type))
+        found = ColumnStats(self.snapshot.readers, whole, column_id, known.kinds())
         is_complete = len(whole) == len(index.runs) and index.coverage.is_whole(instant.version)
         return Source(column, known, found, index.coverage, is_complete)
 
