@@ -57,16 +57,17 @@ class Model:
     """The columns in order, the live files as {uid: values} by row group, and what each version showed."""
 
     columns: list[Column]
+    is_partitioned: bool = False
     files: dict[str, list[tuple[int, dict[int, pa.Array]]]] = field(default_factory=dict)
     versions: dict[int, dict[str, Groups]] = field(default_factory=dict)
     numbers: itertools.count = field(default_factory=lambda: itertools.count(1000))
 
     def record(self, version: int) -> None:
         self.versions[version] = {
-            path: [self._shown(*group) for group in groups] for path, groups in self.files.items()
+            path: [self._shown(path, *group) for group in groups] for path, groups in self.files.items()
         }
 
-    def _shown(self, count: int, held: dict[int, pa.Array]) -> list[dict]:
+    def _shown(self, path: str, count: int, held: dict[int, pa.Array]) -> list[dict]:
         shown = {}
         for column in self.columns:
             if column.uid in held:
@@ -75,7 +76,25 @@ class Model:
                 shown[column.name] = pa.repeat(column.default, count).cast(column.type)
             else:
                 shown[column.name] = pa.nulls(count, column.type)
+        if self.is_partitioned:
+            shown["part"] = pa.array([int(path[len("part=")])] * count, pa.int32())
         return base.rows_of(pa.table(shown))
+
+    def order(self, columns: list[Column]) -> list[str]:
+        return [c.name for c in columns] + ["part"] * self.is_partitioned
+
+    def rows(self, draw: Callable) -> tuple[pa.Table, pa.Table]:
+        """Rows for the data columns, and the same with a partition's value."""
+        rows = draw(base.tables(pa.schema([(c.name, c.type) for c in self.columns]), max_rows=9))
+        if not self.is_partitioned:
+            return rows, rows
+        return rows, rows.append_column("part", pa.array([draw(st.integers(0, 2))] * rows.num_rows, pa.int32()))
+
+    def place(self, draw: Callable, root: str, name: str) -> str:
+        """A path for a file of others."""
+        path = f"part={draw(st.integers(0, 2))}/{name}" if self.is_partitioned else name
+        os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+        return path
 
     def by_uid(self, rows: pa.Table, columns: list[Column]) -> dict[int, pa.Array]:
         return {c.uid: rows.column(c.name).combine_chunks() for c in columns if c.name in rows.column_names}
@@ -89,14 +108,15 @@ class Model:
 def history(draw: Callable, root: str) -> tuple[ss.Table, Model]:
     schema = draw(_FEW | data_schemas())
     schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in schema])
-    table = ss.create(root, schema=schema)
-    model = Model([Column(i, f.name, f.type) for i, f in enumerate(schema)])
+    model = Model([Column(i, f.name, f.type) for i, f in enumerate(schema)], draw(st.booleans()))
+    parts = [pa.field("part", pa.int32())] * model.is_partitioned
+    table = ss.create(root, schema=pa.schema([*schema, *parts]), partitioning=["part"] if parts else None)
     model.record(table.version)
     acts = [_write, _write, _attach, _tell, _alter, _renew, _renew, _stale_write, _remove, _index, _index]
     for number, act in enumerate(draw(st.lists(st.sampled_from(acts), min_size=2, max_size=9))):
         act(draw, table, model, number)
         model.record(table.version)
-        assert table.schema == pa.schema([(c.name, c.type) for c in model.columns])
+        assert table.schema == pa.schema([*((c.name, c.type) for c in model.columns), *parts])
     return table, model
 
 
@@ -105,24 +125,24 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _write(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
-    before, rows = set(live_paths(table)), draw(base.tables(table.schema, max_rows=9))
+    before, (rows, whole) = set(live_paths(table)), model.rows(draw)
     with table.transaction() as tx:
-        tx.write(rows)
+        tx.write(whole)
     for path in set(live_paths(table)) - before:
         model.take(path, rows, model.columns)
 
 
 def _stale_write(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
     """A writer that began before an alteration commits after it."""
-    before, rows, columns = set(live_paths(table)), draw(base.tables(table.schema, max_rows=9)), model.columns
+    before, (rows, whole), columns = set(live_paths(table)), model.rows(draw), model.columns
     is_attached = draw(st.booleans()) and rows.num_rows
-    path = f"stale{number}.parquet"
+    path = model.place(draw, table.location, f"stale{number}.parquet")
     with table.transaction() as tx:
         if is_attached:
             pq.write_table(rows, os.path.join(table.location, path))
             tx.add_files([path])
         else:
-            tx.write(rows)
+            tx.write(whole)
         other = ss.open(table.location)
         _alter(draw, other, model, number)
         model.record(other.version)
@@ -157,7 +177,7 @@ def _outside(draw: Callable, table: ss.Table, model: Model, number: int) -> tupl
     if not fields or (free and draw(st.booleans())):
         fields.append((draw(st.sampled_from(free or ["odd"])), pa.int64()))
     rows = draw(base.tables(pa.schema(draw(st.permutations(fields) | st.just(fields))), max_rows=9))
-    path, group_rows = f"f{number}.parquet", draw(st.integers(1, 9))
+    path, group_rows = model.place(draw, table.location, f"f{number}.parquet"), draw(st.integers(1, 9))
     pq.write_table(rows, os.path.join(table.location, path), row_group_size=group_rows)
     return path, rows, group_rows
 
@@ -176,8 +196,8 @@ def _index(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
 
 def _renew(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
     """A column makes way for another of the same look, or two of one type change places: only identities tell."""
-    order = [c.name for c in model.columns]
-    at = draw(st.integers(0, len(order) - 1))
+    order = model.order(model.columns)
+    at = draw(st.integers(0, len(model.columns) - 1))
     old = model.columns[at]
     alike = [i for i, c in enumerate(model.columns) if c.type == old.type and i != at]
     if alike and draw(st.booleans()):
@@ -233,7 +253,7 @@ def _alter(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
             after.append(Column(next(model.numbers), name, kind, default))
     if draw(st.booleans()):
         after = draw(st.permutations(after))
-        asked["order"] = [c.name for c in after]
+        asked["order"] = model.order(after)
     table.alter(**asked)
     model.columns = list(after)
 
