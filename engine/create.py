@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
-from .commit.schemas import check_table_schema, numbered, unified, with_partition_columns
+from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
 from .ingest import hive
 from .ingest.attach import COLUMNS_MAX, attach_files, column_filter
 from .ingest.footers import leaf_types, plain_type
@@ -166,9 +166,9 @@ def _first_instant(
     schema = with_partition_columns(schema, [pa.field(f.name, plain_type(f.type), f.nullable) for f in fields])
     _check_columns(columns, schema)
     check_table_schema(schema, [f.name for f in fields])
-    known, following = numbered(schema, {}, 1)
+    numbers, leaves, following = identified(schema, {}, {}, {"field": 1, "column": 1})
     stats = [p for p in leaf_types(schema) if p not in {f.name for f in fields} and column_filter(columns)(p)]
-    stats_ids = tuple(known[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
+    stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     return Instant(
         version=0,
         transaction=transaction,
@@ -178,9 +178,10 @@ def _first_instant(
         source={"kind": "directory", "version": None, "hive": is_hive},
         schema=schema,
         partitioning=tuple(f.name for f in fields),
-        columns=known,
+        fields=numbers,
+        columns=leaves,
         file_schemas=(),
-        next={"sequence": 0, "partition": 0, "column": following, "index": 2},
+        next={"sequence": 0, "partition": 0, **following, "index": 2},
         manifest=(),
         indexes=(IndexState(id=1, kind="stats", columns=stats_ids, options={}, maintain="commit"),),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},

@@ -28,6 +28,7 @@ from .timeline import Instant, Timeline
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
 
 if TYPE_CHECKING:
+    from .commit.alter import Added
     from .commit.transaction import Transaction
     from .verify import Finding
 
@@ -263,6 +264,44 @@ class Table:
         if key is not None and not isinstance(key, str):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
         return Transaction(self, key)
+
+    def alter(
+        self,
+        *,
+        rename: Mapping[str, str] | None = None,
+        add: Added | None = None,
+        drop: str | Sequence[str] | None = None,
+        widen: Mapping[str, pa.DataType] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> int:
+        """Changes the schema, in one step; no file is touched. Returns the version made; nothing to change makes none.
+
+        `rename`, `drop` and `widen` name columns as they are before the call; `add` and `order` as they are after it.
+        Only top-level data columns are altered. A column keeps its statistics and filters under its new name; one
+        that is dropped loses its indexes, and a later one of the same name begins anew.
+
+        Args:
+            rename: old names to new ones; {"a": "b", "b": "a"} swaps two.
+            add: names to types, or to pyarrow scalars; or fields. Files that lack the column hold null in every row,
+                or that scalar; rows that are written without it hold null.
+            drop: names. The values stay in the files, and are not read again.
+            widen: names to types that hold each value exactly: int32 to int64, float to double, more digits, more
+                fields at the end of a struct; no instants to nanoseconds.
+            order: all names, in the wanted order.
+
+        A file is read by the names that the table had when the file was added: a column that the table did not have
+        then is not the table's, though a later one bears its name (replace() the file by itself to bind it anew), and
+        neither is one that comes under a name from before a rename. A transaction speaks the names of the version
+        that it began with. An added column gets statistics, in an index of its own.
+
+        Raises:
+            SchemaError: no such column, a partition column, a name that is taken, a type that would lose values.
+            CommitConflictError: another writer altered the schema meanwhile.
+        """
+        from .commit.alter import alter
+
+        self.check_latest()
+        return alter(self, rename, add, drop, widen, order)
 
     def create_index(
         self,

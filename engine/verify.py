@@ -100,7 +100,7 @@ def _files(table: Table, deep: bool) -> list[Finding]:
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and row["schema_id"] is not None:
+        elif deep and not table.instant.file_schemas[row["schema_id"]].is_told:
             try:
                 footer = read_footer(table.storage, path)
             except SkipstoneError as error:

@@ -108,7 +108,7 @@ def _act(draw: st.DrawFn, table: ss.Table, lake: Lake, number: int, partitioning
     kind = draw(st.sampled_from(kinds))
     before = lake.versions[table.version]
     if kind in ("bloom", "refresh", "drop"):
-        _change_index(draw, table, kind)
+        change_index(draw, table, kind)
         lake.record(table)
         return
     gone = (
@@ -154,7 +154,7 @@ def _rows_to_write(draw: st.DrawFn, table: ss.Table, partitioning: tuple[str, ..
     return rows.select(table.schema.names)
 
 
-def _change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
+def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
     there = [c for row in table.indexes().to_pylist() if row["kind"] == "bloom" for c in row["columns"]]
     data = pa.schema([f for f in table.schema if f.name not in table.instant.partitioning])
     free = [n for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None and n not in there]

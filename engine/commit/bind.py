@@ -19,7 +19,7 @@ from ..ingest import hive
 from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
 from ..manifest import keyspace
 from ..manifest.snapshot import Snapshot
-from ..timeline import Instant
+from ..timeline import FileSchema, Instant
 from .schemas import check_fits, check_instants_fit, file_schema
 from .stat_rows import AddedFiles
 
@@ -39,9 +39,12 @@ class Bound:
     gone: pa.Table
 
 
-def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, str], remember_gone: bool) -> Bound:
-    """Binds added files and removed ones (file id -> path) to the version after the snapshot's. With `remember_gone`
-    the removed files may lie on storage still, and are remembered by path and identity.
+def bind(
+    snapshot: Snapshot, spoken: Instant, results: Sequence[TaskResult], removed: dict[int, str], remember_gone: bool
+) -> Bound:
+    """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
+    are named as they were at `spoken`. With `remember_gone` the removed files may lie on storage still, and are
+    remembered by path and identity.
 
     Raises CommitConflictError for a file to be removed that is live no more, SchemaError for one that does not fit.
     """
@@ -52,7 +55,7 @@ def bind(snapshot: Snapshot, results: Sequence[TaskResult], removed: dict[int, s
     rows: list[pa.Table] = []
     sequence = base.next["sequence"]
     for result in results:
-        after, schema_ids = _bind_schemas(after, result)
+        after, schema_ids = _bind_schemas(after, spoken, result)
         partition_ids = partitions.ids(result.files.column("partition"))
         count = result.files.num_rows
         if sequence + count >= 1 << 32:
@@ -163,27 +166,36 @@ def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
     return sums
 
 
-def _bind_schemas(after: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
-    """The instant with the result's physical schemas, and the id of each."""
-    known = {s.schema: i for i, s in enumerate(after.file_schemas)}
-    file_schemas = list(after.file_schemas)
-    ids = []
+def _bind_schemas(after: Instant, spoken: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
+    """The instant with the result's physical schemas, and the id of each; last, that of files only told of."""
+    known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
+    found = []
     for position, schema in enumerate(result.schemas):
-        if schema not in known:
+        found.append(file_schema(after, spoken, schema))
+        if _identity(found[-1]) not in known:
             example = pc.index(result.files.column("schema_id"), position).as_py()
-            path = result.files.column("path")[example].as_py() if example >= 0 else "a file"
-            check_fits(after.schema, schema, after.partitioning, path)
-            known[schema] = len(file_schemas)
-            file_schemas.append(file_schema(after, schema))
-        ids.append(known[schema])
-    check_instants_fit(after.schema, result)
+            check_fits(after, found[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
+    check_instants_fit(after, found, result)
+    if result.files.column("schema_id").null_count:
+        told = pa.schema([f for f in spoken.schema if f.name not in spoken.partitioning])
+        found.append(file_schema(after, spoken, told, is_told=True))
+    file_schemas = list(after.file_schemas)
+    for schema in found:
+        if known.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
+            file_schemas.append(schema)
+    ids = [known[_identity(schema)] for schema in found]
     return replace(after, file_schemas=tuple(file_schemas)), np.array(ids, dtype=np.int32)
+
+
+def _identity(known: FileSchema) -> tuple:
+    """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
+    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_told
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
     rows = result.files.select([f.name for f in FILE_FIELDS])
-    local = rows.column("schema_id").combine_chunks()
-    bound = pa.array(schema_ids, pa.int32()).take(local) if len(schema_ids) else local
+    local = pc.fill_null(rows.column("schema_id").combine_chunks(), len(result.schemas))
+    bound = pa.array(schema_ids, pa.int32()).take(local)
     at = rows.schema.get_field_index("schema_id")
     rows = rows.set_column(at, "schema_id", bound)
     return rows.append_column(keyspace.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))

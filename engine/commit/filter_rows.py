@@ -19,6 +19,7 @@ from .leftovers import Leftovers
 
 def with_filters(
     after: Instant,
+    spoken: Instant,
     storage: Storage,
     results: Sequence[TaskResult],
     ids: Sequence[np.ndarray],
@@ -26,24 +27,27 @@ def with_filters(
     leftovers: Leftovers,
 ) -> Instant:
     """The instant with a new run for each filter index that the tasks carry filters for, in the segment that is
-    `after`'s version. Files without a filter are holes; with none at all the segment stays uncovered. The runs
-    are added to `leftovers`."""
+    `after`'s version. The tasks' columns are named as they were at `spoken`. Files without a filter are holes; with
+    none at all the segment stays uncovered. The runs are added to `leftovers`."""
+    names = {number: path for path, number in spoken.columns.items()}
     for index in after.indexes:
         if index.kind == "bloom" and index.maintain == "commit":
-            after = _with_run(after, index, storage, results, ids, name, leftovers)
+            column = names.get(index.columns[0])  # none: it was added since, and no task knew of it
+            if column is not None:
+                after = _with_run(after, index, column, storage, results, ids, name, leftovers)
     return after
 
 
 def _with_run(
     after: Instant,
     index: IndexState,
+    column: str,
     storage: Storage,
     results: Sequence[TaskResult],
     ids: Sequence[np.ndarray],
     name: str,
     leftovers: Leftovers,
 ) -> Instant:
-    column = after.path_of(index.columns[0])
     if not any(r.index is not None and column in r.index.task_filters for r in results):
         return after
     holes: list[int] = []

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...bloom import distinct, hash_array
+from ...bloom import HashedValues, distinct, hash_array
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ..ahead import ahead
 from ..indexes.coverage import is_covered
@@ -27,6 +27,7 @@ from ..ingest.task_filters import fine_rows, task_filter
 from ..ingest.task_result import BASE
 from ..manifest.writing import run_path
 from ..progress import Progress
+from ..scan.columns import ColumnInFiles, column_in_files
 from ..timeline import Coverage, IndexState, Instant, Run, new_transaction_id
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
@@ -77,6 +78,8 @@ def create_index(
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[f"{kind}({n})" for n in names])
             for state, aggregates in built:
+                if not set(after.columns.values()).issuperset(state.columns):
+                    raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
                 if any(after.index_of(kind, c) is not None for c in state.columns):
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
@@ -237,29 +240,33 @@ def _hashes(
     table: Table, files: pa.Table, column: str
 ) -> Iterator[tuple[int, tuple[str, list[np.ndarray]] | Exception]]:
     """Each file's distinct hashes by row group, in order, a bounded number of files ahead."""
-    wanted = table.instant.columns[column]
-    physical = {number: known.path_of(wanted) for number, known in enumerate(table.instant.file_schemas)}
+    known = column_in_files(table.instant, column)
+    assert known is not None  # else it could not be indexed
     rows = files.select(["path", "size_bytes", "modified_ns", "schema_id"]).to_pylist()
-    kind = leaf_types(table.schema)[column]
 
     def read(row: dict) -> tuple[str, list[np.ndarray]] | Exception:
         try:
-            return _file_hashes(table, row, physical.get(row["schema_id"], column), kind)
+            return _file_hashes(table, row, known)
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 
     yield from zip(files.column("file_id").to_pylist(), ahead(read, rows, _THREADS, "skipstone-build"), strict=True)
 
 
-def _file_hashes(table: Table, row: dict, path: str | None, kind: pa.DataType) -> tuple[str, list[np.ndarray]]:
+def _file_hashes(table: Table, row: dict, known: ColumnInFiles) -> tuple[str, list[np.ndarray]]:
+    number = row["schema_id"]
+    path, _ = known.located.get(number, (None, known.type))
+    if path is None and number not in known.lacking:
+        raise SchemaError(f"{row['path']}: where the column lies in it is not known")
     if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"]):
         raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
     with open_parquet(table.storage, row["path"]) as file:
         groups = file.metadata.num_row_groups
-        names = file.schema_arrow.names
-        if path is None or top_level(table.schema, path) not in names:
-            return canon.hash_name(kind) or "", [np.empty(0, dtype=np.uint64)] * groups
-        hashes, name = [], canon.hash_name(kind) or ""
+        there = file.schema_arrow
+        if path is None or top_level(table.instant.file_schemas[number].schema, path) not in there.names:
+            missing = _hashed_default(known)
+            return missing.name, [missing.present()] * groups
+        hashes, name = [], canon.hash_name(known.type) or ""
         for group in range(groups):
             with reading(row["path"]):
                 rows = file.read_row_group(group, columns=[path])
@@ -267,3 +274,8 @@ def _file_hashes(table: Table, row: dict, path: str | None, kind: pa.DataType) -
             name = hashed.name
             hashes.append(distinct(hashed.present()))
         return name, hashes
+
+
+def _hashed_default(known: ColumnInFiles) -> HashedValues:
+    """The one value of a column in files that lack it."""
+    return hash_array(pa.nulls(1, known.type) if known.default is None else pa.repeat(known.default, 1))

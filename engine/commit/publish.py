@@ -59,13 +59,14 @@ class Change:
 def publish(
     timeline: Timeline, readers: RunReaders, base: Instant, change: Change, only_first: bool = False
 ) -> Instant:
-    """Commits a change after `base` and returns the instant made.
+    """Commits a change after `base`, whose names for columns it speaks, and returns the instant made.
 
     Raises CommitConflictError where a commit since the base removed or added the same file (with `only_first`: where
     there was any), SchemaError where a file does not fit. Whatever of ours is raised, nothing of the change is visible;
     only an interrupt may come when it is (see `Leftovers`).
     """
     _check_base(timeline, base)
+    spoken = base
     searched = 0
     for attempt in range(ATTEMPTS_MAX):
         found = _committed_by_key(timeline, searched + 1, base.version, change.key)
@@ -77,7 +78,7 @@ def publish(
             change.recheck(snapshot)
         _check_added(snapshot, change, is_retry=attempt > 0)
         before = len(change.leftovers)
-        instant = _write(timeline.storage, readers, snapshot, change, attempt)
+        instant = _write(timeline.storage, readers, snapshot, spoken, change, attempt)
         if change.leftovers.publish(timeline, instant):
             return instant
         change.leftovers.remove(before)
@@ -169,10 +170,12 @@ def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
     return sorted(number for number, text in pairs if text in texts)
 
 
-def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Change, attempt: int) -> Instant:
+def _write(
+    storage: Storage, readers: RunReaders, snapshot: Snapshot, spoken: Instant, change: Change, attempt: int
+) -> Instant:
     """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    bound = bind(snapshot, change.results, change.removed, change.remember_gone)
+    bound = bind(snapshot, spoken, change.results, change.removed, change.remember_gone)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
     made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))
@@ -197,7 +200,7 @@ def _write(storage: Storage, readers: RunReaders, snapshot: Snapshot, change: Ch
             runs = writing.stats(index, rows, version)
             after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
     ids = [files.ids for files in bound.added]
-    return with_filters(after, storage, change.results, ids, str(attempt), change.leftovers)
+    return with_filters(after, spoken, storage, change.results, ids, str(attempt), change.leftovers)
 
 
 def _summary(change: Change, after: Instant, base: Instant) -> dict:

@@ -78,31 +78,32 @@ def _check_names(schema: pa.Schema, where: str) -> None:
         raise SchemaError(f"{where}: two columns are named {twice!r}")
 
 
-def check_fits(table: pa.Schema, file: pa.Schema, partitioning: Sequence[str], path: str) -> None:
+def check_fits(instant: Instant, known: FileSchema, path: str) -> None:
     """Raises SchemaError where a file's column cannot be read as the table's type without loss. Columns that the
     table does not have are left alone: they are not the table's."""
-    _check_names(file, path)
-    for field in file:
-        at = table.get_field_index(field.name)
-        if at < 0 or field.name in partitioning:
-            continue
-        wanted = table.field(at).type
-        if field.type == wanted or _widens(field.type, wanted):
+    _check_names(known.schema, path)
+    names = {number: name for name, number in instant.fields.items()}
+    for name, number in known.fields.items():
+        kind, wanted = known.schema.field(name).type, instant.schema.field(names[number]).type
+        if kind == wanted or _widens(kind, wanted):
             continue
         raise SchemaError(
-            f"{path}: column {field.name!r} is {field.type}, the table's is {wanted}; rewrite the file, or attach it "
-            "to a table of its own"
+            f"{path}: column {name!r} is {kind}, the table's is {wanted}; rewrite the file, or attach it to a table of "
+            "its own"
         )
 
 
-def check_instants_fit(table: pa.Schema, result: TaskResult) -> None:
+def check_instants_fit(instant: Instant, known: Sequence[FileSchema], result: TaskResult) -> None:
     """Raises SchemaError naming a file whose instants, of a coarser unit, do not all lie in the span of nanoseconds
-    that the table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read."""
-    wanted = {p: k for p, k in leaf_types(table).items() if pa.types.is_timestamp(k) and k.unit == "ns"}
-    for number, schema in enumerate(result.schemas):
-        for path, kind in leaf_types(schema).items():
-            if path in wanted and kind != wanted[path] and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-                _check_span(path, kind, wanted[path], number, result)
+    that the table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read.
+    `known` says what the result's schemas are in the table."""
+    table = leaf_types(instant.schema)
+    wanted = {instant.columns[p]: k for p, k in table.items() if pa.types.is_timestamp(k) and k.unit == "ns"}
+    for number, schema in enumerate(known):
+        for path, kind in leaf_types(schema.schema).items():
+            there = wanted.get(schema.columns.get(path, 0), kind)
+            if kind != there and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                _check_span(path, kind, there, number, result)
 
 
 def _check_span(path: str, kind: pa.DataType, wanted: pa.DataType, number: int, result: TaskResult) -> None:
@@ -130,22 +131,50 @@ def _widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
     return merged_type(wanted, kind) == wanted
 
 
-def numbered(schema: pa.Schema, known: dict[str, int], following: int) -> tuple[dict[str, int], int]:
-    """Column ids for each leaf of a schema: known ones kept, new ones from `following` up; and the next free id."""
-    columns = dict(known)
-    for path in leaf_types(schema):
-        if path not in columns:
-            columns[path] = following
-            following += 1
-    return columns, following
+def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    """The leaves of `leaf_types` as (top-level column, dotted path below it: "" where it is the leaf itself)."""
+    known = leaf_types(schema)
+    found = {}
+    for field in schema:
+        for path in leaf_types(pa.schema([field])):
+            if path in known:
+                found[path] = (field.name, path[len(field.name) + 1 :])
+    return found
 
 
-def file_schema(instant: Instant, schema: pa.Schema) -> FileSchema:
-    """A physical schema with the table's column id for each leaf that the table has, too, in a type it can widen."""
-    table = leaf_types(instant.schema)
+def identified(
+    schema: pa.Schema, fields: dict[str, int], leaves: dict[tuple[int, str], int], following: dict[str, int]
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Ids for the columns and the leaves of a schema, and the next free ids ("field" and "column" of `following`).
+
+    Columns named in `fields` keep that id, leaves found in `leaves` by (field id, path below) theirs; the others get
+    new ones.
+    """
+    following, numbers, columns = dict(following), {}, {}
+    for name in schema.names:
+        numbers[name] = fields[name] if name in fields else following["field"]
+        following["field"] += name not in fields
+    for path, (name, below) in leaves_below(schema).items():
+        known = leaves.get((numbers[name], below))
+        columns[path] = following["column"] if known is None else known
+        following["column"] += known is None
+    return numbers, columns, following
+
+
+def file_schema(instant: Instant, spoken: Instant, schema: pa.Schema, *, is_told: bool = False) -> FileSchema:
+    """Which columns of the table, as it is at `instant`, those of a file are.
+
+    Its names are those that the table had at `spoken`: a column that was renamed since is followed, one that was
+    dropped since is the table's no more. A leaf is told of where the table has it, too, in a type it can widen.
+    """
+    names = {number: name for name, number in instant.fields.items()}
+    there = [name for name in schema.names if name in spoken.fields and name not in instant.partitioning]
+    fields = {name: spoken.fields[name] for name in there if spoken.fields[name] in names}
+    table, own = leaf_types(instant.schema), leaf_types(schema)
     columns = {}
-    for path, kind in leaf_types(schema).items():
-        top = path.split(".", 1)[0]
-        if path in table and top not in instant.partitioning and (kind == table[path] or _widens(kind, table[path])):
-            columns[path] = instant.columns[path]
-    return FileSchema(schema, columns)
+    for path, (name, below) in leaves_below(schema).items():
+        if name in fields:
+            now = f"{names[fields[name]]}.{below}" if below else names[fields[name]]
+            if now in table and now in instant.columns and (own[path] == table[now] or _widens(own[path], table[now])):
+                columns[path] = instant.columns[now]
+    return FileSchema(schema, fields, columns, is_told)

@@ -22,10 +22,10 @@ from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..ingest.footers import Footer, leaf_types, read_footer
 from ..ingest.task_index import TaskIndexWriter
-from ..ingest.task_result import BASE, ResultBuilder
+from ..ingest.task_result import BASE, FILE_STATS_SCHEMA, ResultBuilder, TaskResult
 from ..manifest.writing import run_path, write_runs
 from ..progress import Progress
-from ..timeline import Coverage, IndexState, Run
+from ..timeline import Coverage, IndexState, Instant, Run
 from .leftovers import Leftovers
 from .run_writing import stats_form
 from .stat_rows import AddedFiles, stat_rows
@@ -50,7 +50,33 @@ def built_stats(
     built = replace(index, coverage=coverage.with_holes((h, h) for h in holes))
     if not len(added.ids):
         return built, ()
-    keys, rows, deleted = stat_rows(table.instant, index, table.readers, [added], files.slice(0, 0), has_fine=True)
+    entries, aggregates = _written(table, table.instant, index, added, transaction, leftovers)
+    return replace(built, runs=(*index.runs, *entries)), aggregates
+
+
+def stats_of_new(
+    table: Table, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+) -> tuple[IndexState, tuple[Run, ...]]:
+    """The same for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
+    files = table.snapshot.files()
+    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    built = replace(index, coverage=coverage)
+    if not files.num_rows:
+        return built, ()
+    nothing = TaskResult(files=files, schemas=[], stats=FILE_STATS_SCHEMA.empty_table(), stats_columns=[])
+    ids, schema_ids = (to_numpy(files.column(name)) for name in ("file_id", "schema_id"))
+    added = AddedFiles(nothing, ids, schema_ids.astype(np.int64))
+    entries, aggregates = _written(table, altered, index, added, transaction, leftovers)
+    return replace(built, runs=entries), aggregates
+
+
+def _written(
+    table: Table, instant: Instant, index: IndexState, added: AddedFiles, transaction: str, leftovers: Leftovers
+) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The runs of entries, and those of aggregates."""
+    gone = table.snapshot.files().slice(0, 0)
+    has_fine = added.result.index is not None
+    keys, rows, deleted = stat_rows(instant, index, table.readers, [added], gone, has_fine=has_fine)
     kinds = to_numpy(stats_kinds(keys))
     segments_of = (1, table.version)
     runs = []
@@ -65,7 +91,7 @@ def built_stats(
         form = stats_form(index)
         storage = table.index_storage
         runs.append(write_runs(storage, path_of, keys.take(at), rows.take(at), segments_of, deleted[mine], form=form))
-    return replace(built, runs=(*index.runs, *runs[0])), runs[1]
+    return runs[0], runs[1]
 
 
 def stats_kinds(keys: pa.Array) -> pa.Array:
@@ -98,7 +124,7 @@ def _footers_of(
             known = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
             built.add(partition="", **identity, **known)
             ids.append(row["file_id"])
-            schema_ids.append(-1 if row["schema_id"] is None else row["schema_id"])
+            schema_ids.append(row["schema_id"])
             if progress:
                 progress("stats", done, len(rows))
         finished = fine.finish()
@@ -107,25 +133,24 @@ def _footers_of(
 
 
 def _footers(table: Table, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:
-    wanted = {c: table.instant.path_of(c) for c in index.columns}
-    physical = [{p for c in wanted if (p := known.path_of(c)) is not None} for known in table.instant.file_schemas]
-    everywhere = set(wanted.values())
+    schemas = table.instant.file_schemas
+    physical = [{p for c in index.columns if (p := known.path_of(c)) is not None} for known in schemas]
 
     def read(row: dict) -> Footer | Exception:
-        told_of = row["schema_id"] is None
+        known = schemas[row["schema_id"]]
         if row["kind"] != BASE:
             return Footer(pa.schema([]), [], {})
-        leaves: Callable[[str], bool] = (everywhere if told_of else physical[row["schema_id"]]).__contains__
+        leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
         try:
             if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
                 raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
             footer = read_footer(table.storage, row["path"], leaves)
-            if told_of:  # its bounds count as of the table's types, so only those that are may be believed
-                own, there = leaf_types(table.schema), leaf_types(footer.schema)
+            if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
+                own, there = leaf_types(known.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}
                 footer = replace(footer, stats=agree)
             return footer
         except (CorruptionError, StorageError) as error:
-            return Footer(pa.schema([]), [], {}) if told_of else error
+            return Footer(pa.schema([]), [], {}) if known.is_told else error
 
     yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)

@@ -14,11 +14,8 @@ def leaf_array(table: pa.Table, path: str) -> pa.Array:
     A column whose own name is the whole path comes first; else dots step into structs. Raises KeyError where there is
     no such leaf.
     """
-    if table.schema.get_field_index(path) >= 0:
-        return canon.flatten(table.column(path))
-    name, _, rest = path.partition(".")
-    if table.schema.get_field_index(name) < 0:
-        raise KeyError(path)
+    name = top_level(table.schema, path)
+    rest = path[len(name) + 1 :]
     array = canon.flatten(table.column(name))
     while rest:
         name, _, rest = _step(array.type, rest)

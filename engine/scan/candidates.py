@@ -233,7 +233,7 @@ def about_entries(known: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarra
     about: About = []
     lacking = there & np.isin(schemas, list(known.lacking))
     if lacking.any():
-        about.append((stats.evidence_all_null(known.type, len(there)), lacking))
+        about.append((known.evidence_where_lacking(len(there)), lacking))
     for kind in kinds:
         speaks = there & known.is_of_kind(kind, schemas)
         if speaks.any():

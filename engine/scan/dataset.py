@@ -7,45 +7,76 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import NotReadableError
 from .rows import check_identity
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from ..storage import Counted
+    from ..timeline import FileSchema, Instant
     from .fine import RowGroups
     from .tasks import FileTask
 
 
-def dataset_of(pairs: list[tuple[FileTask, RowGroups]], schema: pa.Schema, storage: Counted) -> ds.FileSystemDataset:
+def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storage: Counted) -> ds.FileSystemDataset:
     """The surviving row groups as a Dataset of the table's schema. It holds every row of them: repeat the predicate.
 
-    Raises NotReadableError for a file that is gone, or not the one that was planned.
+    Raises NotReadableError for a file that is gone, that is not the one that was planned, or that holds a column under
+    another name than the table's.
     """
     import pyarrow.dataset as ds
     import pyarrow.fs
 
     form, disk = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+    lacking = [_lacking(known, instant) for known in instant.file_schemas]
     fragments = []
     for task, groups in pairs:
         if groups.kept == []:
             continue
         check_identity(task, storage)
+        _check_names(task, instant)
         fragments.append(
             form.make_fragment(
                 storage.local_path(task.path),
                 filesystem=disk,
-                partition_expression=_partition(task),
+                partition_expression=_guarantee({**task.partition, **lacking[task.schema_id]}),
                 row_groups=groups.kept,
             )
         )
-    return ds.FileSystemDataset(fragments, schema, form, disk)
+    return ds.FileSystemDataset(fragments, instant.schema, form, disk)
 
 
-def _partition(task: FileTask) -> pc.Expression | None:
-    """What a file's path says of its rows."""
+def _check_names(task: FileTask, instant: Instant) -> None:
+    names = {number: name for name, number in instant.fields.items()}
+    for own, number in instant.file_schemas[task.schema_id].fields.items():
+        if names.get(number, own) != own:
+            raise NotReadableError(
+                f"{task.path}: column {names[number]!r} is {own!r} in this file, written before it was renamed; a "
+                "pyarrow Dataset finds columns by their names: use to_reader() or to_table(), or rewrite the file",
+                paths=[task.path],
+            )
+
+
+def _lacking(known: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
+    """The columns that files of a physical schema do not hold, and what is read for them. Left out are those that
+    pyarrow reads as null by itself: the file has nothing of that name."""
+    held = set(known.fields.values())
+    found = {}
+    for name, number in instant.fields.items():
+        if number not in held and name not in instant.partitioning:
+            default = instant.defaults.get(number)
+            if default is not None:
+                found[name] = default
+            elif known.schema.get_field_index(name) >= 0:
+                found[name] = pa.nulls(1, instant.schema.field(name).type)[0]
+    return found
+
+
+def _guarantee(values: dict[str, pa.Scalar]) -> pc.Expression | None:
+    """What is known of every row of a file, in place of what the file may hold under these names."""
     said = None
-    for name, value in task.partition.items():
+    for name, value in values.items():
         one = pc.field(name) == value if value.is_valid else pc.field(name).is_null()
         said = one if said is None else said & one
     return said

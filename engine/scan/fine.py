@@ -97,11 +97,11 @@ def _evidence(column: str, tasks: Sequence[FileTask], context: ReadContext, fine
     known = context.known.get(column)
     if known is None:
         return []
-    schema_of = np.array([-1 if t.schema_id is None else t.schema_id for t in tasks], dtype=np.int64)[fine.task]
+    schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
     about: About = []
     lacking = np.isin(schema_of, list(known.lacking))
     if lacking.any():
-        about.append((stats.evidence_all_null(known.type, count), lacking))
+        about.append((known.evidence_where_lacking(count), lacking))
     for path, kind in dict.fromkeys(known.located.values()):
         ids = [number for number, place in known.located.items() if place == (path, kind)]
         speaks = np.isin(schema_of, ids)

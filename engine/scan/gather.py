@@ -83,6 +83,8 @@ class Gatherer:
         files, files_known = found.number(stats.FILES_FIELD.name)
         speaks = files_known & (files == file_counts)
         schemas, schemas_known = found.number(stats.SCHEMA_FIELD.name)
+        if known.default is not None:  # of logs, which may be among the files, lacking the column says no value
+            speaks &= ~np.isin(schemas, list(known.lacking))
         return about_entries(known, found, np.where(schemas_known, schemas, -1), speaks)
 
     def _index_of(self, column: str) -> IndexState | None:

@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from ..ahead import ahead
+from ..ingest.leaves import top_level
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
 from ..timeline import Instant
 from ..views import files_view
 from . import explain as explaining
+from .columns import defaults_of, names_in_files
 from .dataset import dataset_of
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
@@ -153,10 +155,11 @@ class Plan:
         every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
         `count_rows` without a filter counts whole files.)
 
-        Raises NotReadableError for files that only their own format's reader can read, or that changed.
+        Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
+        column under a name that it had before a rename: a Dataset finds columns by their names.
         """
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
-        return dataset_of(self._fine, self.instant.schema, self._storage)
+        return dataset_of(self._fine, self.instant, self._storage)
 
     def count(self) -> int:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides."""
@@ -232,6 +235,7 @@ class Plan:
         """What every file of this plan is read with."""
         instant = self._snapshot.instant
         known = {c: self._gatherer.column(c) for c in columns_of(self.bound)}
+        used = dict.fromkeys([*self.columns, *(top_level(instant.schema, c) for c in known)])
         return ReadContext(
             location=self._storage.uri,
             index_location=self._index_storage.uri,
@@ -240,6 +244,8 @@ class Plan:
             bound=self.bound,
             partitioning=instant.partitioning,
             known={name: found for name, found in known.items() if found is not None},
+            names=names_in_files(instant, used),
+            defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
         )
 

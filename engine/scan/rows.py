@@ -90,7 +90,8 @@ class _FileReader:
         # A point look-up that came this far finds a row or two; a range finds many, and a second reader works in vain.
         points = (leaf for leaf in leaves_of(context.bound) if isinstance(leaf, Leaf))
         self._is_point = any(leaf.op in ("=", "in") for leaf in points)
-        self._physical = set(file.schema_arrow.names)
+        there = set(file.schema_arrow.names)
+        self._names = {name: own for name, own in context.names[task.schema_id].items() if own in there}
         schema = file.metadata.schema
         self._top_level = [schema.column(i).path.split(".", 1)[0] for i in range(len(schema))]
         self._tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
@@ -116,9 +117,11 @@ class _FileReader:
         first, second, coded = self._dealt(group, stored)
 
         def open_again() -> pq.ParquetFile:  # a ParquetFile serves one thread; the footer is shared
-            return open_parquet(self._storage, self._task.path, metadata=self._file.metadata, read_dictionary=coded)
+            return open_parquet(
+                self._storage, self._task.path, metadata=self._file.metadata, read_dictionary=self._own(coded)
+            )
 
-        with Beside(open_again, group, second) as beside:
+        with Beside(open_again, group, self._own(second)) as beside:
             tested = self.read(group, self._tested)
             mask = self._mask_of(tested)
             count = mask.true_count
@@ -131,12 +134,9 @@ class _FileReader:
                 wanted = np.flatnonzero(to_numpy(mask))
                 beside.tell(wanted)
                 self._count(group, stored)
-                own = rows_at(self._file, group, first, wanted)
-                # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
-                sought = {name: own.column(name) for name in first}
-                beside_rows = beside.rows(wanted)
-                sought.update((name, beside_rows.column(name)) for name in second)
-                others = self._shaped(pa.table(sought) if sought else None, rest, count)
+                own = self._renamed(rows_at(self._file, group, self._own(first), wanted), first)
+                own.update(self._renamed(beside.rows(wanted), second))
+                others = self._shaped(own, rest, count)
         columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
         if not columns:
             return found.select([])
@@ -148,14 +148,16 @@ class _FileReader:
             return names, [], []
         row_group = self._file.metadata.row_group(group)
         costs, coded, ahead = dict.fromkeys(names, 0.0), [], 0.0
-        for i, name in enumerate(self._top_level):
-            if name not in costs and name not in self._tested:
+        known = {own: name for name, own in self._names.items()}
+        for i, own in enumerate(self._top_level):
+            name = known.get(own)
+            if name is None or (name not in costs and name not in self._tested):
                 continue
             chunk = row_group.column(i)
             cost = cost_ns(chunk, self._context.schema.field(name).type)
             if name in costs:
                 costs[name] += cost
-                if is_coded(chunk) and chunk.path_in_schema == name:
+                if is_coded(chunk) and chunk.path_in_schema == own:
                     coded.append(name)
             else:
                 ahead += cost
@@ -171,33 +173,45 @@ class _FileReader:
         return self._file.metadata.row_group(group).num_rows
 
     def _stored(self, names: Sequence[str]) -> list[str]:
-        return [n for n in names if n in self._physical and n not in self._task.partition]
+        return [n for n in names if n in self._names and n not in self._task.partition]
 
-    def _raw(self, group: int, names: Sequence[str]) -> pa.Table | None:
-        physical = self._stored(names)
-        if not physical:
-            return None
-        self._count(group, physical)
-        return self._file.read_row_group(group, columns=physical)
+    def _own(self, names: Sequence[str]) -> list[str]:
+        """The file's own names of stored columns."""
+        return [self._names[name] for name in names]
+
+    def _renamed(self, rows: pa.Table, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Stored columns under the table's names."""
+        # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
+        return {name: rows.column(self._names[name]) for name in names}
+
+    def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        stored = self._stored(names)
+        if not stored:
+            return {}
+        self._count(group, stored)
+        return self._renamed(self._file.read_row_group(group, columns=self._own(stored)), stored)
 
     def _count(self, group: int, names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
         metadata = self._file.metadata
-        chunks = [i for i in range(metadata.num_columns) if self._top_level[i] in names]
+        own = set(self._own(names))
+        chunks = [i for i in range(metadata.num_columns) if self._top_level[i] in own]
         row_group = metadata.row_group(group)
         self._storage.count(len(chunks), sum(row_group.column(i).total_compressed_size for i in chunks))
 
-    def _shaped(self, raw: pa.Table | None, names: Sequence[str], count: int) -> pa.Table:
-        """Columns as the table has them: partition values put in, missing ones null, types widened."""
+    def _shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
+        """Columns as the table has them: partition values put in, missing ones at their default, types widened."""
         columns = []
         for name in names:
             kind = self._context.schema.field(name).type
             if name in self._task.partition:
                 columns.append(pa.repeat(self._task.partition[name], count))
-            elif raw is None or raw.schema.get_field_index(name) < 0:
-                columns.append(pa.nulls(count, kind))
+            elif name in raw:
+                columns.append(_cast(raw[name], kind, self._task.path, name))
+            elif name in self._context.defaults:
+                columns.append(pa.repeat(self._context.defaults[name], count))
             else:
-                columns.append(_cast(raw.column(name), kind, self._task.path, name))
+                columns.append(pa.nulls(count, kind))
         if not columns:
             return rows_without_columns(count)
         return pa.Table.from_arrays(columns, names=list(names))

@@ -18,7 +18,7 @@ class FileTask:
     path, size_bytes, modified_ns    where it is and what was planned; another identity is another file
     partition       value of each partition column
     row_count       rows; exact where `is_exact`
-    schema_id       which of the context's file schemas; None where the file was only told of
+    schema_id       which of the version's file schemas
     all_match       every row of the file matches
     may_prune       its row groups may be pruned (not where other files lie over it)
     has_rows        False for what only undoes others: it is named, and nothing of it is read
@@ -32,7 +32,7 @@ class FileTask:
     partition: dict[str, pa.Scalar]
     row_count: int
     is_exact: bool
-    schema_id: int | None
+    schema_id: int
     all_match: bool
     may_prune: bool
     has_rows: bool = True
@@ -51,6 +51,8 @@ class ReadContext:
     partitioning    names of the partition columns
     strict          a damaged fine part is an error
     known           where each column of the predicate lies in the files, by the schema ids of tasks
+    names           by schema id: the physical names of the columns that are read or tested; others are not in the files
+    defaults        what such columns hold in files that lack them, where that is not null
     """
 
     location: str
@@ -60,4 +62,6 @@ class ReadContext:
     bound: Node
     partitioning: tuple[str, ...]
     known: dict[str, ColumnInFiles]
+    names: tuple[dict[str, str], ...]
+    defaults: dict[str, pa.Scalar]
     strict: bool = False

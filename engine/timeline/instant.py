@@ -12,10 +12,14 @@ instant names is ever trusted.
     source           {"kind": "directory" | ..., "version": the external log's version or null}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
+    fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
+    defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
+                     columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
-    file_schemas     [{"schema", "columns": {physical path: column id}}]: how to read the names in a file; files hold
-                     the position in this list
-    next             high-water marks of ids: sequence, partition, column, index
+    file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
+                     "is_told"}]: how to read the names in a file; files hold the position in this list, which only
+                     grows
+    next             high-water marks of ids: sequence, partition, field, column, index
     manifest         runs, oldest first: partitions and files, with tombstones
     indexes          definitions, runs and coverage
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
@@ -121,10 +125,18 @@ class IndexState:
 
 @dataclass(frozen=True)
 class FileSchema:
-    """A physical schema, and which column each of its leaves is."""
+    """A physical schema, and which columns of the table its own are: `fields` by name, `columns` leaf by leaf. What the
+    table did not have when the file was bound is in neither. With `is_told` nobody has seen the files themselves: they
+    were told of in the table's own names and types of that day."""
 
     schema: pa.Schema
+    fields: dict[str, int]
     columns: dict[str, int]
+    is_told: bool = False
+
+    def name_of(self, field_id: int) -> str | None:
+        """The physical name of a top-level column, None where files of this schema do not have it."""
+        return next((name for name, known in self.fields.items() if known == field_id), None)
 
     def path_of(self, column_id: int) -> str | None:
         """The physical dotted path of a column, None where files of this schema do not have it."""
@@ -143,6 +155,7 @@ class Instant:
     source: dict
     schema: pa.Schema
     partitioning: tuple[str, ...]
+    fields: dict[str, int]
     columns: dict[str, int]
     file_schemas: tuple[FileSchema, ...]
     next: dict[str, int]
@@ -153,6 +166,7 @@ class Instant:
     pending: tuple[dict, ...] = ()
     key: str | None = None
     commit_states: dict[str, str] = field(default_factory=dict)
+    defaults: dict[int, pa.Scalar] = field(default_factory=dict)
 
     def index(self, kind: str, columns: Iterable[int] | None = None) -> IndexState | None:
         """The index of a kind (and of exactly these column ids, where given); None where there is none."""
@@ -191,7 +205,11 @@ class Instant:
         plain["format"] = INSTANT_FORMAT
         plain["schema"] = _schema_text(self.schema)
         plain["columns"] = [{"id": i, "path": p} for p, i in self.columns.items()]
-        plain["file_schemas"] = [{"schema": _schema_text(s.schema), "columns": s.columns} for s in self.file_schemas]
+        plain["defaults"] = _defaults_text(self.defaults)
+        plain["file_schemas"] = [
+            {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_told": s.is_told}
+            for s in self.file_schemas
+        ]
         plain["manifest"] = [asdict(r) for r in self.manifest]
         plain["indexes"] = [asdict(i) for i in self.indexes]
         document = json.dumps(plain, ensure_ascii=False).encode()
@@ -210,8 +228,10 @@ class Instant:
             plain["schema"] = _schema_of(plain["schema"])
             plain["columns"] = {c["path"]: c["id"] for c in plain["columns"]}
             plain["file_schemas"] = tuple(
-                FileSchema(_schema_of(s["schema"]), s["columns"]) for s in plain["file_schemas"]
+                FileSchema(_schema_of(s["schema"]), s["fields"], s["columns"], s["is_told"])
+                for s in plain["file_schemas"]
             )
+            plain["defaults"] = _defaults_of(plain["defaults"])
             plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
             plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
             for name in ("partitioning", "pending"):
@@ -254,3 +274,20 @@ def _schema_text(schema: pa.Schema) -> str:
 
 def _schema_of(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _defaults_text(defaults: dict[int, pa.Scalar]) -> str | None:
+    if not defaults:
+        return None
+    row = pa.record_batch([pa.repeat(v, 1) for v in defaults.values()], names=[str(i) for i in defaults])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as stream:
+        stream.write_batch(row)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _defaults_of(text: str | None) -> dict[int, pa.Scalar]:
+    if text is None:
+        return {}
+    row = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_next_batch()
+    return {int(name): row.column(i)[0] for i, name in enumerate(row.schema.names)}
