@@ -201,6 +201,8 @@ def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> Col
     nulls = found.null_count if found.has_null_count else None
     if nulls is not None and not 0 <= nulls <= chunk.num_values:
         return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
+    if nulls == chunk.num_values and not found.has_min_max:
+        counts["nan_count"] = 0  # where all is null, there is none left that nobody counted
     lower: Any = None
     upper: Any = None
     if read is not None and found.has_min_max:
