@@ -91,6 +91,24 @@ def test_slices_that_compute_and_bounds_that_cross(tmp_path: Path) -> None:
     assert "1 other files of its slice" in table.scan("a = 7").explain("log")
 
 
+def test_files_that_are_kept_with_their_slice(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    group = {"file_group": "g", "slice_instant": "2"}
+    add_told(
+        table,
+        told_file("old", file_group="g", slice_instant="1", **told_stats(a=(15, 15, 0))),
+        told_file("base", **group, kind="base", **told_stats(a=(1, 5, 0))),
+        told_file("log", **group, kind="log", merge="whole", **told_stats(a=(10, 20, 0))),
+    )
+    plan = table.scan("a = 15")
+    assert _codes(table, "a = 15") == {"base": ["never_true"], "log": ["range_overlaps"]}
+    assert "  1  another file of its slice is kept" in plan.explain().splitlines()
+    assert "together with the other files of its slice" in plan.explain("base")
+    assert plan.explain("old") == "old: skipped: a later slice of its file group took its place"
+    assert table.scan("a = 7").explain("log").splitlines()[1:] == ["  `a` = 7: true for no row; values are in [10, 20]"]
+    assert table.layout("a").files == 2
+
+
 def test_codes_that_a_version_rarely_shows() -> None:
     """Not covered, and of another type: judged from evidence made by hand."""
     schema = pa.schema([("a", pa.int64())])
