@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import binary_rows, fixed_rows, joined, offsets_and_data, to_numpy, valid_mask
+from .arrays import binary_array, binary_rows, fixed_rows, from_numpy, joined, offsets_and_data, to_numpy, valid_mask
 
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
@@ -119,6 +119,63 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
     return array.cast(pa.binary())
+
+
+# -- values of codes --------------------------------------------------------------------------------------------------
+
+
+def values_of_codes(codes: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
+    """The values that have these order codes, in a "code" type: what `order_codes` took apart, put together again;
+    null where not `valid`. A zero comes back as 0.0, a NaN as the canonical one."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_boolean(kind):
+        return from_numpy(codes != 0, valid)
+    if pa.types.is_floating(kind):
+        floats = np.where(codes < 0, codes ^ _MAGNITUDE, codes).view(np.float64)
+        return from_numpy(floats.astype(f"f{kind.bit_width // 8}"), valid)
+    if pa.types.is_uint64(kind):
+        return from_numpy(codes.view(np.uint64) ^ SIGN_BIT, valid)
+    if pa.types.is_decimal(kind):
+        return _decimals_of_codes(codes, kind, valid)
+    if pa.types.is_temporal(kind):
+        return from_numpy(codes.astype(f"i{kind.bit_width // 8}"), valid).view(kind)
+    letter = "u" if pa.types.is_unsigned_integer(kind) else "i"
+    return from_numpy(codes.astype(f"{letter}{kind.bit_width // 8}"), valid)
+
+
+def values_of_bytes(stored: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values that have these order bytes (binary, nulls stay null), in a "bytes" type: `order_bytes` turned round.
+    Raises ArrowInvalid for bytes that no value of the type has, as a string's bound that was cut within a character.
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not pa.types.is_decimal(kind):
+        return stored.cast(kind)
+    width = kind.bit_width // 8
+    valid = valid_mask(stored)
+    padded = stored if valid is None else stored.fill_null(binary_array([bytes(width)])[0])
+    if len(padded) and pc.any(pc.not_equal(pc.binary_length(padded), width)).as_py():
+        raise pa.ArrowInvalid(f"order bytes of {kind} are {width} long")
+    big_endian = fixed_rows(padded.cast(pa.binary(width))).view(np.uint64)
+    words = np.ascontiguousarray(big_endian[:, ::-1]).byteswap()
+    words[:, -1] ^= SIGN_BIT
+    return _with_validity(kind, words, valid)
+
+
+def _decimals_of_codes(codes: np.ndarray, kind: pa.DataType, valid: np.ndarray | None) -> pa.Array:
+    if kind.bit_width <= 64:
+        return _with_validity(kind, codes.astype(f"i{kind.bit_width // 8}"), valid)
+    words = np.empty((len(codes), kind.bit_width // 64), dtype=np.int64)
+    words[:, 0] = codes
+    words[:, 1:] = (codes >> 63)[:, None]
+    return _with_validity(kind, words, valid)
+
+
+def _with_validity(kind: pa.DataType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+    """An array of fixed-width values that lie one after the other."""
+    bits = None if valid is None else from_numpy(valid).buffers()[1]
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 # -- hash forms -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
+import pyarrow.compute as pc
 import typer
 from rich.text import Text
 
@@ -428,13 +429,36 @@ def explain(
             name = found.relative(os.path.abspath(file) if os.path.exists(file) else file)
             told = plan.explain(name)
             if as_json:
-                print_json({"file": name, "verdict": told})
+                known = plan.reasons()
+                mine = known.filter(pc.equal(known.column("path"), name)).drop_columns(["path"])
+                print_json({"file": name, "verdict": told, "reasons": records(mine)})
             else:
                 stdout().print(told, soft_wrap=True)
         elif as_json:
             print_explain_json(plan)
         else:
             print_explain(plan)
+
+
+@app.command("layout")
+def layout(
+    path: Path,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
+    lines: Annotated[int, typer.Option(min=1, help="At most so many lines; files share one where they are more.")] = 24,
+    ascii_: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw each file's least and greatest value of a column: whether files can be told apart by it, and what helps."""
+    from .layout import print_layout, print_layout_json
+
+    with _opened(path, index_path, version) as found:
+        told = found.layout(column)
+        if as_json:
+            print_layout_json(told, found.location, found.version)
+        else:
+            print_layout(told, found.location, lines, ascii_)
 
 
 @app.command("demo")

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..engine.scan.explain import HEADINGS, cells
+from ..engine.scan.explain import HEADINGS, cells, kept_lines, why
 from ..engine.scan.explain import bytes_text as bytes_text
 from ..engine.scan.plan import Plan
 
@@ -169,6 +169,12 @@ def print_explain(plan: Plan) -> None:
     screen.print(table(headings, rows, right={"in", "out", "uncovered", "requests", "read", "ms"}))
     for remark in plan.remarks:
         screen.print(f"  {remark}", style="yellow", soft_wrap=True)
+    kept = kept_lines(plan)
+    if kept:
+        screen.print()
+        screen.print(kept[0], style="bold")
+        for line in kept[1:]:
+            screen.print(line, soft_wrap=True)
 
 
 def print_explain_json(plan: Plan) -> None:
@@ -176,7 +182,8 @@ def print_explain_json(plan: Plan) -> None:
     groups = _by_file(plan.row_groups())
     steps = [asdict(step) for step in plan.steps]
     asked = {"location": plan.location, "version": plan.instant.version, "where": str(plan.bound)}
-    print_json({**asked, "steps": steps, "row_groups": groups})
+    kept = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(plan)]
+    print_json({**asked, "steps": steps, "why_kept": kept, "row_groups": groups})
 
 
 def _by_file(groups: pa.Table) -> dict[str, list[int] | None]:

@@ -30,6 +30,7 @@ from .views import files_view, history_view, indexes_view, partition_id, partiti
 if TYPE_CHECKING:
     from .commit.alter import Added
     from .commit.transaction import Transaction
+    from .layout import Layout
     from .verify import Finding
 
 INDEX_FOLDER = ".skipstone"
@@ -218,6 +219,16 @@ class Table:
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
         return indexes_view(self.snapshot)
+
+    def layout(self, column: str) -> Layout:
+        """How a column's values lie over the files, by the files' bounds: in how many of them a value lies, and what
+        would help. A picture of it: `skipstone layout`.
+
+        Raises SchemaError for a column that is not there, or whose type has no order.
+        """
+        from .layout import layout_of
+
+        return layout_of(self.snapshot, column, self.strict)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ def test_create_without_hive_columns_elsewhere(say, files: Path, tmp_path: Path)
     assert told["index"] == index and not (files / ".skipstone").exists()
     with ss.open(lake, index_path=index) as table:
         assert "month" not in table.schema.names
-        assert table.instant.stats_columns == ("id", "k")
+        assert table.instant.stats_paths() == ("id", "k")
     assert _json(say, "scan", lake, "--index-path", index, "--count") == {"count": 120}
 
 
@@ -324,7 +324,57 @@ def test_explain_file(say, lake: str) -> None:
         assert status == 0
         assert out.startswith("month=2/a.parquet: kept")
     told = _json(say, "explain", lake, "--where", "k = 207", "--file", "month=1/a.parquet")
-    assert "skipped" in told["verdict"]
+    assert "skipped" in told["verdict"] and told["reasons"] == []
+    told = _json(say, "explain", lake, "--where", "k = 207 OR id = 'x'", "--file", "month=2/a.parquet")
+    assert [(r["leaf"], r["code"], r["lower"], r["upper"]) for r in told["reasons"]] == [
+        ("`k` = 207", "range_overlaps", "200", "239"),
+        ("`id` = 'x'", "never_true", "2-000", "2-039"),
+    ]
+
+
+def test_explain_tells_why_files_are_kept(say, lake: str) -> None:
+    _, out, _ = say("explain", lake, "--where", "k >= 207")
+    assert out.splitlines()[-3:] == [
+        "why files are kept",
+        "  1  `k` >= 207: range overlaps",
+        "  1  `k` >= 207: true for every row",
+    ]
+    assert "why files are kept" not in say("explain", lake)[1]
+    told = _json(say, "explain", lake, "--where", "x > 100")
+    assert told["why_kept"] == [{"code": "nan_possible", "leaf": "`x` > 100.0e0", "files": 3}]
+
+
+def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    status, out, err = say("layout", lake, "k")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        "",
+        " ███████",
+        "                  ████████",
+        "                                    ███████",
+        " └─────────┴─────────┴──────────┴─────────┘",
+        " 100      159       219        279      339",
+        " ███████          ████████          ███████",
+        " below: how many files reach over each place, at most 1",
+        "",
+        "files            3 files with bounds",
+        "values           100 to 339",
+        "a value lies in  mean 1.0, median 1, 99th percentile 1, at most 1 file",
+        "a look-up reads  33.3% of the files, by their bounds",
+        "",
+        "Clustered: bounds alone lead to the files",
+        "that hold a value. Leave it as it is.",
+    ]
+    _, out, _ = say("layout", lake, "k", "--lines", "1")
+    assert "a line stands for 3 files" in out
+    _, out, _ = say("layout", lake, "id", "--ascii")
+    assert out.isascii() and "+" in out
+    told = _json(say, "layout", lake, "x")
+    assert (told["column"], told["type"], told["files"], told["depth_max"]) == ("x", "double", 3, 3)
+    assert (told["lower"], told["upper"], told["share_read"]) == (0.5, 9.75, 1.0)
+    assert told["advice"]
+    assert _json(say, "layout", lake, "raw")["lower"] == "0100"
 
 
 # -- errors, and the process ------------------------------------------------------------------------------------------
@@ -345,6 +395,8 @@ def test_explain_file(say, lake: str) -> None:
         (["index", "add", "{lake}", "k", "--fpp", "2"], "fpp"),
         (["index", "drop", "{lake}", "k"], "k"),
         (["explain", "{lake}", "--file", "nope"], "nope"),
+        (["layout", "{lake}", "nope"], "no column 'nope'"),
+        (["layout", "{lake}", "tags"], "has no order"),
         (["inspect", "{lake}/month=1/a.parquet"], "sorted-block file"),
         (["inspect", "{tmp}/nothing"], "no such file"),
     ],

@@ -202,6 +202,8 @@ def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> Col
     if nulls is not None and not 0 <= nulls <= chunk.num_values:
         return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
     if nulls == chunk.num_values:
+        if found.has_min_max:  # bounds of no value: it is not to be believed either
+            return ColumnStats(**sizes, **counts)
         counts["nan_count"] = 0  # nulls alone leave no room for NaN, which no footer counts
     lower: Any = None
     upper: Any = None

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..predicates import unknowns
+from ... import canon
+from ...arrays import null_as_false, text, to_numpy
+from ...errors import InvalidArgumentError
+from ..indexes.coverage import is_covered
+from ..predicates import Leaf, can_match, columns_of, evaluate, probe_values, unknowns
+from .fine import RowGroups, evidence_in_row_groups
+from .fine_rows import read_fine_rows
+from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
 from .slices import slices_of
 from .steps import Step
+from .tasks import FileTask
+from .units import Units, units_of
+from .verdicts import AnyLeaf, leaf_sets
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-_OUTCOMES = {
-    0: "the indexes contradict each other, so nothing is excluded",
-    1: "true for every row",
-    2: "false for every row",
-    3: "may be true (range overlaps, or a filter says it may be there)",
-    4: "null for every row",
-    5: "true or null",
-    6: "never true",
-    7: "may be true, and nothing is excluded (no statistics, or nulls and a range that overlaps)",
-}
+_REASONS_SHOWN = 6
+_ROW_GROUPS_SHOWN = 8
+
 HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 
 
@@ -30,8 +36,9 @@ def of_plan(plan: Plan) -> str:
     """The steps as a table, and what a person should know besides."""
     instant = plan.instant
     lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.bound}"]
-    lines += ["", *_table(plan.steps)]
-    return "\n".join([*lines, *(f"  {remark}" for remark in remarks(plan))])
+    lines += ["", *_table(plan.steps), *(f"  {remark}" for remark in remarks(plan))]
+    kept = kept_lines(plan)
+    return "\n".join([*lines, "", *kept] if kept else lines)
 
 
 def remarks(plan: Plan) -> list[str]:
@@ -80,31 +87,190 @@ def bytes_text(count: float) -> str:
     raise AssertionError
 
 
-def reasons(plan: Plan, place: int) -> list[str]:
-    """One line a leaf of the predicate: what its indexes leave possible in the kept file at that place."""
-    unit = plan.pruned.units.unit_of[place]
-    told = []
-    for leaf, outcomes in plan.pruned.outcomes.items():
-        found = int(outcomes[unit])
-        told.append(f"{leaf}: {_OUTCOMES[found]}")
-    return told
+# -- why --------------------------------------------------------------------------------------------------------------
 
 
-def left_out(plan: Plan, files: pa.Table, place: int) -> str:
-    """Why the live file at that place is not among those that the plan keeps."""
-    states = plan.instant.commit_states
-    slices = slices_of(files, states)
-    if slices.is_dead[place]:
-        commit = files.column("commit")[place].as_py()
-        return f"skipped: it carries nothing, the commit {commit!r} that wrote it is {states[commit]}"
-    if not slices.live()[place]:
-        return "skipped: a later slice of its file group took its place"
-    if not slices.live(plan.mode)[place]:
-        return "skipped: a read-optimized scan reads bases alone"
-    return "skipped: no row of it can match"
+def judged(plan: Plan) -> list[Judged]:
+    """Why each kept unit is kept, as each part of the predicate sees it."""
+    pruned = plan.pruned
+    filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
+    known = _known(plan, pruned.units, filtered, pruned.outcomes)
+    return [judge(part, known) for part in parts_of(plan.bound)]
+
+
+def _known(
+    plan: Plan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
+) -> Known:
+    columns = columns_of(plan.bound)
+    ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
+
+    def covered(column: str) -> np.ndarray:
+        index = plan.instant.index_of("stats", plan.instant.columns.get(column, 0))
+        if index is None or column in plan.instant.partitioning:  # what no index has is not behind in one
+            return np.ones(units.count, dtype=bool)
+        return units.every_file(is_covered(index.coverage, segments, ids))
+
+    return Known(
+        schema=plan.instant.schema,
+        count=units.count,
+        about={c: plan.about(c, units) for c in columns},
+        covered={c: covered(c) for c in columns},
+        opaque=units.opaque,
+        filtered=filtered,
+        outcomes=outcomes or {},
+    )
+
+
+def why(plan: Plan) -> list[WhyKept]:
+    """The kept files counted by the reason why, the commonest first."""
+    pruned = plan.pruned
+    count = pruned.units.count
+    files = np.bincount(pruned.units.unit_of, minlength=count)
+    alone = can_match(evaluate(plan.bound, pruned.outcomes.__getitem__, count))
+    return why_kept(judged(plan), pruned.only_true, alone, files) if count else []
+
+
+def kept_lines(plan: Plan) -> list[str]:
+    """Why files are kept, in lines: the commonest reasons, each with what would help. None where no predicate asks."""
+    found = why(plan)
+    if not found or found[0].reason is Reason.NO_PREDICATE:
+        return []
+    lines = ["why files are kept"]
+    width = len(f"{found[0].files:,}")
+    for one in found[:_REASONS_SHOWN]:
+        lines.append(f"  {one.files:>{width},}  {one}")
+        advice = _advice(plan, one)
+        if advice:
+            lines.append(f"  {'':>{width}}  - {advice}")
+    if len(found) > _REASONS_SHOWN:
+        left = sum(one.files for one in found[_REASONS_SHOWN:])
+        lines.append(f"  {left:>{width},}  for other reasons: plan.reasons() tells them all")
+    return lines
+
+
+def _advice(plan: Plan, why: WhyKept) -> str:
+    """What a person could do about a reason; nothing where nothing helps."""
+    leaf = None if why.part is None else why.part.node
+    if not isinstance(leaf, Leaf):
+        return ""
+    column = leaf.column
+    if why.reason is Reason.RANGE_OVERLAPS and column not in plan.instant.partitioning:
+        if leaf.op in ("=", "in", "<=>") and canon.hash_name(leaf.type) is not None:
+            return f"a Bloom filter on {column} would tell which of them can hold what is sought"
+        if 2 * why.files > plan.instant.totals["files"]:
+            return f"half of all files and more: layout() shows whether sorting by {column} would help"
+    if why.reason is Reason.NO_STATISTICS:
+        return f"statistics of {column} would tell more"
+    if why.reason is Reason.NAN_POSSIBLE:
+        return "footers count no NaN; files that are written through a transaction do"
+    return ""
 
 
 def of_file(plan: Plan, path: str) -> str:
-    """Why one file is, or is not, read."""
-    verdict = plan.verdict(path)
-    return f"{path}: {verdict}"
+    """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
+
+    Raises InvalidArgumentError for a path that is no live file's.
+    """
+    live = plan.live_files()
+    at = pc.index(live.column("path"), text(path)).as_py()
+    if at < 0:
+        raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
+    place = pc.index(plan.pruned.units.files.column("path"), text(path)).as_py()
+    if place < 0:
+        return "\n".join(_of_skipped(plan, live, at, path))
+    return "\n".join(_of_kept(plan, place, path))
+
+
+def _of_kept(plan: Plan, place: int, path: str) -> list[str]:
+    units = plan.pruned.units
+    unit = int(units.unit_of[place])
+    task, groups = plan.pairs[place]
+    lines = [f"{path}: kept: every row of it matches" if task.all_match else f"{path}: kept"]
+    together = int((units.unit_of == unit).sum()) - 1
+    if together:
+        lines.append(f"  judged as one with {together} other files of its slice; what follows is of all of them")
+    elif units.slice_of is not None and (units.slice_of == units.slice_of[unit]).sum() > 1:
+        lines.append("  kept and skipped together with the other files of its slice")
+    lines += [f"  {one.part}: {one.phrase(unit)}" for one in judged(plan) if not task.all_match]
+    if groups.kept is None:
+        return [*lines, "  its row groups are not known, so all of it is read"]
+    if not groups.kept:
+        return [*lines, "  none of its row groups can match, so nothing of it is read"]
+    numbers = ", ".join(map(str, groups.kept))
+    if task.all_match:
+        return [*lines, f"  row groups {numbers} of {groups.total} are read"]
+    named = "row group" if len(groups.kept) == 1 else "row groups"
+    lines.append(f"  {named} {numbers} of {groups.total} may match")
+    return [*lines, *_of_row_groups(plan, task, groups)]
+
+
+def _of_row_groups(plan: Plan, task: FileTask, groups: RowGroups) -> list[str]:
+    """Why the first of a file's row groups are read."""
+    fine = read_fine_rows([task], plan.index_storage, plan.context.strict)
+    count = len(fine.task)
+    columns = columns_of(plan.bound)
+    known = Known(
+        schema=plan.instant.schema,
+        count=count,
+        about={c: evidence_in_row_groups(c, [task], plan.context, fine) for c in columns},
+        covered={c: np.ones(count, dtype=bool) for c in columns},
+        opaque=np.zeros(count, dtype=bool),
+        filtered={c: np.ones(count, dtype=bool) for c in task.filters},
+    )
+    parts = [judge(part, known) for part in parts_of(plan.bound)]
+    shown = (groups.kept or [])[:_ROW_GROUPS_SHOWN]
+    width = len(str(shown[-1]))
+    lines = []
+    for group, unit in zip(shown, np.searchsorted(fine.row_group, shown).tolist(), strict=True):
+        open_parts = [one for one in parts if one.reason(unit) is not Reason.MATCHES_WHOLLY]
+        told = "; ".join(f"{one.part}: {one.phrase(unit)}" for one in open_parts) or "every row matches"
+        lines.append(f"    {group:>{width}}  {told}")
+    left = len(groups.kept or []) - len(shown)
+    return [*lines, f"    and {left:,} more"] if left else lines
+
+
+def _of_skipped(plan: Plan, live: pa.Table, at: int, path: str) -> list[str]:
+    """Why a file is not read: its slice is not, it has no rows, its statistics exclude it, or else a filter does."""
+    group = live.column("file_group")[at]
+    mine = pc.equal(live.column("path"), text(path))
+    if group.is_valid:
+        partition = pc.equal(live.column("partition_id"), live.column("partition_id")[at])
+        mine = pc.or_(mine, pc.and_(partition, null_as_false(pc.equal(live.column("file_group"), group))))
+    files, states = live.filter(mine), plan.instant.commit_states
+    told = _out_of_slice(files, path, states, plan.mode)
+    if told:
+        return [f"{path}: skipped: {told}"]
+    units = units_of(files, states, plan.mode)
+    place = pc.index(units.files.column("path"), text(path)).as_py()
+    if place < 0:
+        return [f"{path}: skipped: it has no rows"]
+    known, unit = _known(plan, units, {}), int(units.unit_of[place])
+    verdict = evaluate(plan.bound, lambda leaf: leaf_sets(leaf, known.about, units.count), units.count)
+    by_filter = bool(can_match(verdict)[unit])
+    lines = [f"{path}: skipped: no row of it can match"]
+    for one in (judge(part, known) for part in parts_of(plan.bound)):
+        leaf = one.part.node
+        if by_filter and isinstance(leaf, Leaf) and leaf.column in plan.filtered_columns and _is_asked(leaf):
+            told = "the filter says that it is not there"
+        else:
+            told = one.phrase(unit)
+        lines.append(f"  {one.part}: {told}")
+    return lines
+
+
+def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: str) -> str:
+    """Why a file of a group is not read, whatever the predicate; nothing where it is."""
+    slices, place = slices_of(files, states), pc.index(files.column("path"), text(path)).as_py()
+    if slices.is_dead[place]:
+        commit = files.column("commit")[place].as_py()
+        return f"it carries nothing, the commit {commit!r} that wrote it is {states[commit]}"
+    if not slices.live()[place]:
+        return "a later slice of its file group took its place"
+    if not slices.live(mode)[place]:
+        return "a read-optimized scan reads bases alone"
+    return ""
+
+
+def _is_asked(leaf: Leaf) -> bool:
+    """True where a filter may have excluded a file by this leaf."""
+    return probe_values(leaf) is not None and leaf.op in ("=", "in", "<=>")

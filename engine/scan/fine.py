@@ -55,7 +55,7 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
     fine = read_fine_rows(tasks, storage, context.strict)
     count = len(fine.task)
     leaves = leaves_of(context.bound)
-    evidence = {c: _evidence(c, tasks, context, fine) for c in columns_of(context.bound)}
+    evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.bound)}
     outcomes = {leaf: leaf_sets(leaf, evidence, count) for leaf in leaves}
     for leaf, hits in _by_filters(tasks, leaves, fine, storage, context.strict).items():
         outcomes[leaf] = outcomes[leaf] & member_outcomes(leaf, hits)
@@ -85,7 +85,7 @@ def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) 
     )
 
 
-def _evidence(column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows) -> About:
+def evidence_in_row_groups(column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows) -> About:
     """What is known of a column in each row group."""
     count = len(fine.task)
     if column in context.partitioning:

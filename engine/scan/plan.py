@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
@@ -20,8 +20,7 @@ from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
 from ..timeline import Instant
 from ..views import files_view
-from . import explain as explaining
-from .columns import defaults_of, names_in_files
+from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
@@ -31,6 +30,8 @@ from .rows import count_matches, empty, read_matches, rows_without_columns
 from .slices import MODES, SNAPSHOT
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
+from .units import Units
+from .verdicts import About
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -102,17 +103,33 @@ class Plan:
     @property
     def remarks(self) -> list[str]:
         """What `explain` says below its table: predicates not understood, damaged runs, pending files."""
-        return explaining.remarks(self)
+        from .explain import remarks
+
+        return remarks(self)
+
+    def reasons(self) -> pa.Table:
+        """Why each file of `files()` is kept: path, leaf (a part of the predicate, as text), code (see
+        `scan.reasons.Reason`: range_overlaps, no_statistics, not_covered, ...), lower and upper (text; the bounds that
+        led to it, null where none are known). One row a file and leaf; `never_true` where another leaf keeps it,
+        or another file of its slice.
+        """
+        from .explain import judged
+        from .reasons import as_table
+
+        units = self.pruned.units
+        return as_table(judged(self), units.files.column("path"), units.unit_of)
 
     def explain(self, path: str | None = None) -> str:
         """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
         path: why that file is, or is not, read."""
+        from .explain import of_file, of_plan
+
         if path is not None:
             if not isinstance(path, str):
                 raise InvalidArgumentError(f"a file is named by its path, as files() tells it, not {path!r}")
-            return explaining.of_file(self, path)
+            return of_file(self, path)
         self._fine  # noqa: B018 - worked out, so that its step can be told
-        return explaining.of_plan(self)
+        return of_plan(self)
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -180,6 +197,27 @@ class Plan:
             step.went_out = counted
         return total + counted
 
+    def min(self, column: str) -> Any:
+        """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row
+        has one. Nulls do not take part; NaN is greater than all else, so it is the least only where nothing else is
+        there; a zero is 0.0. Partition columns, and fields of structs by dotted path, have one too.
+
+        A Python value, as `to_pylist` gives it; where Python has none (the year 12,000) the pyarrow Scalar. From the
+        index alone where exact bounds decide; otherwise only row groups are read whose bounds leave room for it.
+
+        Raises SchemaError for a column that is not there or has no order, PredicateError as `to_table`,
+        NotReadableError where files that only their own format's reader can read might hold it.
+        """
+        from .extremes import extreme
+
+        return extreme(self, column, "min")
+
+    def max(self, column: str) -> Any:
+        """The greatest value of a column in the rows that match: as `min`, with NaN greater than all else."""
+        from .extremes import extreme
+
+        return extreme(self, column, "max")
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -201,27 +239,19 @@ class Plan:
         """Index runs that could not be read, and were left out."""
         return self._gatherer.damaged
 
-    def verdict(self, path: str) -> str:
-        """Whether a file is read, and why, in a sentence or two."""
-        live = self._snapshot.files()
-        at = pc.index(live.column("path"), path).as_py()
-        if at < 0:
-            raise InvalidArgumentError(f"{path}: not a file of version {self.instant.version}")
-        kept = self.pruned.units.files
-        place = pc.index(kept.column("path"), path).as_py()
-        if place < 0:
-            return explaining.left_out(self, live, at)
-        reasons = explaining.reasons(self, place)
-        task, groups = self._fine[place]
-        if task.all_match:
-            return "read: every row of it matches"
-        if groups.kept is None:
-            told = "its row groups are not known, so all of it is read"
-        elif not groups.kept:
-            told = "none of its row groups can match, so nothing of it is read"
-        else:
-            told = f"row groups {', '.join(map(str, groups.kept))} of {groups.total} may match"
-        return "\n  ".join([f"kept: {told}", *reasons])
+    def live_files(self) -> pa.Table:
+        """Every live file of the version, as `Snapshot.files`."""
+        return self._snapshot.files()
+
+    @property
+    def filtered_columns(self) -> list[str]:
+        """Columns that have a filter index."""
+        return [self.instant.path_of(i.columns[0]) for i in self.instant.indexes if i.kind == "bloom"]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The task of each kept file, with the row groups that are left of it."""
+        return self._fine
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
@@ -234,8 +264,7 @@ class Plan:
     def context(self) -> ReadContext:
         """What every file of this plan is read with."""
         instant = self._snapshot.instant
-        known = {c: self._gatherer.column(c) for c in columns_of(self.bound)}
-        used = dict.fromkeys([*self.columns, *(top_level(instant.schema, c) for c in known)])
+        used = dict.fromkeys([*self.columns, *(top_level(instant.schema, c) for c in columns_of(self.bound))])
         return ReadContext(
             location=self._storage.uri,
             index_location=self._index_storage.uri,
@@ -243,7 +272,7 @@ class Plan:
             columns=self.columns,
             bound=self.bound,
             partitioning=instant.partitioning,
-            known={name: found for name, found in known.items() if found is not None},
+            known=self.known_columns(),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
@@ -252,13 +281,17 @@ class Plan:
     @cached_property
     def tasks(self) -> list[FileTask]:
         """One task a file that may match: all that an executor needs, besides the context."""
-        pruned = self.pruned
+        return self.tasks_of(self.pruned)
+
+    def tasks_of(self, pruned: Pruned, *more: str) -> list[FileTask]:
+        """One task a file of these units, which are some of `pruned`; it says where the fine statistics of the
+        predicate's columns lie, and those of some more."""
         units, files = pruned.units, pruned.units.files
         if files.num_rows == 0:
             return []
         partitions = self._partition_values(files)
         ids = to_numpy(files.column("file_id"))
-        located = self._gatherer.fine_locations(ids, columns_of(self.bound))
+        located = self._gatherer.fine_locations(ids, [*columns_of(self.bound), *more])
         tasks = []
         for i, row in enumerate(self._snapshot.rows(ids, _TASK_FIELDS).to_pylist()):
             unit = units.unit_of[i]
@@ -279,6 +312,30 @@ class Plan:
                 )
             )
         return tasks
+
+    @property
+    def index_storage(self) -> Counted:
+        """Where the index lies."""
+        return self._index_storage
+
+    def about(self, column: str, units: Units | None = None) -> About:
+        """The evidence about one column, for the units that are kept or for others."""
+        units = self.pruned.units if units is None else units
+        return [(units.of_units(e), units.every_file(s)) for e, s in self._gatherer.of_files(column, units.files)]
+
+    def known_columns(self, *more: str) -> dict[str, ColumnInFiles]:
+        """Where the columns of the predicate, and some more, lie in the files; those that no index speaks of are left
+        out."""
+        known = {c: self._gatherer.column(c) for c in [*columns_of(self.bound), *more]}
+        return {name: found for name, found in known.items() if found is not None}
+
+    def step(self, name: str, unit: str) -> AbstractContextManager[Step]:
+        """A step of this plan: what is done within is told by `explain`."""
+        return self._steps.step(name, unit)
+
+    def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
+        """The matching rows of some files, read side by side, a list a file."""
+        return self._side_by_side(lambda pair: list(read_matches(*pair, context, self._storage)), pairs)
 
     def _partition_values(self, files: pa.Table) -> list[dict[str, pa.Scalar]]:
         """The partition columns' values of each file."""

@@ -1,0 +1,150 @@
+"""`skipstone layout`: a picture of each file's [min, max] over a column's domain, and what it means."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+from rich.cells import cell_len
+from rich.text import Text
+
+from ..engine.layout import Layout
+from .output import count_of, print_json, stdout
+
+_WIDTH_MAX, _UNWATCHED_WIDTH = 120, 100
+_SHADES = (" ░▒▓█", " .:+#")  # none of a line's files, up to a quarter, half, three quarters, more
+_HEIGHTS = ("▁▂▃▄▅▆▇█", ".:-=+*%#")
+_CORNERS = ("└─┴┘", "+-++")
+
+
+def print_layout(found: Layout, location: str, lines_max: int, as_ascii: bool) -> None:
+    """The picture, the figures and the advice."""
+    screen = stdout()
+    as_ascii = as_ascii or not _can_show(_SHADES[0] + _HEIGHTS[0] + _CORNERS[0])
+    width = min(screen.width, _WIDTH_MAX if screen.is_terminal else _UNWATCHED_WIDTH)
+    screen.print(
+        Text.assemble((found.column, "bold"), f" ({found.type}) in {count_of(found.files, 'file')} of {location}"),
+        soft_wrap=True,
+    )
+    if found.files_with_bounds:
+        screen.print()
+        for line in picture(found, width, lines_max, as_ascii):
+            screen.print(line, soft_wrap=True)
+        screen.print()
+    for line in figures(found):
+        screen.print(line, soft_wrap=True)
+    if found.advice:
+        screen.print()
+    for sentence in found.advice:
+        for piece in textwrap.wrap(sentence, width):
+            screen.print(Text(piece, style="yellow"), soft_wrap=True)
+
+
+def print_layout_json(found: Layout, location: str, version: int) -> None:
+    """The same for machines; the picture is left out."""
+    names = ("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper")
+    depths = ("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read")
+    told = {name: _plain(getattr(found, name)) for name in (*names, *depths)}
+    head = {"location": location, "version": version, "column": found.column, "type": str(found.type)}
+    print_json({**head, **told, "advice": found.advice})
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, pa.Scalar) else value
+
+
+def figures(found: Layout) -> list[Text]:
+    """What the picture amounts to, in numbers."""
+    told = [count_of(found.files_with_bounds, "file") + " with bounds"]
+    if found.files_without_values:
+        told.append(f"{found.files_without_values:,} without values")
+    if found.files_unknown:
+        told.append(f"{found.files_unknown:,} without bounds")
+    lines = [("files", ", ".join(told))]
+    if found.files_with_bounds:
+        lines.append(("values", f"{found.domain[0]} to {found.domain[1]}"))
+        depths = f"mean {found.depth_mean:,.1f}, median {found.depth_p50:,.0f}, 99th percentile {found.depth_p99:,.0f}"
+        lines.append(("a value lies in", f"{depths}, at most {count_of(found.depth_max, 'file')}"))
+    if found.files:
+        lines.append(("a look-up reads", f"{found.share_read:.1%} of the files, by their bounds"))
+    return [Text.assemble((f"{name:<17}", "dim"), words) for name, words in lines]
+
+
+def picture(found: Layout, width: int, lines_max: int, as_ascii: bool) -> list[Text]:
+    """A line a file, or a line some files, below each other in order of their minimum; then the domain, and how deep
+    files lie over each place of it."""
+    width = max(width - 2, 10)
+    shades, corners = _SHADES[as_ascii], _CORNERS[as_ascii]
+    files = found.files_with_bounds
+    covered, shares = _raster(found, min(files, lines_max), width)
+    levels = np.ceil(shares * (len(shades) - 1)).astype(np.int64)
+    drawn = [Text.assemble(" ", ("".join(shades[level] for level in row).rstrip(), "cyan")) for row in levels.tolist()]
+    axis = [corners[1]] * width
+    for place, _ in found.labels:
+        axis[min(int(place * width), width - 1)] = corners[2]
+    axis[0], axis[-1] = corners[0], corners[3]
+    depths = covered.sum(axis=0)
+    notes = [f"below: how many files reach over each place, at most {int(depths.max()):,}"]
+    if len(drawn) < files:
+        notes.insert(0, f"a line stands for {_span(files, len(drawn))} files, darker where more of them reach")
+    if found.beyond:
+        notes.append(f"{count_of(found.beyond, 'file')} reach beyond the ends of the picture")
+    return [
+        *drawn,
+        Text(f" {''.join(axis)}"),
+        Text(f" {_labels(found.labels, width)}"),
+        Text.assemble(" ", (_depths(depths, as_ascii), "magenta")),
+        *(Text(f" {note}", "dim") for note in notes),
+    ]
+
+
+def _raster(found: Layout, lines: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """(how many files of each line reach over each place, int64 [lines, width]; which share of the line's files)."""
+    first = np.minimum((found.starts * width).astype(np.int64), width - 1)
+    last = np.maximum(np.minimum(np.ceil(found.ends * width).astype(np.int64) - 1, width - 1), first)
+    line_of = np.arange(len(first)) * lines // len(first)
+    covered = np.zeros((lines, width + 1), dtype=np.int64)
+    np.add.at(covered, (line_of, first), 1)
+    np.add.at(covered, (line_of, last + 1), -1)
+    covered = covered.cumsum(axis=1)[:, :-1]
+    return covered, covered / np.bincount(line_of, minlength=lines)[:, None]
+
+
+def _span(files: int, lines: int) -> str:
+    low, high = files // lines, -(-files // lines)
+    return f"{low:,}" if low == high else f"{low:,} or {high:,}"
+
+
+def _depths(depths: np.ndarray, as_ascii: bool) -> str:
+    heights = _HEIGHTS[as_ascii]
+    steps = np.ceil(depths / depths.max() * len(heights)).astype(np.int64)
+    return "".join(" " if step == 0 else heights[step - 1] for step in steps.tolist()).rstrip()
+
+
+def _labels(labels: tuple[tuple[float, str], ...], width: int) -> str:
+    """Labels below their places: the ends always, the others where there is room."""
+    if len(labels) == 1:
+        return labels[0][1]
+    (_, first), *between, (_, last) = labels
+    if cell_len(first) + cell_len(last) + 2 > width:
+        return f"{first} … {last}"
+    placed = [(0, first)]
+    right = width - cell_len(last)
+    for place, text in between:
+        start = int(place * width) - cell_len(text) // 2
+        if start >= placed[-1][0] + cell_len(placed[-1][1]) + 2 and start + cell_len(text) + 2 <= right:
+            placed.append((start, text))
+    line = ""
+    for start, text in [*placed, (right, last)]:
+        line += " " * (start - cell_len(line)) + text
+    return line
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

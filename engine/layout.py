@@ -1,0 +1,352 @@
+"""How the values of a column lie over a table's files: whether its bounds can tell files apart, and what would help.
+
+The *depth* of a value is the number of files whose [min, max] holds it: what a look-up of it reads by bounds alone. It
+is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
+values were spread evenly over it: where they crowd, more files share them. The greatest depth is that at any value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import canon
+from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..errors import InvalidArgumentError, SchemaError
+from .ingest.footers import leaf_type
+from .ingest.leaves import top_level
+from .manifest.snapshot import Snapshot
+from .scan.bounds import bounds_of, texts_of, value_of
+from .scan.gather import Gatherer
+from .scan.slices import SNAPSHOT
+from .scan.units import units_of
+
+_LABELS = 4  # spans between labels: at the ends, the middle and the quarters
+_STEPS = (1, 3, 5, 7)  # eighths
+_CLUSTERED_FILES_MAX, _CLUSTERED_SHARE_MAX = 2.0, 0.02
+_SPREAD_SHARE_MIN = 0.8
+_FEW_VALUES_MAX = 64
+_SAMPLED_MAX = 10_000
+_ZOOMED_FILES_MIN, _ZOOMED_OUT, _ZOOMED_SHARE_MAX = 20, 0.1, 0.2
+_WIDE_MIN, _WIDE_FILES_MAX = 0.5, 0.1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What `Table.layout` found.
+
+    column, type            the column's name and its type in the table
+    files                   files that may hold rows, of the slices that are read
+    files_with_bounds       of them, those whose least and greatest values are known
+    files_without_values    of them, those in which every row is null or NaN: a look-up of a value skips them
+    files_unknown           the rest: every look-up reads them
+    lower, upper            the ends of the column's domain, by the bounds of all files: Python values, or pyarrow
+                            Scalars where Python has none; None where no file has bounds
+    depth_mean, depth_p50, depth_p99, depth_max
+                            in how many files' ranges a value lies (see the module)
+    share_read              which share of the files a look-up of one value reads on average, 0 to 1
+    domain                  the same two as texts; none where no file has bounds
+    labels                  (place from 0 to 1, text) along what is to be drawn: the domain, or, where a few odd files
+                            would press all others into a corner of it, the part in which most lie
+    beyond                  how many files reach beyond that part
+    advice                  sentences
+    starts, ends            float64 [files_with_bounds]: where each file's range begins and ends in that part, from 0
+                            to 1, ordered by start, then end
+    """
+
+    column: str
+    type: pa.DataType
+    files: int
+    files_with_bounds: int
+    files_without_values: int
+    files_unknown: int
+    lower: Any
+    upper: Any
+    depth_mean: float
+    depth_p50: float
+    depth_p99: float
+    depth_max: int
+    share_read: float
+    domain: tuple[str, ...]
+    labels: tuple[tuple[float, str], ...]
+    beyond: int
+    advice: tuple[str, ...]
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def __repr__(self) -> str:
+        return (
+            f"<skipstone.Layout of {self.column!r} over {self.files:,} files: a value lies in {self.depth_mean:.1f} of "
+            f"them, at most {self.depth_max:,}>"
+        )
+
+
+def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
+    """See `Table.layout`."""
+    kind = _checked_type(snapshot.instant.schema, column)
+    units = units_of(snapshot.files(), snapshot.instant.commit_states, SNAPSHOT)
+    files = units.files.filter(from_numpy(units.has_rows))
+    bounds = bounds_of(Gatherer(snapshot, strict).of_files(column, files), kind, files.num_rows)
+    closed = bounds.is_closed & bounds.may_be_value
+    lower, upper = bounds.lower.filter(from_numpy(closed)), bounds.upper.filter(from_numpy(closed))
+    axis = _Axis(lower, upper, kind)
+    depths, depth_max = axis.depths()
+    order = np.lexsort((axis.ends, axis.starts))
+    count, without = len(lower), int((~bounds.may_be_value).sum())
+    mean, unknown = float(depths.mean()) if count else 0.0, files.num_rows - count - without
+    made = Layout(
+        column=column,
+        type=kind,
+        files=files.num_rows,
+        files_with_bounds=count,
+        files_without_values=without,
+        files_unknown=unknown,
+        lower=_python(axis.low, kind),
+        upper=_python(axis.high, kind),
+        depth_mean=mean,
+        depth_p50=float(np.percentile(depths, 50)) if count else 0.0,
+        depth_p99=float(np.percentile(depths, 99)) if count else 0.0,
+        depth_max=depth_max,
+        share_read=(mean + unknown) / files.num_rows if files.num_rows else 0.0,
+        domain=tuple(axis.texts(axis.low, axis.high)) if count else (),
+        labels=axis.labels(),
+        beyond=axis.beyond,
+        advice=(),
+        starts=axis.starts[order],
+        ends=axis.ends[order],
+    )
+    indexed = {snapshot.instant.path_of(i.columns[0]) for i in snapshot.instant.indexes if i.kind == "bloom"}
+    is_partition = column in snapshot.instant.partitioning
+    advice = _advice(made, axis.values_max, has_filter=column in indexed, is_partition=is_partition)
+    return replace(made, advice=tuple(advice))
+
+
+def _checked_type(schema: pa.Schema, column: str) -> pa.DataType:
+    if not isinstance(column, str):
+        raise InvalidArgumentError(f"a column is named by its name, not {column!r}")
+    kind = leaf_type(schema, column)
+    if kind is not None:
+        return kind
+    try:
+        top_level(schema, column)
+    except KeyError:
+        raise SchemaError(f"no column {column!r}; the table's columns are {', '.join(schema.names)}") from None
+    raise SchemaError(f"column {column!r} has no bounds: its type has no order")
+
+
+def _python(stored: int | bytes | None, kind: pa.DataType) -> Any:
+    """A bound as Python has it; the bytes where they are a text's that was cut within a character."""
+    if stored is None:
+        return None
+    try:
+        scalar = value_of(stored, kind)
+    except pa.ArrowInvalid:
+        return stored
+    try:
+        return scalar.as_py()
+    except (ValueError, ArithmeticError, pa.ArrowException):
+        return scalar
+
+
+class _Axis:
+    """A column's domain laid out from 0 to 1, evenly by value; bytes by the eight that follow what all have in common,
+    or, where those tell too few of them apart, by their rank."""
+
+    def __init__(self, lower: pa.Array, upper: pa.Array, kind: pa.DataType):
+        self._kind, self._stored = kind, lower.type
+        self.low, self.high = pc.min(lower).as_py(), pc.max(upper).as_py()
+        self.starts, self.ends = np.zeros(len(lower)), np.ones(len(lower))
+        # where each file's range begins and ends: int64 or float64, in the order of the values
+        self._lower: np.ndarray
+        self._upper: np.ndarray
+        self._lower, self._upper = self._ordinals(lower, upper) if len(lower) else (self.starts, self.ends)
+        self.shown, self.beyond = (self.low, self.high), 0
+        if len(lower):
+            self._lay_out(self._lower.min(), self._upper.max())
+            self._zoom(lower, upper)
+
+    def _lay_out(self, first: Any, last: Any) -> None:
+        """Places from 0, at `first`, to 1, at `last`, which all that lies beyond is moved to."""
+        if not first < last:
+            return
+        lower, upper = np.clip(self._lower, first, last), np.clip(self._upper, first, last)
+        if lower.dtype == np.float64:  # in halves: the whole may be beyond a double
+            width = last / 2 - first / 2
+            self.starts, self.ends = (lower / 2 - first / 2) / width, (upper / 2 - first / 2) / width
+        else:  # differences first: whole numbers may have more digits than a double
+            begin, words = first.view(np.uint64), (lower.view(np.uint64), upper.view(np.uint64))
+            width = float(int(last) - int(first))
+            self.starts, self.ends = ((word - begin) / width for word in words)
+
+    def _zoom(self, lower: pa.Array, upper: pa.Array) -> None:
+        """Shows where most files lie, if a few odd ones would press them into a corner."""
+        count = len(lower)
+        if count < _ZOOMED_FILES_MIN:
+            return
+        at = int(count * _ZOOMED_OUT)
+        first = np.partition(self._lower, at)[at]
+        last = np.partition(self._upper, count - 1 - at)[count - 1 - at]
+        first_at, last_at = int((self._lower == first).argmax()), int((self._upper == last).argmax())
+        if 0 < self.ends[last_at] - self.starts[first_at] < _ZOOMED_SHARE_MAX:
+            self._lay_out(first, last)
+            self.shown = lower[first_at].as_py(), upper[last_at].as_py()
+            self.beyond = int(((self._lower < first) | (self._upper > last)).sum())
+
+    def _ordinals(self, lower: pa.Array, upper: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        count = len(lower)
+        if pa.types.is_int64(lower.type):
+            codes = to_numpy(lower), to_numpy(upper)
+            if pa.types.is_floating(self._kind):
+                floats = _floats(codes[0]), _floats(codes[1])
+                return floats if np.isfinite(floats).all() else codes
+            return codes
+        both = pa.concat_arrays([lower, upper])
+        found = _words(both, len(_common_prefix(self.low, self.high)))
+        sample = np.linspace(0, len(found) - 1, min(len(found), _SAMPLED_MAX)).astype(np.int64)
+        if 2 * len(np.unique(found[sample])) < pc.count_distinct(both.take(from_numpy(sample))).as_py():
+            found = to_numpy(pc.rank(both, tiebreaker="dense")).astype(np.int64)
+        return found[:count], found[count:]
+
+    def depths(self) -> tuple[np.ndarray, int]:
+        """(int64 [4 n]: the depth at four places in each file's range, the greatest depth at any value)."""
+        lower, upper = self._lower, self._upper
+        lows, highs = np.sort(lower), np.sort(upper)
+
+        def depth(points: np.ndarray) -> np.ndarray:
+            points = np.sort(points)  # faster than to search for them in any order
+            return np.searchsorted(lows, points, side="right") - np.searchsorted(highs, points, side="left")
+
+        found = np.concatenate([depth(_within(lower, upper, step)) for step in _STEPS])
+        return found, int(depth(lows).max(initial=0))
+
+    @property
+    def values_max(self) -> int | None:
+        """How many values the domain has room for; None where they are not counted in whole steps."""
+        kinds = pa.types
+        if self.low is None or not (kinds.is_integer(self._kind) or kinds.is_boolean(self._kind)):
+            return 1 if self.low is not None and self.low == self.high else None
+        return self.high - self.low + 1
+
+    def labels(self) -> tuple[tuple[float, str], ...]:
+        """Values to stand along the domain: the ends of what is shown and, where there are values between, some."""
+        low, high = self.shown
+        if low is None:
+            return ()
+        ends = self.texts(low, high)
+        if low == high:
+            return ((0.0, ends[0]),)
+        between: list[tuple[float, str]] = []
+        if self._lower.dtype == np.float64:
+            first, last = _floats(np.array([low, high])).tolist()
+            places = [step / _LABELS for step in range(1, _LABELS)]
+            between = [(place, f"{first * (1 - place) + last * place:.4g}") for place in places]
+            ends = [f"{first:.6g}", f"{last:.6g}"]
+        elif isinstance(low, int) and not pa.types.is_floating(self._kind):
+            codes = sorted({low + (high - low) * step // _LABELS for step in range(1, _LABELS)} - {low})
+            texts = texts_of(from_numpy(np.array(codes, dtype=np.int64)), self._kind).to_pylist()
+            between = [((code - low) / (high - low), told) for code, told in zip(codes, texts, strict=True)]
+        return ((0.0, ends[0]), *between, (1.0, ends[1]))
+
+    def texts(self, *bounds: int | bytes) -> list[str]:
+        """Bounds as texts for people."""
+        return texts_of(pa.concat_arrays([_one(b) for b in bounds]).cast(self._stored), self._kind).to_pylist()
+
+
+def _one(stored: int | bytes) -> pa.Array:
+    return binary_array([stored]) if isinstance(stored, bytes) else from_numpy(np.array([stored], dtype=np.int64))
+
+
+def _floats(codes: np.ndarray) -> np.ndarray:
+    return to_numpy(canon.values_of_codes(codes, pa.float64()))
+
+
+def _within(lower: np.ndarray, upper: np.ndarray, step: int) -> np.ndarray:
+    """The value that lies `step` eighths of the way from lower to upper; of whole numbers, the nearest."""
+    if lower.dtype == np.float64:
+        return lower * (1 - step / 8) + upper * (step / 8)
+    width = upper.view(np.uint64) - lower.view(np.uint64)  # wraps to what it is
+    eighths, rest = width // np.uint64(8), width % np.uint64(8)
+    moved = eighths * np.uint64(step) + (rest * np.uint64(step) + np.uint64(4)) // np.uint64(8)
+    return (lower.view(np.uint64) + moved).view(np.int64)
+
+
+def _common_prefix(low: bytes, high: bytes) -> bytes:
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    return low[:same]
+
+
+def _words(stored: pa.Array, skipped: int) -> np.ndarray:
+    """int64 [n]: the eight bytes of each value after the first `skipped`, as a number in their order; 0 for bytes that
+    are not there."""
+    offsets, data = offsets_and_data(stored)
+    held = np.frombuffer(data, dtype=np.uint8)
+    found = np.zeros(len(stored), dtype=np.uint64)
+    for place in range(skipped, skipped + 8):
+        at = offsets[:-1] + place
+        taken = np.where(at < offsets[1:], held[np.minimum(at, len(held) - 1)], 0) if len(held) else 0
+        found = (found << np.uint64(8)) | np.uint64(taken)
+    return (found ^ canon.SIGN_BIT).view(np.int64)
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------
+
+
+def _advice(found: Layout, values_max: int | None, *, has_filter: bool, is_partition: bool) -> list[str]:
+    """What a person could do, in sentences."""
+    name, files = found.column, found.files
+    if files == 0:
+        return ["The table has no file with rows."]
+    if is_partition:
+        return ["A partition column: its values choose the partitions that are read, and no index is needed."]
+    if found.files_with_bounds == 0:
+        if found.files_unknown == 0:
+            return ["No row has a value: there is nothing to look up."]
+        told = "No file has bounds of it, so they skip nothing."
+        return [told if has_filter else f"{told} A Bloom filter on {name} would answer = and IN."]
+    told_of = _of_bounds(found, values_max, has_filter)
+    if found.files_unknown:
+        told_of.append(
+            f"{_files(found.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
+        )
+    return told_of
+
+
+def _of_bounds(found: Layout, values_max: int | None, has_filter: bool) -> list[str]:
+    name, count = found.column, found.files_with_bounds
+    share = found.depth_mean / count
+    if found.files == 1:
+        return ["One file: there is none to skip beside it. Its row groups are still told apart."]
+    if values_max == 1:
+        return ["One value in all files: it tells no file from another."]
+    if found.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:
+        return ["Clustered: bounds alone lead to the files that hold a value. Leave it as it is."]
+    wide = int((found.ends - found.starts > _WIDE_MIN).sum())
+    if wide <= _WIDE_FILES_MAX * count and wide >= found.depth_mean / 2:
+        return [
+            f"{_files(wide)} of {count:,} span more than half of the domain each, and the others little: sorting the "
+            f"rows of those alone by {name} would mend it."
+        ]
+    is_spread = share >= _SPREAD_SHARE_MIN
+    told = ["Nearly all files overlap: bounds skip little." if is_spread else "Partly clustered."]
+    if values_max is not None and values_max <= _FEW_VALUES_MAX:
+        told.append(
+            f"It has room for {values_max} values only: partitioning or sorting by {name} would separate them, "
+            "a filter would not."
+        )
+        return told
+    if has_filter:
+        told.append("Its Bloom filter answers = and IN; ranges are left to the bounds.")
+    else:
+        told.append(f"For = and IN, a Bloom filter on {name} helps whatever the order of rows.")
+    told.append(
+        f"For ranges, write the rows sorted by {name}, or clustered (z-order) by it and by what else queries ask for."
+    )
+    return told
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"

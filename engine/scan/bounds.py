@@ -1,0 +1,146 @@
+"""Bounds of one column in the type that the table has it in, whatever types its files were indexed in.
+
+Evidence holds bounds in the codes of each file's own type (see `predicates.evidence`). To order units by them, to
+answer with them or to show them they are brought into one type here. Where that cannot be done exactly an end is open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
+from ..predicates.evidence import Evidence
+from ..predicates.widening import is_exact_widening, plain_type
+from .verdicts import About
+
+TEXT_CHARACTERS_MAX = 40
+
+
+@dataclass
+class Bounds:
+    """What is possible of one column in each of n units.
+
+    type            the column's, in the table
+    lower, upper    order codes (int64 Array) or order bytes (binary Array) of that type, null where the end is open
+    may_be_null, may_be_nan, may_be_value    bool [n], as in `Evidence`
+    """
+
+    type: pa.DataType
+    lower: pa.Array
+    upper: pa.Array
+    may_be_null: np.ndarray
+    may_be_nan: np.ndarray
+    may_be_value: np.ndarray
+
+    @property
+    def is_closed(self) -> np.ndarray:
+        """bool [n]: both ends are known."""
+        return to_numpy(self.lower.is_valid()) & to_numpy(self.upper.is_valid())
+
+
+def bounds_of(about: About, kind: pa.DataType, count: int) -> Bounds:
+    """The bounds that evidence gives a column, which in the table is of type `kind` (one with an order), in `count`
+    units."""
+    kind = plain_type(kind)
+    unknown = Evidence.unknown(kind, count)
+    found = Bounds(
+        kind,
+        lower=pa.nulls(count, _stored_type(kind)),
+        upper=pa.nulls(count, _stored_type(kind)),
+        may_be_null=unknown.may_be_null,
+        may_be_nan=unknown.may_be_nan,
+        may_be_value=unknown.may_be_value,
+    )
+    for evidence, speaks in about:
+        source = plain_type(evidence.type)
+        found.may_be_null &= evidence.may_be_null | ~speaks
+        if not is_exact_widening(source, kind):
+            nothing = ~(evidence.may_be_value | evidence.may_be_nan) & speaks
+            found.may_be_value &= ~nothing
+            found.may_be_nan &= ~nothing
+            continue
+        found.may_be_nan &= evidence.may_be_nan | ~speaks
+        found.may_be_value &= evidence.may_be_value | ~speaks
+        told = from_numpy(speaks & evidence.may_be_value)
+        lower = in_type(evidence.lower, evidence.has_lower, source, kind)
+        upper = in_type(evidence.upper, evidence.has_upper, source, kind)
+        found.lower = pc.if_else(told, lower, found.lower)
+        found.upper = pc.if_else(told, upper, found.upper)
+    crossed = pc.fill_null(pc.greater(found.lower, found.upper), from_numpy(np.zeros(1, dtype=bool))[0])
+    if pc.any(crossed).as_py():  # evidence that contradicts itself says nothing
+        found.lower, found.upper = (pc.if_else(crossed, pa.nulls(count, b.type), b) for b in (found.lower, found.upper))
+    return found
+
+
+def in_type(stored: np.ndarray | pa.Array, known: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
+    """Bounds in codes or bytes of one type as those of another that holds its values exactly (`is_exact_widening`);
+    null where not `known`."""
+    if isinstance(stored, np.ndarray):
+        if _unzoned(source) == _unzoned(kind):
+            return from_numpy(stored, known)
+        values = canon.values_of_codes(np.where(known, stored, 0), _unzoned(source), known)
+    else:
+        given = valid_mask(stored)
+        known = known if given is None else known & given
+        stored = pc.if_else(from_numpy(known), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
+        if source == kind or canon.is_bytes_like(kind):
+            return stored
+        values = canon.values_of_bytes(stored, source)
+    try:
+        values = values.cast(_unzoned(kind))
+    except pa.ArrowException:  # one is beyond the type's range
+        return pa.nulls(len(values), _stored_type(kind))
+    if canon.order_class(kind) == "bytes":
+        return canon.order_bytes(values).cast(_stored_type(kind))
+    return from_numpy(canon.order_codes(values), known)
+
+
+def value_of(stored: int | bytes, kind: pa.DataType) -> pa.Scalar:
+    """The value of one order code, or of order bytes. Raises ArrowInvalid as `canon.values_of_bytes`."""
+    if isinstance(stored, bytes):
+        return canon.values_of_bytes(binary_array([stored]), kind)[0]
+    return canon.values_of_codes(np.array([stored], dtype=np.int64), kind)[0]
+
+
+def texts_of(stored: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bounds as texts for people, null where null: strings as they are, cut where they are long, binary as 0x...,
+    times in ISO 8601, an instant with a Z."""
+    if canon.is_bytes_like(kind):
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        return string_array([None if raw is None else _bytes_text(raw, is_text) for raw in stored.to_pylist()])
+    if canon.order_class(kind) == "bytes":
+        return canon.values_of_bytes(stored, kind).cast(pa.string())
+    valid = valid_mask(stored)
+    codes = to_numpy(stored) if valid is None else np.where(valid, to_numpy(stored), 0)
+    values = canon.values_of_codes(codes, _unzoned(kind), valid)
+    if pa.types.is_duration(kind):
+        return pc.binary_join_element_wise(values.cast(pa.int64()).cast(pa.string()), kind.unit, " ")
+    if pa.types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    texts = values.cast(pa.string())
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        texts = pc.replace_substring_regex(texts, r"\.0+$", "")
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            texts = pc.binary_join_element_wise(texts, "Z", "")
+    return texts
+
+
+def _bytes_text(raw: bytes, is_text: bool) -> str:
+    text = raw.decode(errors="replace") if is_text else f"0x{raw.hex()}"
+    if len(text) > TEXT_CHARACTERS_MAX:
+        text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
+    # what would move a cursor, or not be seen, is escaped; all other text stands as it is
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if canon.order_class(kind) == "bytes" else pa.int64()
+
+
+def _unzoned(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind

@@ -1,0 +1,314 @@
+"""Why files are kept: for each leaf of the predicate and each unit a coded reason, with the bounds that led to it.
+
+Worked out anew from the evidence when somebody asks; planning itself pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, string_array
+from ..ingest.footers import leaf_type
+from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Unknown, columns_of
+from ..predicates.intervals import interval_of
+from ..predicates.outcomes import TRUE, not_outcomes
+from ..predicates.widening import is_exact_widening
+from .bounds import Bounds, bounds_of, texts_of
+from .verdicts import About, AnyLeaf, leaf_sets
+
+
+class Reason(StrEnum):
+    """Why a unit is kept, as one leaf of the predicate sees it. The texts are stable: programs may test them."""
+
+    CONTRADICTION = "contradiction"
+    SLICE_WITH_LOGS = "slice_with_logs"
+    UNSUPPORTED_PREDICATE = "unsupported_predicate"
+    TYPE_MISMATCH = "type_mismatch"
+    NOT_COVERED = "not_covered"
+    NO_STATISTICS = "no_statistics"
+    NAN_POSSIBLE = "nan_possible"
+    NULLS_POSSIBLE = "nulls_possible"
+    RANGE_OVERLAPS = "range_overlaps"
+    FILTER_SAYS_MAYBE = "filter_says_maybe"
+    VALUES_POSSIBLE = "values_possible"
+    MATCHES_WHOLLY = "matches_wholly"
+    NO_PREDICATE = "no_predicate"
+    KEPT_WITH_SLICE = "kept_with_slice"
+    NEVER_TRUE = "never_true"
+
+
+REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves stands for it
+_NUMBER = {reason: number for number, reason in enumerate(REASONS)}
+_WORDS = {
+    Reason.CONTRADICTION: "the indexes contradict each other, so nothing is excluded",
+    Reason.SLICE_WITH_LOGS: "logs over it may change any value",
+    Reason.UNSUPPORTED_PREDICATE: "not understood, so it excludes nothing",
+    Reason.TYPE_MISMATCH: "indexed in a type that is not compared with this one",
+    Reason.NOT_COVERED: "the statistics do not cover it yet",
+    Reason.NO_STATISTICS: "no statistics",
+    Reason.NAN_POSSIBLE: "NaN may be there, and is greater than all else",
+    Reason.NULLS_POSSIBLE: "nulls may be there",
+    Reason.RANGE_OVERLAPS: "range overlaps",
+    Reason.FILTER_SAYS_MAYBE: "the filter says that it may be there",
+    Reason.VALUES_POSSIBLE: "values that are not null may be there",
+    Reason.MATCHES_WHOLLY: "true for every row",
+    Reason.NO_PREDICATE: "every row is asked for",
+    Reason.KEPT_WITH_SLICE: "another file of its slice is kept",
+    Reason.NEVER_TRUE: "true for no row",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A leaf, or a part that was not understood, as it stands in the predicate: under NOT or not."""
+
+    node: AnyLeaf | Unknown | Constant
+    is_negated: bool = False
+
+    def __str__(self) -> str:
+        text = self.node.text if isinstance(self.node, Unknown) else str(self.node)
+        return f"NOT ({text})" if self.is_negated else text
+
+
+def parts_of(bound: Node) -> list[Part]:
+    """The distinct parts of a bound predicate, in order; of one without any leaf, itself."""
+    return list(dict.fromkeys(_parts(bound, False))) or [Part(Constant(True))]
+
+
+def _parts(node: Node, is_negated: bool) -> Iterator[Part]:
+    if isinstance(node, And | Or):
+        for child in node.children:
+            yield from _parts(child, is_negated)
+    elif isinstance(node, Not):
+        yield from _parts(node.child, not is_negated)
+    elif isinstance(node, Leaf | ColumnLeaf | Unknown):
+        yield Part(node, is_negated)
+
+
+@dataclass
+class Known:
+    """What the indexes know of some units (files, slices or row groups).
+
+    schema      the table's
+    count       units
+    about       evidence about each column of the predicate
+    covered     column -> bool [units]: the statistics index covers it
+    opaque      bool [units]: merged by computing, so statistics say nothing
+    filtered    column -> bool [units]: a filter of that column spoke of it
+    outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
+    """
+
+    schema: pa.Schema
+    count: int
+    about: dict[str, About]
+    covered: dict[str, np.ndarray]
+    opaque: np.ndarray
+    filtered: dict[str, np.ndarray] = field(default_factory=dict)
+    outcomes: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
+class Judged:
+    """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None where it has none
+    or several."""
+
+    part: Part
+    numbers: np.ndarray
+    bounds: Bounds | None = None
+
+    def reason(self, unit: int) -> Reason:
+        return REASONS[self.numbers[unit]]
+
+    def texts(self, units: slice = slice(None)) -> tuple[pa.Array, pa.Array]:
+        """The bounds (lower, upper) of some units as texts, null where none are known."""
+        if self.bounds is None:
+            nothing = pa.nulls(len(self.numbers[units]), pa.string())
+            return nothing, nothing
+        kind, ends = self.bounds.type, (self.bounds.lower, self.bounds.upper)
+        lower, upper = (texts_of(end[units], kind) for end in ends)
+        return lower, upper
+
+    def phrase(self, unit: int) -> str:
+        """The reason for one unit, in words."""
+        reason = self.reason(unit)
+        words = _WORDS[reason]
+        lower, upper = (end[0].as_py() for end in self.texts(slice(unit, unit + 1)))
+        if isinstance(self.part.node, Unknown):
+            words += f" ({self.part.node.reason})"
+        elif lower is not None and lower == upper:
+            words += f" {lower}" if reason is Reason.RANGE_OVERLAPS else f"; all values are {lower}"
+        elif lower is not None or upper is not None:
+            span = f"[{_end(lower)}, {_end(upper)}]"
+            words += f" {span}" if reason is Reason.RANGE_OVERLAPS else f"; values are in {span}"
+        return words
+
+
+def _end(text: str | None) -> str:
+    return "not known" if text is None else text
+
+
+def judge(part: Part, known: Known) -> Judged:
+    """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
+    if isinstance(part.node, Constant):
+        return Judged(part, _all(Reason.NO_PREDICATE, known.count))
+    if isinstance(part.node, Unknown):
+        return Judged(part, _all(Reason.UNSUPPORTED_PREDICATE, known.count))
+    bounds = None
+    if isinstance(part.node, Leaf):
+        kind = leaf_type(known.schema, part.node.column)
+        if kind is not None:
+            bounds = bounds_of(known.about[part.node.column], kind, known.count)
+    return Judged(part, _numbers(part, part.node, known), bounds)
+
+
+def _numbers(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
+    count = known.count
+    outcomes = _outcomes(part, leaf, known.about, known.outcomes.get(leaf), count)
+    spoken = [_spoken(known.about[c], count) for c in columns_of(leaf)]
+    compared = [_compared(leaf, known.about[c], count) for c in columns_of(leaf)]
+    tests = [  # the first that holds
+        ((outcomes == 0) | _crossed(leaf, known), Reason.CONTRADICTION),
+        (outcomes & TRUE == 0, Reason.NEVER_TRUE),
+        (outcomes == TRUE, Reason.MATCHES_WHOLLY),
+        (known.opaque, Reason.SLICE_WITH_LOGS),
+        (_filtered(part, leaf, known), Reason.FILTER_SAYS_MAYBE),
+        (~np.logical_and.reduce([known.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),
+        (~np.logical_and.reduce(spoken), Reason.NO_STATISTICS),
+        (~np.logical_and.reduce(compared), Reason.TYPE_MISMATCH),
+        (_only_by("may_be_null", part, leaf, known), Reason.NULLS_POSSIBLE),
+        (_only_by("may_be_nan", part, leaf, known), Reason.NAN_POSSIBLE),
+    ]
+    if isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never"):
+        rest = Reason.VALUES_POSSIBLE
+    elif isinstance(leaf, Leaf) and leaf.op == "like" and leaf.codes[0] == b"":
+        rest = Reason.UNSUPPORTED_PREDICATE  # a pattern that begins with a wildcard
+    else:
+        tests.append((~_any_bound(leaf, known), Reason.NO_STATISTICS))
+        rest = Reason.RANGE_OVERLAPS
+    return np.select([test for test, _ in tests], [_NUMBER[r] for _, r in tests], _NUMBER[rest]).astype(np.int8)
+
+
+def _outcomes(part: Part, leaf: AnyLeaf, about: dict[str, About], found: np.ndarray | None, count: int) -> np.ndarray:
+    outcomes = leaf_sets(leaf, about, count)
+    if found is not None:
+        outcomes = outcomes & found
+    return not_outcomes(outcomes) if part.is_negated else outcomes
+
+
+def _spoken(about: About, count: int) -> np.ndarray:
+    """bool [units]: something is known of the column."""
+    found = np.zeros(count, dtype=bool)
+    for evidence, speaks in about:
+        told = evidence.has_lower | evidence.has_upper | ~evidence.may_be_value | ~evidence.may_be_null
+        found |= speaks & told
+    return found
+
+
+def _compared(leaf: AnyLeaf, about: About, count: int) -> np.ndarray:
+    """bool [units]: the column was indexed in a type whose order is that of the comparison."""
+    found = np.zeros(count, dtype=bool)
+    for evidence, speaks in about:
+        wanted = [leaf.type] if isinstance(leaf, Leaf) else [leaf.left.type, leaf.right.type, leaf.type]
+        anyway = isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never")
+        if anyway or all(is_exact_widening(evidence.type, kind) for kind in wanted):
+            found |= speaks
+    return found
+
+
+def _any_bound(leaf: AnyLeaf, known: Known) -> np.ndarray:
+    found = np.ones(known.count, dtype=bool)
+    for column in columns_of(leaf):
+        one = np.zeros(known.count, dtype=bool)
+        for evidence, speaks in known.about[column]:
+            one |= speaks & (evidence.has_lower | evidence.has_upper)
+        found &= one
+    return found
+
+
+def _crossed(leaf: AnyLeaf, known: Known) -> np.ndarray:
+    """bool [units]: the least value is told to be greater than the greatest."""
+    found = np.zeros(known.count, dtype=bool)
+    for column in columns_of(leaf):
+        for evidence, speaks in known.about[column]:
+            found |= speaks & evidence.may_be_value & interval_of(evidence).contradicts
+    return found
+
+
+def _only_by(flag: str, part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
+    """bool [units]: the part can be true only for rows that are null, or NaN."""
+    nowhere = np.zeros(known.count, dtype=bool)
+    without = {
+        column: [(replace(evidence, **{flag: nowhere}), speaks) for evidence, speaks in known.about[column]]
+        for column in columns_of(leaf)
+    }
+    outcomes = _outcomes(part, leaf, without, None, known.count)
+    return outcomes & TRUE == 0
+
+
+def _filtered(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
+    """bool [units]: a filter was asked for the very values."""
+    if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in", "<=>") or part.is_negated:
+        return np.zeros(known.count, dtype=bool)
+    return known.filtered.get(leaf.column, np.zeros(known.count, dtype=bool))
+
+
+def _all(reason: Reason, count: int) -> np.ndarray:
+    return np.full(count, _NUMBER[reason], dtype=np.int8)
+
+
+# -- of many files ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WhyKept:
+    """How many files are kept for one reason: that of the part of the predicate of which least is known, or that
+    another file of the slice is kept."""
+
+    reason: Reason
+    part: Part | None
+    files: int
+
+    def __str__(self) -> str:
+        return _WORDS[self.reason] if self.part is None else f"{self.part}: {_WORDS[self.reason]}"
+
+
+def why_kept(
+    judged: list[Judged], only_true: np.ndarray, alone: np.ndarray, files_of_unit: np.ndarray
+) -> list[WhyKept]:
+    """The kept files counted by their dominant reason, the commonest first. `only_true`, bool [units]: every row of the
+    unit matches, so a part that matches wholly is reason enough; `alone`: it would be kept without its slice."""
+    numbers = np.stack([one.numbers for one in judged])
+    rank = np.where(only_true & (numbers == _NUMBER[Reason.MATCHES_WHOLLY]), -1, numbers)
+    by_part = np.where(alone, rank.argmin(axis=0), -1)
+    found = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []
+    for at, one in enumerate(judged):
+        mine = by_part == at
+        counts = np.bincount(one.numbers[mine], weights=files_of_unit[mine], minlength=len(REASONS))
+        found += [WhyKept(REASONS[n], one.part, int(counts[n])) for n in np.flatnonzero(counts).tolist()]
+    return sorted(found, key=lambda one: -one.files)
+
+
+def as_table(judged: list[Judged], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:
+    """path, leaf, code, lower, upper: a row a file and part, file by file."""
+    files, parts = len(paths), len(judged)
+    file = np.repeat(np.arange(files), parts)
+    part = np.tile(np.arange(parts), files)
+    units = len(judged[0].numbers)
+    cell = from_numpy(part * units + unit_of[file])
+    lower, upper = zip(*(one.texts() for one in judged), strict=True)
+    codes = string_array([reason.value for reason in REASONS])
+    numbers = np.concatenate([one.numbers for one in judged]).astype(np.int64)
+    return pa.table(
+        {
+            "path": paths.take(from_numpy(file)),
+            "leaf": string_array([str(one.part) for one in judged]).take(from_numpy(part)),
+            "code": codes.take(from_numpy(numbers)).take(cell),
+            "lower": pa.concat_arrays(lower).take(cell),
+            "upper": pa.concat_arrays(upper).take(cell),
+        }
+    )
