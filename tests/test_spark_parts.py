@@ -133,7 +133,9 @@ def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lak
     reader = SkipstoneReader(Request(str(lake), where="s = 's3' AND k > 100"), schema)
     partitions = reader.partitions()
     tasks = [share.task for one in partitions for share in one.shares]
-    named = {task.fine[0] for task in tasks} | {file for task in tasks for file, _ in task.filters.values()}
+    named = {path for task in tasks for path, _, _ in task.fine} | {
+        file for task in tasks for file, _ in task.filters.values()
+    }
     assert len(named) == 2
     for path in (lake / ".skipstone").rglob("*"):
         if path.is_file() and str(path.relative_to(lake / ".skipstone")) not in named:

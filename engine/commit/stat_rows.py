@@ -207,15 +207,16 @@ def _known_aggregates(readers: RunReaders, index: IndexState, keys: pa.Array) ->
 
 
 def _kinds(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
-    """int64 [n]: a number for the type that a column has under each physical schema; 0 under none, the table's own."""
+    """int64 [n]: a number for the type that a column has under each physical schema; 0 for the table's own. Where files
+    of a schema have no bounds of it the number is that schema's own: they may lack the column, or hold anything."""
     names: dict[str, int] = {}
     path = instant.path_of(column)
     own = _type_at(instant.schema, path)
     names[own] = 0
     lookup = []
-    for known in instant.file_schemas:
+    for number, known in enumerate(instant.file_schemas):
         there = known.path_of(column)
-        lookup.append(-1 if there is None else names.setdefault(_type_at(known.schema, there), len(names)))
+        lookup.append(-1 - number if there is None else names.setdefault(_type_at(known.schema, there), len(names)))
     return np.array([*lookup, 0], dtype=np.int64)[schema_ids]
 
 

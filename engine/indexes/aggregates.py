@@ -27,7 +27,7 @@ class Members:
 
     group       int64 [n]: which of `groups` aggregates each row belongs to
     files       int64 [n]: of how many files each row speaks
-    kind_of     int64 [n]: a number for the type in which its bounds are; -1 where the files lack the column
+    kind_of     int64 [n]: a number for the type in which its bounds are; below 0, one a schema, where it has none
     schema_of   int64 [n]: the physical schema, or -1
     rows        STATS_FIELDS [n]
     """
@@ -109,7 +109,7 @@ def combined(members: Members) -> dict[str, pa.Array]:
 def _several_kinds(members: Members, holds_values: np.ndarray) -> np.ndarray:
     """bool [groups]: bounds of more than one type meet, which cannot be compared."""
     least = np.full(members.groups, np.iinfo(np.int64).max)
-    most = np.full(members.groups, -1)
+    most = np.full(members.groups, np.iinfo(np.int64).min)
     np.minimum.at(least, members.group[holds_values], members.kind_of[holds_values])
     np.maximum.at(most, members.group[holds_values], members.kind_of[holds_values])
     return most > least

@@ -51,7 +51,7 @@ def extreme(plan: Plan, column: str, which: str) -> Any:
     assert kind is not None
     plan.check_evaluable()
     sought = _Sought(kind, is_max=which == "max")
-    context = replace(plan.context, columns=(top_level(schema, column),), known=plan.known_columns(column))
+    context = plan.context_for((top_level(schema, column),), column)
     with plan.step("rows", "row groups") as step:
         search = _Search(plan, column, context, sought)
         search.run()

@@ -263,16 +263,20 @@ class Plan:
     @cached_property
     def context(self) -> ReadContext:
         """What every file of this plan is read with."""
+        return self.context_for(self.columns)
+
+    def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
+        """What files are read with for other columns; where some more, maybe nested, lie in them is known, too."""
         instant = self._snapshot.instant
-        used = dict.fromkeys([*self.columns, *(top_level(instant.schema, c) for c in columns_of(self.bound))])
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_of(self.bound))])
         return ReadContext(
             location=self._storage.uri,
             index_location=self._index_storage.uri,
             schema=instant.schema,
-            columns=self.columns,
+            columns=columns,
             bound=self.bound,
             partitioning=instant.partitioning,
-            known=self.known_columns(),
+            known=self.known_columns(*more),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
