@@ -91,6 +91,7 @@ class Block:
         self._view = view[: self.length_bytes]
         self._sections = self._directory(end)
         self._keys: keys.BlockKeys | None = None
+        self._columns: dict[int, values.Column] = {}
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
@@ -143,16 +144,20 @@ class Block:
 
     def deleted(self) -> np.ndarray | None:
         """bool [entries], True for tombstones; None where there are none."""
-        encoding = self._sections[0][3]
-        bits = np.frombuffer(self._raw(0), dtype=np.uint8)
-        if encoding == ENCODING_NONE and not len(bits):
+        _, stored, _, encoding, _, raw, _ = self._sections[0]
+        if encoding == ENCODING_NONE and not stored and not raw:
             return None
+        bits = np.frombuffer(self._raw(0), dtype=np.uint8)
         if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
             raise self._where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
     def column(self, position: int) -> values.Column:
         """The value column at `position` in the schema, checked; its values are made as they are taken."""
-        _, _, _, encoding, flags, _, _ = self._sections[2 + position]
-        kind, raw = self._schema.field(position).type, self._raw(2 + position)
-        return values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self._where)
+        found = self._columns.get(position)
+        if found is None:
+            _, _, _, encoding, flags, _, _ = self._sections[2 + position]
+            kind, raw = self._schema.field(position).type, self._raw(2 + position)
+            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self._where)
+            self._columns[position] = found
+        return found

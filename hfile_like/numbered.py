@@ -6,7 +6,7 @@ traffic, and a few calls a block. Nothing of a column is read for the rows that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
 if TYPE_CHECKING:
+    from .block import Block
     from .reader import SortedFileReader
 
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
@@ -68,15 +69,35 @@ def scan_numbers(
     positions: Sequence[int],
     blocks: Sequence[int] | np.ndarray | None,
     include_deleted: bool,
+    within_bounds: Mapping[int, tuple[int, int]],
 ) -> Numbered:
-    """What `SortedFileReader.numbered` gives, with the value columns at `positions`."""
+    """What `SortedFileReader.numbered` gives, with the value columns at `positions`; the columns of `within_bounds` are
+    named by position, too."""
     within = reader.block_range(prefix)
     indices = list(within) if blocks is None else _within(blocks, within, footer.block_count)
-    gather = _Gather(reader.schema, positions, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted)
+    gather = _Gather(reader, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted)
     for block in reader.iter_blocks(indices):
         low, found = numbers_below(block.keys, prefix, gather.room())
-        gather.add(found, slice(low, low + len(found)), block.deleted(), [block.column(p) for p in positions])
+        rows: Rows = slice(low, low + len(found))
+        kept = _inside(block, within_bounds)
+        if kept is not None:
+            places = np.flatnonzero(kept[rows])
+            found, rows = found[places], low + places
+        gather.add(found, rows, block)
     return gather.finish()
+
+
+def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
+    """bool [entries]: False where some column's value lies outside of its bounds; None for all. Tombstones stay."""
+    gone: np.ndarray | None = None
+    for position, (low, high) in bounds.items():
+        outside = block.column(position).outside(low, high)
+        if outside is not None:
+            gone = outside if gone is None else gone | outside
+    if gone is None or not gone.any():
+        return None
+    deleted = block.deleted()
+    return ~gone if deleted is None else ~gone | deleted
 
 
 def look_up_numbers(
@@ -93,16 +114,16 @@ def look_up_numbers(
     first, last = block_numbers(footer, prefix, within)
     lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
     asked = np.flatnonzero(highs > lows)
-    gather = _Gather(reader.schema, positions, len(wanted), include_deleted)
+    indices = [within.start + i for i in asked.tolist()]
+    gather = _Gather(reader, positions, indices, len(wanted), include_deleted)
     taken = 0
-    blocks = reader.iter_blocks([within.start + i for i in asked.tolist()])
-    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), blocks, strict=True):
+    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), reader.iter_blocks(indices), strict=True):
         # Blocks out of order must not find a number twice.
         part = wanted[max(low, taken) : high]
         taken = max(high, taken)
         hits, rows = find_numbers(block.keys, prefix, part)
         if len(hits):
-            gather.add(part[hits], rows, block.deleted(), [block.column(p) for p in positions])
+            gather.add(part[hits], rows, block)
     return gather.finish()
 
 
@@ -128,20 +149,34 @@ def _checked_numbers(numbers: np.ndarray) -> np.ndarray:
 
 
 class _Gather:
-    """Entries of some blocks, in arrays made for all of them."""
+    """Entries of some blocks, in arrays made for all of them. A column that is one value in all of the blocks, by their
+    summaries, is not decoded."""
 
-    def __init__(self, schema: pa.Schema, positions: Sequence[int], count: int, include_deleted: bool):
+    def __init__(
+        self, reader: SortedFileReader, positions: Sequence[int], indices: list[int], count: int, include_deleted: bool
+    ):
         self._numbers = np.empty(count, dtype=np.uint64)
         self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
-        self._columns = {schema.names[p]: _collector(schema.field(p).type, count) for p in positions}
+        self._columns: dict[str, _Values | _Strings | _OneValue] = {}
+        self._read: list[tuple[int, _Values | _Strings]] = []
+        for position in positions:
+            field = reader.schema.field(position)
+            summary = reader.summary(field.name)
+            value = None if summary is None else summary.one_number(indices)
+            if value is not None:
+                self._columns[field.name] = _OneValue(field.type, value)
+                continue
+            collector = self._columns[field.name] = _collector(field.type, count)
+            self._read.append((position, collector))
         self._at = 0
 
     def room(self) -> np.ndarray:
         """Where the next numbers go."""
         return self._numbers[self._at :]
 
-    def add(self, numbers: np.ndarray, rows: Rows, deleted: np.ndarray | None, columns: list[Column]) -> None:
-        """Adds the entries of a block at `rows`, whose numbers are `numbers`; `deleted`: bool, of all its entries."""
+    def add(self, numbers: np.ndarray, rows: Rows, block: Block) -> None:
+        """Adds the entries of a block at `rows`, whose numbers are `numbers`."""
+        deleted = block.deleted()
         if deleted is not None:
             marks = deleted[rows]
             if self._deleted is not None:
@@ -153,8 +188,8 @@ class _Gather:
         if end > self._at:
             if not np.may_share_memory(numbers, self._numbers):
                 self._numbers[self._at : end] = numbers
-            for column, collector in zip(columns, self._columns.values(), strict=True):
-                collector.add(column, rows, self._at, end)
+            for position, collector in self._read:
+                collector.add(block.column(position), rows, self._at, end)
         self._at = end
 
     def finish(self) -> Numbered:
@@ -198,6 +233,18 @@ class _Values:
 
     def finish(self, end: int) -> pa.Array:
         return filled(self._kind, self._out[:end], self._validity.finish(end))
+
+
+class _OneValue:
+    """A column of fixed width or of bools that is one value."""
+
+    def __init__(self, kind: pa.DataType, value: int):
+        self._kind, self._value = kind, value
+
+    def finish(self, end: int) -> pa.Array:
+        out = blank(self._kind, end)
+        out[:] = bool(self._value) if out.dtype == bool else np.array([self._value]).astype(out.dtype)
+        return filled(self._kind, out, None)
 
 
 class _Strings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -164,12 +164,17 @@ class SortedFileReader:
         *,
         blocks: Sequence[int] | np.ndarray | None = None,
         include_deleted: bool = False,
+        bounds: Mapping[str, tuple[int, int]] | None = None,
     ) -> Numbered:
         """The entries whose keys are `prefix` and a big-endian number of 8 bytes, as arrays; `blocks`, ascending,
-        limits the scan to those of them. Raises InvalidArgumentError where a key that begins with the prefix goes on
-        otherwise, or where a column of strings does not fit one array."""
+        limits the scan to those of them. `bounds` tells, for columns of int64, between which values (inclusive) an
+        entry is wanted: others may be left out, where that saves work; nulls and tombstones stay. Raises
+        InvalidArgumentError where a key that begins with the prefix goes on otherwise, or where a column of strings
+        does not fit one array."""
         self._check_open()
-        return scan_numbers(self, self._footer, prefix, self._positions(columns), blocks, include_deleted)
+        limits = bounds or {}
+        inside = dict(zip(self._positions(list(limits)), limits.values(), strict=True))
+        return scan_numbers(self, self._footer, prefix, self._positions(columns), blocks, include_deleted, inside)
 
     def get_numbered(
         self,

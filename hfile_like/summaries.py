@@ -50,6 +50,17 @@ class Summary:
     null_count: np.ndarray
     live: np.ndarray
 
+    def one_number(self, blocks: Sequence[int]) -> int | None:
+        """The number that every entry of some blocks has (tombstones apart); None where they differ, some are null, or
+        the column is of bytes."""
+        if isinstance(self.lower, pa.Array) or not len(blocks):
+            return None
+        some = np.asarray(blocks)[self.live[blocks] > 0]
+        if not len(some) or self.null_count[some].any():
+            return None
+        low, high = int(self.lower[some].min()), int(self.upper[some].max())
+        return low if low == high else None
+
     def of_block(self, i: int) -> BlockSummary:
         """That of one block."""
         low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (self.lower, self.upper))

@@ -247,6 +247,14 @@ class Column:
         else:
             out[:] = 0
 
+    def outside(self, low: int, high: int) -> np.ndarray | None:
+        """bool [count]: the value is there, and below `low` or above `high`. None for what is no column of int64 in a
+        frame of reference."""
+        if self.line is None or integer_dtype(self.kind) != np.dtype("<i8"):
+            return None
+        found = integers.outside(self.line, self.count, low, high)
+        return found if self.valid is None else found & self.valid
+
     def take(self, rows: Rows) -> pa.Array:
         """The values at `rows`, as an array."""
         valid = None if self.valid is None else self.valid[rows]

@@ -124,6 +124,12 @@ def _column_rows(files: AddedFiles, after: Instant, column: int) -> pa.Table:
         rows = rows.slice(0, len(at))
     else:
         rows = rows.take(from_numpy(np.maximum(at, 0), at >= 0))
+    for lower, upper in (("min_code", "max_code"), ("min_bytes", "max_bytes")):
+        crossed = pc.fill_null(pc.greater(rows.column(lower), rows.column(upper)), False)
+        if pc.any(crossed).as_py():  # bounds that contradict each other say nothing, rather than that nothing is there
+            for name in (lower, upper):
+                known = pc.if_else(crossed, pa.nulls(rows.num_rows, rows.schema.field(name).type), rows.column(name))
+                rows = rows.set_column(rows.schema.get_field_index(name), name, known)
     counts = rows.column("value_count")
     of_file = pc.fill_null(pc.equal(counts, result.files.column("row_count")), False)
     place = rows.schema.get_field_index("value_count")

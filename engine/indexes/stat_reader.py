@@ -23,6 +23,7 @@ from . import stats
 from .stats import StatRows
 
 _COUNTS = ("null_count", "nan_count", "holds_no_values", stats.SCHEMA_FIELD.name)
+CODE_MIN, CODE_MAX = -(1 << 63), (1 << 63) - 1
 LAST_ID = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # which no file has
 DENSE = 4  # entries read for one that is wanted, up to which a scan is cheaper than a look-up
 
@@ -116,14 +117,19 @@ class ColumnStats:
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
-    def entries(self, first: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, StatRows, np.ndarray]:
+    def entries(
+        self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None
+    ) -> tuple[np.ndarray, StatRows, np.ndarray]:
         """The entries of files whose numbers lie in any of some ranges (uint64, ascending, apart; `stop` exclusive):
-        (ids ascending, statistics, int64 physical schema or -1)."""
+        (ids ascending, statistics, int64 physical schema or -1). With a `span` of order codes, of which at least one
+        has to be among a file's values, many of the files whose bounds exclude all of them are left out."""
         layers = []
+        # Of several runs the newest entry of a file counts, so none of its entries may be left out.
+        span = span if len(self.blocks) == 1 else None
         for blocks in self.blocks:
             used = np.flatnonzero(blocks.meeting(first, stop))
             if len(used):
-                layers.append(_within(self._read(blocks, used), first, stop))
+                layers.append(_within(self._read(blocks, used, span), first, stop))
         return self._newest(layers)
 
     def entries_of(self, ids: np.ndarray) -> tuple[StatRows, np.ndarray, np.ndarray]:
@@ -148,15 +154,21 @@ class ColumnStats:
         picked = np.append(schemas, -1)[at]
         return rows.take(at), picked, at >= 0
 
-    def _read(self, blocks: Blocks, used: np.ndarray) -> tuple[Numbered, dict[str, int | None]]:
+    def _read(
+        self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None
+    ) -> tuple[Numbered, dict[str, int | None]]:
         names, constant = self._columns(blocks, used)
         indices = tuple((blocks.indices.start + used).tolist())
+        bounds = {} if span is None else {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
 
         def decode(reader: SortedFileReader) -> Numbered:
-            return reader.numbered(self.prefix, names, blocks=indices, include_deleted=True)
+            return reader.numbered(self.prefix, names, blocks=indices, include_deleted=True, bounds=bounds)
 
-        asked = ("numbered", self.prefix, indices, tuple(names))
         with reading_run(blocks.run):
+            if bounds and not self._readers.keeps(blocks.run):
+                return decode(self._readers.reader(blocks.run)), constant
+            bounds = {}  # what a process keeps of a small run serves any question
+            asked = ("numbered", self.prefix, indices, tuple(names))
             return self._readers.decoded(blocks.run, asked, decode), constant
 
     def _columns(self, blocks: Blocks, used: np.ndarray) -> tuple[list[str], dict[str, int | None]]:

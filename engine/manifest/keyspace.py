@@ -18,8 +18,8 @@ from ..ingest.task_result import FILE_FIELDS
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_PARTITION, KIND_FILE, KIND_GONE = 1, 2, 3
-BLOCK_BYTES = 4 << 20  # before encoding: about 32,000 files
-SUMMARIES = ("segment",)
+BLOCK_BYTES = 8 << 20  # before encoding: about 64,000 files
+SUMMARIES = ("segment", "rows_exact")
 
 PARTITION_FIELDS = [
     pa.field("partition", pa.string()),

@@ -62,6 +62,10 @@ class RunReaders:
         reader, kept = self._opened(run)
         return kept.decoded(name, lambda: decode(reader))
 
+    def keeps(self, run: Run) -> bool:
+        """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
+        return self._opened(run)[1].is_small
+
     def kept(self, runs: Sequence[Run]) -> list[Kept]:
         """What the process keeps of some runs, opened where they are not yet."""
         return [self._opened(run)[1] for run in runs]

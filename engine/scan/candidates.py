@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
+from ... import canon
 from ..ahead import ahead
 from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterPlaces
-from ..indexes.stat_reader import LAST_ID, Blocks, ColumnStats
-from ..predicates import ANY, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
+from ..indexes.stat_reader import CODE_MAX, CODE_MIN, LAST_ID, Blocks, ColumnStats
+from ..predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
 from ..timeline import Coverage
 from .columns import ColumnInFiles
 from .verdicts import About, AnyLeaf, leaf_sets
@@ -261,9 +263,10 @@ def by_statistics(
         return _looked_up(found, {}, bound, order, segments_of)
     first, *others = order
     ranges = surviving_ranges(bound, leaves, complete, within)
+    span = needed_span(bound, first)
 
     def judge(piece: Ranges) -> tuple[Candidates, int]:
-        ids, rows, schemas = first.stats.entries(piece.first, piece.stop)
+        ids, rows, schemas = first.stats.entries(piece.first, piece.stop, span)
         listed = Candidates.all_of(ids, leaves)
         about = about_entries(first.known, rows, schemas, np.ones(len(ids), dtype=bool))
         return _looked_up(*_narrowed(listed, bound, {first.column: about}), bound, others, segments_of)
@@ -273,6 +276,25 @@ def by_statistics(
         return judge(pieces[0])
     judged = list(ahead(judge, pieces, THREADS, "skipstone-prune"))
     return Candidates.concat([part for part, _ in judged]), max(count for _, count in judged)
+
+
+def needed_span(bound: Node, source: Source) -> tuple[int, int] | None:
+    """Order codes between which, inclusive, a file must have a value of the column for the predicate to be TRUE in it;
+    None where that cannot be told, or where bounds are not all codes of one type without NaN."""
+    kind = source.known.type
+    if source.known.kinds() != [kind] or source.known.lacking or pa.types.is_floating(kind):
+        return None
+    if canon.order_class(kind) != "code":
+        return None
+    low, high = CODE_MIN, CODE_MAX
+    for leaf in bound.children if isinstance(bound, And) else (bound,):
+        if isinstance(leaf, Leaf) and leaf.column == source.column and leaf.type == kind and len(leaf.values):
+            first, last = int(leaf.codes[0]), int(leaf.codes[-1])
+            if leaf.op in ("=", "<=>", "in", ">", ">="):
+                low = max(low, first + (leaf.op == ">"))
+            if leaf.op in ("=", "<=>", "in", "<", "<="):
+                high = min(high, last - (leaf.op == "<"))
+    return None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
 
 
 def _looked_up(
