@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _CODE_DECIMAL_DIGITS_MAX = 18
 
 
+@cache
 def order_class(kind: pa.DataType) -> str | None:
     """ "code", "bytes", or None for a type whose values have no order here."""
     if pa.types.is_dictionary(kind):
@@ -51,6 +53,7 @@ def order_class(kind: pa.DataType) -> str | None:
     return None
 
 
+@cache
 def is_bytes_like(kind: pa.DataType) -> bool:
     """String, binary, their large, view and fixed-size kinds."""
     return (

@@ -60,7 +60,12 @@ class Line(NamedTuple):
         what it holds."""
         kind = out.dtype.type
         base = kind(self.base & int(np.iinfo(kind).max))
-        if self.step:
+        if isinstance(rows, slice) and out.itemsize == 8 and 0 < self.step < 1 << 32 and self.base < 1 << 62:
+            first = self.base + self.step * rows.start
+            out[:] = np.arange(first, first + self.step * len(out), self.step, dtype=kind)
+            if self.items is not None:
+                np.add(out, self.items[rows], out=out, casting="unsafe")
+        elif self.step:
             # int64 times uint64 would be a float: the places become what `out` holds first.
             out[:] = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             out *= kind(self.step & int(np.iinfo(kind).max))

@@ -75,7 +75,9 @@ def scan_numbers(
     named by position, too."""
     within = reader.block_range(prefix)
     indices = list(within) if blocks is None else _within(blocks, within, footer.block_count)
-    gather = _Gather(reader, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted)
+    gather = _Gather(
+        reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
+    )
     for block in reader.iter_blocks(indices):
         low, found = numbers_below(block.keys, prefix, gather.room())
         rows: Rows = slice(low, low + len(found))
@@ -115,7 +117,7 @@ def look_up_numbers(
     lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
     asked = np.flatnonzero(highs > lows)
     indices = [within.start + i for i in asked.tolist()]
-    gather = _Gather(reader, positions, indices, len(wanted), include_deleted)
+    gather = _Gather(reader, footer, positions, indices, len(wanted), include_deleted)
     taken = 0
     for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), reader.iter_blocks(indices), strict=True):
         # Blocks out of order must not find a number twice.
@@ -153,15 +155,22 @@ class _Gather:
     summaries, is not decoded."""
 
     def __init__(
-        self, reader: SortedFileReader, positions: Sequence[int], indices: list[int], count: int, include_deleted: bool
+        self,
+        reader: SortedFileReader,
+        footer: Footer,
+        positions: Sequence[int],
+        indices: list[int],
+        count: int,
+        include_deleted: bool,
     ):
+        has_deleted = bool(footer.deleted[indices].any())
         self._numbers = np.empty(count, dtype=np.uint64)
         self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
         for position in positions:
             field = reader.schema.field(position)
-            summary = reader.summary(field.name)
+            summary = None if has_deleted else reader.summary(field.name)
             value = None if summary is None else summary.one_number(indices)
             if value is not None:
                 self._columns[field.name] = _OneValue(field.type, value)

@@ -51,14 +51,13 @@ class Summary:
     live: np.ndarray
 
     def one_number(self, blocks: Sequence[int]) -> int | None:
-        """The number that every entry of some blocks has (tombstones apart); None where they differ, some are null, or
+        """The number that every entry of some blocks has, tombstones apart; None where they differ, some are null, or
         the column is of bytes."""
-        if isinstance(self.lower, pa.Array) or not len(blocks):
+        if isinstance(self.lower, pa.Array) or not len(blocks) or self.null_count[blocks].any():
             return None
-        some = np.asarray(blocks)[self.live[blocks] > 0]
-        if not len(some) or self.null_count[some].any():
+        if not self.live[blocks].all():  # the bounds of a block of tombstones mean nothing
             return None
-        low, high = int(self.lower[some].min()), int(self.upper[some].max())
+        low, high = int(self.lower[blocks].min()), int(self.upper[blocks].max())
         return low if low == high else None
 
     def of_block(self, i: int) -> BlockSummary:

@@ -36,7 +36,7 @@ from .ast import (
     Unknown,
 )
 from .bound import ColumnLeaf, ColumnRef, Leaf, make_leaf
-from .coerce import NoMeaningError, Place, place
+from .coerce import NoMeaningError, Place, integer_range, place
 from .literals import LiteralValue, Temporal
 from .patterns import is_text, parse_pattern
 from .widening import common_type, is_exact_widening, plain_type
@@ -174,6 +174,10 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
     if op not in ("in", "not in"):
         return _compare_place(ref, op, place(values[0], ref.type))
     exact, parts = [], []
+    numbers = [value for value in values if type(value) is int] if pa.types.is_integer(ref.type) else []
+    if len(numbers) == len(values):  # a long list is mostly this
+        low, high = integer_range(ref.type)
+        exact, values = [value for value in numbers if low <= value <= high], ()
     for value in values:
         at = place(value, ref.type)
         if at.where == "exact":

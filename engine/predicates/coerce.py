@@ -70,10 +70,11 @@ def place(value: LiteralValue, kind: pa.DataType) -> Place:
         if isinstance(number, float):
             return _place_float_in_decimals(number, kind.scale, end)
         return _place_number(number, 10 ** max(kind.scale, 0), 10 ** max(-kind.scale, 0), -end, end)
-    return _place_number(number, 1, 1, *_integer_range(kind))
+    return _place_number(number, 1, 1, *integer_range(kind))
 
 
-def _integer_range(kind: pa.DataType) -> tuple[int, int]:
+def integer_range(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest value of a type of integers, or of bools."""
     if pa.types.is_boolean(kind):
         return 0, 1
     if pa.types.is_unsigned_integer(kind):

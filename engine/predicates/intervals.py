@@ -26,6 +26,10 @@ _LOOPED_MEMBERS_MAX = 32
 Pair = tuple[np.ndarray, np.ndarray]
 
 
+def _ascends(codes: np.ndarray) -> bool:
+    return bool((codes[1:] >= codes[:-1]).all())
+
+
 @dataclass
 class CodeInterval:
     """`lower` and `upper` are int64 [n], the type's extremes where open; `contradicts` is where they cross."""
@@ -48,10 +52,22 @@ class CodeInterval:
         if len(codes) == 1:
             code = codes[0]
             return (self.lower <= code) & (self.upper >= code), (self.lower != code) | (self.upper != code)
-        within = np.searchsorted(codes, self.upper, "right") - np.searchsorted(codes, self.lower, "left")
+        within = self._members_within(codes)
         # codes between the ends that are no member exist unless the members fill the interval; the width may wrap
         width_less_one = self.upper.view(np.uint64) - self.lower.view(np.uint64)
         return within > 0, (within <= 0) | (width_less_one != (within - 1).view(np.uint64))
+
+    def _members_within(self, codes: np.ndarray) -> np.ndarray:
+        """int64 [n]: how many of some codes lie in each interval (0 or less where none does)."""
+        units = len(self.lower)
+        if units > len(codes) and _ascends(self.lower) and _ascends(self.upper):
+            # Units that are sorted: seek the few codes among the many units, and not the other way round.
+            first = np.searchsorted(self.upper, codes, "left")
+            stop = np.searchsorted(self.lower, codes, "right")
+            inside = stop > first
+            begun = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
+            return np.cumsum(begun)[:units]
+        return np.searchsorted(codes, self.upper, "right") - np.searchsorted(codes, self.lower, "left")
 
 
 @dataclass

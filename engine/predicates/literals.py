@@ -43,6 +43,8 @@ LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | 
 
 def literal_value(value: object) -> LiteralValue:
     """The one form of a Python, numpy, pandas or Arrow value. Raises PredicateError for what cannot be a literal."""
+    if type(value) in (int, bool, float, bytes):
+        return value  # type: ignore[return-value]
     if isinstance(value, enum.Enum):
         value = value.value
     if value is None or isinstance(value, bool | Temporal):
