@@ -75,10 +75,5 @@ def _kept(pruned: Pruned, bound: Node) -> Pruned:
     """Evaluates the predicate over the narrowed outcomes, and drops the units in which it cannot be TRUE."""
     verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count)
     kept = pruned.units.together(can_match(verdict))
-    of_files = kept[pruned.units.unit_of]
-    return Pruned(
-        units=pruned.units.selected(kept),
-        only_true=only_true(verdict)[kept],
-        outcomes={leaf: found[kept] for leaf, found in pruned.outcomes.items()},
-        fine={column: places.selected(of_files) for column, places in pruned.fine.items()},
-    )
+    pruned.only_true = only_true(verdict)
+    return pruned.selected(kept)

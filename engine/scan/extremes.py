@@ -11,7 +11,7 @@ NaN, the greatest value, so the greatest of such floats is always read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from .tasks import FileTask, ReadContext
 if TYPE_CHECKING:
     from .columns import ColumnInFiles
     from .plan import Plan
-    from .pruned import Pruned
 
 _FILES_FIRST, _FILES_MAX = 8, 512
 _PARTS_FIRST, _PARTS_MAX = 4, 64
@@ -172,7 +171,7 @@ class _Search:
     def _look_at(self, chosen: np.ndarray, promises: pa.Array) -> None:
         """Offers what the row groups of some files are known to hold, and reads those that promise more."""
         plan, sought = self._plan, self._sought
-        pruned = _selected(plan.pruned, chosen)
+        pruned = plan.pruned.selected(chosen)
         all_tasks = plan.tasks_of(pruned, self._column)
         with_rows = np.array([task.has_rows for task in all_tasks], dtype=bool)  # rollback blocks may lie beside a base
         tasks = [task for task in all_tasks if task.has_rows]
@@ -217,18 +216,6 @@ class _Search:
             for tables in self._plan.rows_of(pairs, self._context):
                 for table in tables:
                     sought.offer(_stored(leaf_array(table, self._column)))
-
-
-def _selected(pruned: Pruned, chosen: np.ndarray) -> Pruned:
-    """Some of the kept units (bool [units])."""
-    of_files = chosen[pruned.units.unit_of]
-    return replace(
-        pruned,
-        units=pruned.units.selected(chosen),
-        only_true=pruned.only_true[chosen],
-        outcomes={leaf: found[chosen] for leaf, found in pruned.outcomes.items()},
-        fine={column: places.selected(of_files) for column, places in pruned.fine.items()},
-    )
 
 
 def _growing(order: np.ndarray, first: int, most: int) -> Iterator[np.ndarray]:

@@ -189,7 +189,8 @@ class Plan:
         if decided.all():
             return total
         self._check_readable(~decided)
-        left = [pair for pair, done in zip(self._fine, of_files, strict=True) if not done]
+        tasks = self.tasks_of(self.pruned.selected(~decided))
+        left = list(zip(tasks, row_groups_of(tasks, self.context, self._index_storage), strict=True))
         with self._steps.step("rows", "rows") as step:
             step.note = "counted"
             step.came_in = sum(sum(g.row_counts or []) for _, g in left)

@@ -37,7 +37,13 @@ NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 
 def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
     """Applies every coarse index to a bound predicate. `mode` tells which files of a slice are read (`units_of`)."""
-    return gatherer.without_damaged(lambda: _prune(snapshot, bound, gatherer, steps, mode))
+    before = len(steps.steps)
+
+    def attempt() -> Pruned:
+        del steps.steps[before:]  # what was begun before a run turned out damaged tells nobody anything
+        return _prune(snapshot, bound, gatherer, steps, mode)
+
+    return gatherer.without_damaged(attempt)
 
 
 def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:

@@ -25,3 +25,13 @@ class Pruned:
     only_true: np.ndarray
     outcomes: dict[AnyLeaf, np.ndarray]
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
+
+    def selected(self, chosen: np.ndarray) -> Pruned:
+        """Some of the kept units (bool [units])."""
+        of_files = chosen[self.units.unit_of]
+        return Pruned(
+            units=self.units.selected(chosen),
+            only_true=self.only_true[chosen],
+            outcomes={leaf: found[chosen] for leaf, found in self.outcomes.items()},
+            fine={column: places.selected(of_files) for column, places in self.fine.items()},
+        )

@@ -41,7 +41,7 @@ import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
 
-INSTANT_FORMAT = 0  # experimental until the format is frozen
+INSTANT_FORMAT = 1  # experimental until the format is frozen: one of another number is built again
 
 COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
 COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
