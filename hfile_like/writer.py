@@ -28,6 +28,7 @@ from .values import check_schema, check_text
 
 # A get pays for a block, a scan for the requests between blocks.
 BLOCK_SIZE_AUTO_BYTES = {"get": 16 * 1024, "both": 32 * 1024, "scan": 64 * 1024}
+_CUT_SHARE = 64  # of a block: less than that is little
 BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
 _STRIDED_AT_ONCE_BYTES = 1 << 20
 
@@ -55,8 +56,9 @@ class SortedFileWriter:
     use           "get", "scan" or "both": what "auto" sizes for
     properties    short texts kept in the footer
     summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
-    cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change: what is read by that prefix
-                  then shares no block, and no summary, with anything else. 0 for never
+    cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change, unless there is little on
+                  both sides: what is read by that prefix then shares no block, and no summary, with anything else.
+                  0 for never
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -125,13 +127,17 @@ class SortedFileWriter:
             if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
                 raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
         for part, size in zip(parts, sizes, strict=True):
-            cuts = prefix_changes(part.keys, self._cut_prefix_bytes)
-            if self._pending and self._begins_anew(part.keys[0].as_py()):
-                self._flush()
-            for low, high in pairwise([0, *cuts, len(part)]):
-                self._add(part.slice(low, high - low), size[low:high])
-                if high < len(part):
+            for low, high in pairwise([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)]):
+                piece, piece_size = part.slice(low, high - low), size[low:high]
+                # What is little on both sides of the cut shares a block: crumbs would cost more than they save.
+                most = max(self._pending_bytes, int(piece_size.sum()))
+                if (
+                    self._pending
+                    and most * _CUT_SHARE >= self._block_bytes
+                    and self._begins_anew(piece.keys[0].as_py())
+                ):
                     self._flush()
+                self._add(piece, piece_size)
         self._last_key = last
 
     def _begins_anew(self, key: bytes) -> bool:

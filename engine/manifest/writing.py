@@ -67,7 +67,7 @@ def write_runs(
         deleted = None if deleted is None else deleted[to_numpy(order)]
     runs: list[Run] = []
     start = 0
-    cuts = prefix_changes(keys, form.cut_prefix_bytes)
+    cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
     while start < len(keys):
         path = path_of(len(runs))
         first = start
@@ -76,9 +76,11 @@ def write_runs(
             SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer,
         ):
             while start < len(keys) and writer.size_bytes < form.shard_bytes:
-                if first < start and start in cuts and writer.size_bytes >= form.shard_bytes // 2:
-                    break
-                stop = min(start + _ROWS_AT_ONCE, len(keys), *(c for c in cuts if c > start))
+                stop = min(start + _ROWS_AT_ONCE, len(keys))
+                if writer.size_bytes >= form.shard_bytes // 2:
+                    if start > first and start in cuts:
+                        break
+                    stop = min(stop, *(cut for cut in cuts if cut > start))
                 gone = None if deleted is None else from_numpy(deleted[start:stop])
                 writer.write(keys[start:stop], rows.slice(start, stop - start), gone)
                 start = stop
