@@ -257,11 +257,11 @@ def by_statistics(
     `segments_of` tells the segments of files by their numbers.
     """
     complete = {name: source for name, source in sources.items() if source.is_complete}
-    order = _by_promise(bound, leaves, complete, within)
-    order += [source for source in sources.values() if source not in order]
+    order = _by_promise(leaves, list(sources.values()))
     if found is not None:
         return _looked_up(found, {}, bound, order, segments_of)
-    first, *others = order
+    first = next(source for source in order if source.is_complete)
+    others = [source for source in order if source is not first]
     ranges = surviving_ranges(bound, leaves, complete, within)
     span = needed_span(bound, first)
 
@@ -332,16 +332,13 @@ def _narrowed(found: Candidates, bound: Node, evidence: dict[str, About]) -> tup
     return found, evidence
 
 
-def _by_promise(bound: Node, leaves: Sequence[AnyLeaf], sources: dict[str, Source], within: Ranges) -> list[Source]:
-    """Sources in the order in which they leave fewest blocks, each judged alone: what is left of the first need only be
-    looked up in the others."""
-    if len(sources) < 2:
-        return list(sources.values())
+def _by_promise(leaves: Sequence[AnyLeaf], sources: Sequence[Source]) -> list[Source]:
+    """Sources in the order in which they are asked: what the first leaves need only be looked up in the others. Values
+    that are sought leave less than ranges do, and codes are read faster than bytes. (Whole blocks go by all columns
+    at once.)"""
+    sought = {leaf.column for leaf in leaves if isinstance(leaf, Leaf) and leaf.op in ("=", "<=>", "in")}
 
-    def left(source: Source) -> float:
-        ranges = surviving_ranges(bound, leaves, {source.column: source}, within)
-        blocks = source.stats.blocks
-        kept = sum(int(b.meeting(ranges.first, ranges.stop).sum()) for b in blocks)
-        return kept / max(1, sum(len(b.indices) for b in blocks))
+    def cost(source: Source) -> tuple[bool, bool]:
+        return source.column not in sought, canon.order_class(source.known.type) == "bytes"
 
-    return sorted(sources.values(), key=left)
+    return sorted(sources, key=cost)
