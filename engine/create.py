@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -115,7 +115,8 @@ def _entries(
     storage: Storage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
 ) -> list[Entry]:
     if files is not None:
-        if isinstance(files, (str, bytes)) or not all(isinstance(f, (str, os.PathLike)) for f in files):
+        is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes))
+        if not is_list or not all(isinstance(f, (str, os.PathLike)) for f in files):
             raise InvalidArgumentError("files= is a list of paths")
         paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
         if not paths and schema is None:

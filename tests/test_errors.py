@@ -75,6 +75,11 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         ss.SkipstoneError,
         "files",
     ),
+    "files that are a number": (
+        lambda t: ss.create(_lake(Path(t.location) / "n"), files=3),
+        ss.SkipstoneError,
+        "files",
+    ),
     "a file that is not there": (
         lambda t: ss.create(_lake(Path(t.location) / "n"), files=["no.parquet"]),
         ss.NotATableError,
@@ -165,6 +170,15 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         ss.SchemaError,
         "path",
     ),
+    "a file without a name": (lambda t: _add(t, [""]), ss.InvalidArgumentError, "names no file"),
+    "a file named with a NUL": (
+        lambda t: _add(t, pa.table({"path": ["a\0"], "size_bytes": [1], "row_count": [1]})),
+        ss.InvalidArgumentError,
+        "names no file",
+    ),
+    "a new name that is empty": (lambda t: t.alter(rename={"a": ""}), ss.SchemaError, "needs a name"),
+    "a new column without a name": (lambda t: t.alter(add={"": pa.int64()}), ss.SchemaError, "needs a name"),
+    "a type that is a text": (lambda t: t.alter(widen={"a": "int64"}), ss.InvalidArgumentError, "pyarrow types"),
 }
 
 
@@ -177,6 +191,41 @@ def test_bad_input_is_one_of_our_errors_and_changes_nothing(table: ss.Table, cas
     assert word in str(caught.value)
     assert ss.open(table.location).version == 1
     assert ss.open(table.location).scan().count() == 12
+
+
+def _told_floats(tmp_path: Path, **more: object) -> ss.Table:
+    table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64()), ("p", pa.int32())]), partitioning=["p"])
+    files = {"path": ["p=1/f.parquet"], "size_bytes": [1], "row_count": [3], **more}
+    with table.transaction() as tx:
+        tx.add_files(pa.table(files))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("nulls", "nans", "told"),
+    [(0, 30, "leave room"), (0, 3, "leave room"), (2, 1, "leave room"), (0, -1, "nan_count"), (-1, 0, "null_count")],
+)
+def test_told_counts_that_cannot_be_are_refused(tmp_path: Path, nulls: int, nans: int, told: str) -> None:
+    """Believed, they would say that the file holds no value, though its bounds name two."""
+    stats = pa.array([{"x": {"min": 1.0, "max": 2.0, "null_count": nulls, "nan_count": nans}}])
+    with pytest.raises(ss.SchemaError, match=told):
+        _told_floats(tmp_path, stats=stats)
+
+
+def test_told_files_of_nulls_and_nan_alone_are_skipped(tmp_path: Path) -> None:
+    kinds = pa.struct(
+        [(n, pa.float64()) for n in ("min", "max")] + [(n, pa.int64()) for n in ("null_count", "nan_count")]
+    )
+    stats = pa.array([{"x": {"null_count": 2, "nan_count": 1}}], pa.struct([("x", kinds)]))
+    table = _told_floats(tmp_path, stats=stats)
+    assert table.scan("x = 1.5").files().num_rows == 0
+    assert table.scan("isnan(x)").files().num_rows == table.scan("x IS NULL").files().num_rows == 1
+
+
+@pytest.mark.parametrize("value", ["abc", 2**40])
+def test_told_partition_values_of_another_type_are_refused(tmp_path: Path, value: object) -> None:
+    with pytest.raises(ss.SchemaError, match="'p' is int32"):
+        _told_floats(tmp_path, partition=pa.array([{"p": value}]))
 
 
 def test_a_transaction_is_used_within_its_block_only(table: ss.Table) -> None:

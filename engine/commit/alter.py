@@ -65,7 +65,7 @@ def alter(
     asked = Alteration(
         rename=_mapping("rename", rename, str, "new names"),
         drop=_names("drop", drop),
-        widen={n: plain_type(k) for n, k in _mapping("widen", widen, pa.DataType, "types").items()},
+        widen={n: plain_type(k) for n, k in _mapping("widen", widen, pa.DataType, "pyarrow types").items()},
         add=added,
         defaults=defaults,
         order=None if order is None else _names("order", order),
@@ -162,6 +162,8 @@ def _check_names(base: Instant, asked: Alteration) -> None:
                 raise SchemaError(
                     f"{name!r} is a partition column, which the paths of files spell out: it cannot be {verb}"
                 )
+    if "" in asked.rename.values() or any(new.name == "" for new in asked.add):
+        raise SchemaError("a column needs a name")
     for name in asked.drop:
         if name in asked.rename or name in asked.widen:
             other = "renamed" if name in asked.rename else "widened"
@@ -280,7 +282,7 @@ def _added(given: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
     for name, what in pairs:
         if not isinstance(name, str) or not isinstance(what, (pa.DataType, pa.Field, pa.Scalar)):
             raise InvalidArgumentError(
-                f"add= gives {name!r} a type, a field or a default (a pyarrow scalar), not {what!r}"
+                f"add= gives {name!r} a pyarrow type, field or scalar (its default), not {what!r}"
             )
         if isinstance(what, pa.Field) and what.name != name:
             raise SchemaError(f"add= calls a column {name!r} and, in its field, {what.name!r}")

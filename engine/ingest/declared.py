@@ -129,7 +129,7 @@ def _partitions(
             given.type.field(i).name for i in range(given.type.num_fields)
         } != set(partitioning):
             raise SchemaError(f"column 'partition' must be a struct of {', '.join(partitioning) or 'nothing'}")
-        values = [pc.struct_field(given, name).cast(schema.field(name).type).to_pylist() for name in partitioning]
+        values = [_partition_values(given, name, schema.field(name).type) for name in partitioning]
         texts = [hive.join(zip(partitioning, row, strict=True)) for row in zip(*values, strict=True)]
         return pa.array(texts if partitioning else [""] * files.num_rows, pa.string())
     if not is_hive or not partitioning:
@@ -137,6 +137,13 @@ def _partitions(
     folders = pc.replace_substring_regex(paths, r"/?[^/]*$", "").dictionary_encode()
     texts = pa.array([hive.partition_of(f"{folder}/") for folder in folders.dictionary.to_pylist()], pa.string())
     return texts.take(folders.indices)
+
+
+def _partition_values(given: pa.Array, name: str, kind: pa.DataType) -> list:
+    try:
+        return pc.struct_field(given, name).cast(kind).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"partition column {name!r} is {kind}: {str(error).splitlines()[0]}") from error
 
 
 def _stats(
@@ -178,19 +185,20 @@ def _column_stats(
             raise SchemaError(f"{which} of {name!r} is not {wanted}: {str(error).splitlines()[0]}") from error
 
     lower, upper = _without_nan(part("min", kind)), _without_nan(part("max", kind))
-    _check_counts(name, part("null_count", pa.int64()), lower, upper, row_count, rows_exact)
     loose = pa.array(np.zeros(count, dtype=bool))
+    nulls = part("null_count", pa.int64())
     nans = part("nan_count", pa.int64()) if pa.types.is_floating(kind) else pa.array(np.zeros(count, dtype=np.int64))
+    gone = pc.add(pc.fill_null(nulls, 0), pc.fill_null(nans, 0))  # rows without a value, as far as they are counted
+    _check_counts(name, nulls, nans, gone, pc.or_(lower.is_valid(), upper.is_valid()), row_count, rows_exact)
     columns: dict[str, pa.Array] = {
         "file": pa.array(np.arange(count)),
         "column": pa.array(np.full(count, ordinal, dtype=np.int32)),
         "min_exact": loose,
         "max_exact": loose,
-        "null_count": part("null_count", pa.int64()),
+        "null_count": nulls,
         "nan_count": nans,
         "value_count": pc.if_else(rows_exact, row_count, pa.scalar(None, pa.int64())),
     }
-    gone = pc.add(columns["null_count"], pc.fill_null(nans, 0))
     columns["holds_no_values"] = pc.fill_null(pc.greater_equal(gone, columns["value_count"]), False)
     if canon.order_class(kind) == "bytes":
         columns["min_bytes"] = _cut(canon.order_bytes(lower), is_upper=False)
@@ -204,15 +212,21 @@ def _column_stats(
 
 
 def _check_counts(
-    name: str, nulls: pa.Array, lower: pa.Array, upper: pa.Array, row_count: pa.Array, rows_exact: pa.Array
+    name: str,
+    nulls: pa.Array,
+    nans: pa.Array,
+    gone: pa.Array,
+    has_bound: pa.Array,
+    row_count: pa.Array,
+    rows_exact: pa.Array,
 ) -> None:
     """Raises SchemaError for counts that cannot be: believed, they would lose rows."""
-    if pc.any(pc.less(nulls, 0)).as_py():
-        raise SchemaError(f"statistics of {name!r} have a negative null_count")
-    has_bound = pc.or_(lower.is_valid(), upper.is_valid())
-    too_many = pc.or_kleene(pc.greater(nulls, row_count), pc.and_kleene(pc.equal(nulls, row_count), has_bound))
+    for which, counts in (("null_count", nulls), ("nan_count", nans)):
+        if pc.any(pc.less(counts, 0)).as_py():
+            raise SchemaError(f"statistics of {name!r} have a negative {which}")
+    too_many = pc.or_kleene(pc.greater(gone, row_count), pc.and_kleene(pc.equal(gone, row_count), has_bound))
     if pc.any(pc.and_kleene(too_many, rows_exact)).as_py():
-        raise SchemaError(f"statistics of {name!r} count more nulls than their rows and bounds leave room for")
+        raise SchemaError(f"statistics of {name!r} count more nulls and NaN than their rows and bounds leave room for")
 
 
 def _without_nan(bounds: pa.Array) -> pa.Array:

@@ -38,6 +38,8 @@ def open_storage(location: str | os.PathLike) -> LocalStorage:
 def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
     text = os.fspath(path)
+    if not text or "\0" in text:
+        raise InvalidArgumentError(f"{text!r} names no file")
     text = text[len("file://") :] if text.startswith("file://") else text
     if "://" in text:  # another storage's: its name is not ours to tidy
         return text
