@@ -5,13 +5,11 @@ Errors of ours end a command with one message on stderr and status 2; `--debug` 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -21,9 +19,11 @@ import typer
 from rich.text import Text
 
 from ..engine.create import create
-from ..engine.table import Table, open_table
 from ..errors import SkipstoneError
+from .altering import alter
 from .file_slices import print_slices
+from .indexing import indexes
+from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, Version, opened, split
 from .output import (
     bytes_text,
     count_of,
@@ -47,7 +47,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
 app.add_typer(indexes, name="index")
 
 
@@ -56,24 +55,10 @@ class Partitioning(StrEnum):
     none = "none"
 
 
-class Kind(StrEnum):
-    bloom = "bloom"
-
-
 class Form(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
-
-
-Path = Annotated[str, typer.Argument(metavar="PATH", help="The table's directory.", show_default=False)]
-IndexPath = Annotated[
-    str | None, typer.Option("--index-path", metavar="DIR", help="Where the index lies, if not in PATH/.skipstone.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-Version = Annotated[int | None, typer.Option(help="The version to read; the latest by default.")]
-Names = Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns.")]
-IndexKind = Annotated[Kind, typer.Option(help="The kind of index.")]
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -96,6 +81,7 @@ _IN_COMMANDS = {
     "; to begin an empty table there, give schema=": "",
     "or say where it is with index_path=": "or say where it is with --index-path",
     "keep the index elsewhere with index_path=": "keep the index elsewhere with --index-path",
+    "; open() it, or sync() it with what changed": "; `skipstone sync` follows what changed",
     "refresh_index()": "`skipstone index refresh`",
     "create_index()": "`skipstone index add`",
     "create()": "`skipstone create`",
@@ -111,16 +97,6 @@ def _as_commands(message: str) -> str:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     stderr().print(Text.assemble(("warning: ", "bold yellow"), _as_commands(str(message))), soft_wrap=True)
-
-
-@contextmanager
-def _opened(path: str, index_path: str | None, version: int | None = None) -> Iterator[Table]:
-    with open_table(path, index_path=index_path, version=version) as found:
-        yield found
-
-
-def _split(names: str | None) -> list[str] | None:
-    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 # -- making -----------------------------------------------------------------------------------------------------------
@@ -140,7 +116,7 @@ def create_(
     start = time.perf_counter()
     layout = "hive" if partitioning is Partitioning.hive else None
     with progress() as tell:
-        made = create(path, partitioning=layout, columns=_split(columns), index_path=index_path, progress=tell)
+        made = create(path, partitioning=layout, columns=split(columns), index_path=index_path, progress=tell)
     with made:
         totals, pending = made.instant.totals, made.instant.pending
         partitions = made.partitions().num_rows
@@ -163,7 +139,7 @@ def create_(
 @app.command("sync")
 def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """Follow the directory: commit the files that appeared, went, or changed."""
-    with _opened(path, index_path) as found:
+    with opened(path, index_path) as found:
         before = found.version
         with progress() as tell:
             found.sync(progress=tell)
@@ -187,80 +163,7 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
         screen.print(f"{count_of(pending, 'file')} not whole Parquet: skipstone verify {path}", style="yellow")
 
 
-@indexes.command("add")
-def index_add(
-    path: Path,
-    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Each gets an index.", show_default=False)],
-    kind: IndexKind = Kind.bloom,
-    fpp: Annotated[float, typer.Option(help="How often a row group without the value is read all the same.")] = 0.01,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Build indexes over the files that are there; files written later are indexed as they are written."""
-    with _opened(path, index_path) as found:
-        with progress() as tell:
-            found.create_index(columns, kind.value, fpp=fpp, progress=tell)
-        _print_indexes(found, as_json)
-
-
-@indexes.command("refresh")
-def index_refresh(
-    path: Path,
-    columns: Annotated[
-        list[str] | None, typer.Argument(metavar="COLUMN", help="Default: every column with such an index.")
-    ] = None,
-    kind: IndexKind = Kind.bloom,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cover the files that indexes lack."""
-    with _opened(path, index_path) as found:
-        if not columns:
-            columns = [row["columns"][0] for row in found.indexes().to_pylist() if row["kind"] == kind.value]
-        with progress() as tell:
-            if columns:
-                found.refresh_index(columns, kind.value, progress=tell)
-        _print_indexes(found, as_json)
-
-
-@indexes.command("drop")
-def index_drop(
-    path: Path,
-    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
-    kind: IndexKind = Kind.bloom,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take indexes away."""
-    with _opened(path, index_path) as found:
-        found.drop_index(columns, kind.value)
-        _print_indexes(found, as_json)
-
-
-@indexes.command("list")
-def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """The indexes: what they cover and how large they are."""
-    with _opened(path, index_path) as found:
-        _print_indexes(found, as_json)
-
-
-def _print_indexes(found: Table, as_json: bool) -> None:
-    rows = [{**row, "options": json.loads(row["options"])} for row in found.indexes().to_pylist()]
-    if as_json:
-        print_json(rows)
-        return
-    cells = [
-        [
-            row["name"],
-            f"{row['files_covered']:,} of {row['files_total']:,}",
-            bytes_text(row["size_bytes"]),
-            ", ".join(f"{name} {value}" for name, value in row["options"].items() if name != "maintain") or "-",
-            {"commit": "at each commit", "refresh": "by index refresh"}[row["options"]["maintain"]],
-        ]
-        for row in rows
-    ]
-    headings = ["index", "files covered", "size", "options", "kept up"]
-    stdout().print(table(headings, cells, right=["files covered", "size"]))
+app.command("alter")(alter)
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
@@ -278,7 +181,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """Partitions, or files, with their rows and sizes: from the index, nothing is listed."""
-    with _opened(path, index_path, version) as found:
+    with opened(path, index_path, version) as found:
         one_by_one = files or partition is not None
         rows = found.files(partition) if one_by_one else found.partitions()
         if as_json:
@@ -315,14 +218,14 @@ def slices(
     as_json: AsJson = False,
 ) -> None:
     """File slices: the base of each file group, and the logs that are read over it."""
-    with _opened(path, index_path, version) as found:
+    with opened(path, index_path, version) as found:
         print_slices(found.slices(partition, latest=not every), as_json)
 
 
 @app.command("history")
 def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """The versions: what each did, and when."""
-    with _opened(path, index_path) as found:
+    with opened(path, index_path) as found:
         rows = found.history()
         if as_json:
             print_json(records(rows))
@@ -351,7 +254,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that what the index names is there, whole, and what it was. Status 1 where something is wrong."""
-    with _opened(path, index_path) as found:
+    with opened(path, index_path) as found:
         with working("verifying"):
             findings = found.verify(deep=deep)
         if as_json:
@@ -397,6 +300,7 @@ def scan(
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     count: Annotated[bool, typer.Option("--count", help="Only how many rows match.")] = False,
     form: Annotated[Form, typer.Option("--format", help="How rows are written.")] = Form.table,
+    mode: ScanMode = Mode.snapshot,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -405,8 +309,8 @@ def scan(
     from .rows import limit_of, print_count, print_rows
 
     shape = "json" if as_json else form.value
-    with _opened(path, index_path, version) as found:
-        plan = found.scan(where, columns=_split(columns), limit=limit_of(shape, limit))
+    with opened(path, index_path, version) as found:
+        plan = found.scan(where, columns=split(columns), limit=limit_of(shape, limit), mode=mode.value)
         if count:
             print_count(plan, as_json=shape == "json")
         else:
@@ -418,13 +322,14 @@ def explain(
     path: Path,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")] = None,
     file: Annotated[str | None, typer.Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
+    mode: ScanMode = Mode.snapshot,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """What a scan would read, step by step, and which index decided it."""
-    with _opened(path, index_path, version) as found:
-        plan = found.scan(where)
+    with opened(path, index_path, version) as found:
+        plan = found.scan(where, mode=mode.value)
         if file is not None:
             name = found.relative(os.path.abspath(file) if os.path.exists(file) else file)
             told = plan.explain(name)
@@ -453,7 +358,7 @@ def layout(
     """Draw each file's least and greatest value of a column: whether files can be told apart by it, and what helps."""
     from .layout import print_layout, print_layout_json
 
-    with _opened(path, index_path, version) as found:
+    with opened(path, index_path, version) as found:
         told = found.layout(column)
         if as_json:
             print_layout_json(told, found.location, found.version)

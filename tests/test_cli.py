@@ -134,6 +134,52 @@ def test_index_list_drop_refresh(say, lake: str) -> None:
     assert [r["name"] for r in _json(say, "index", "drop", lake, "id", "k")] == ["stats"]
 
 
+def test_statistics_are_added_refreshed_and_dropped(say, files: Path) -> None:
+    lake = str(files)
+    say("create", lake, "--columns", "id")
+    rows = _json(say, "index", "add", lake, "k", "x", "--kind", "stats", "--maintain", "refresh")
+    assert [(r["name"], r["options"]["maintain"]) for r in rows][1:] == [("stats(k, x)", "refresh")]
+    status, out, _ = say("index", "list", lake)
+    assert status == 0 and "by index refresh" in out and "shards of" in out
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.write(_rows(4).append_column("month", pa.array([4] * ROWS_A_FILE, pa.int32())))
+    assert [r["files_covered"] for r in _json(say, "index", "list", lake)] == [4, 3]
+    assert [r["files_covered"] for r in _json(say, "index", "refresh", lake)] == [4, 4]
+    status, _, err = say("index", "refresh", lake, "k", "raw")
+    assert status == 2 and "bloom" in err
+    assert [r["name"] for r in _json(say, "index", "drop", lake, "x", "--kind", "stats")] == ["stats", "stats(k)"]
+
+
+def test_alter(say, lake: str) -> None:
+    added = ["--add", "note=string", "--add", "at=timestamp[us, tz=Europe/Oslo]", "--add", "amount=decimal(12,2)"]
+    told = _json(say, "alter", lake, "--rename", "k=number", "--drop", "tags", *added)
+    kinds = {field["name"]: field["type"] for field in told["schema"]}
+    assert told["changed"] and told["version"] == 3
+    assert list(kinds) == ["id", "number", "x", "raw", "note", "at", "amount", "month"]
+    assert (kinds["at"], kinds["amount"]) == ("timestamp[us, tz=Europe/Oslo]", "decimal128(12, 2)")
+    status, out, _ = say("scan", lake, "--where", "number = 207 AND note IS NULL", "--count")
+    assert (status, out) == (0, "1\n")
+    status, out, _ = say("alter", lake)
+    assert status == 0 and "nothing to change: version 3 stands" in out
+    order = "amount,at,note,raw,x,number,id,month"
+    status, out, _ = say("alter", lake, "--order", order)
+    assert status == 0 and [line.split()[0] for line in out.splitlines()[2:10]] == order.split(",")
+
+
+def test_a_slice_is_read_without_its_logs(say, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "base.parquet")
+    size_bytes = (tmp_path / "base.parquet").stat().st_size
+    with ss.create(tmp_path, files=[], schema=pa.schema([("a", pa.int64())])) as table, table.transaction() as tx:
+        kinds = {"kind": ["base", "log"], "file_group": ["g"] * 2, "slice_instant": ["1"] * 2}
+        names = {"path": ["base.parquet", "log"], "size_bytes": [size_bytes, 1], "row_count": [2, 1]}
+        tx.add_files(pa.table({**names, **kinds}))
+    status, _, err = say("scan", str(tmp_path), "--count")
+    assert status == 2 and "logs" in err
+    assert _json(say, "scan", str(tmp_path), "--count", "--mode", "read_optimized") == {"count": 2}
+    told = _json(say, "explain", str(tmp_path), "--mode", "read_optimized")
+    assert list(told["row_groups"]) == ["base.parquet"]
+
+
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +440,10 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (["index", "add", "{lake}", "nope"], "nope"),
         (["index", "add", "{lake}", "k", "--fpp", "2"], "fpp"),
         (["index", "drop", "{lake}", "k"], "k"),
+        (["alter", "{lake}", "--rename", "k"], "--rename takes two sides"),
+        (["alter", "{lake}", "--add", "a=int8", "--add", "a=int16"], "twice"),
+        (["alter", "{lake}", "--widen", "k=zz"], "'zz' is no type"),
+        (["alter", "{lake}", "--drop", "month"], "partition column"),
         (["explain", "{lake}", "--file", "nope"], "nope"),
         (["layout", "{lake}", "nope"], "no column 'nope'"),
         (["layout", "{lake}", "tags"], "has no order"),
