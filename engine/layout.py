@@ -119,9 +119,18 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
         starts=axis.starts[order],
         ends=axis.ends[order],
     )
-    indexed = {snapshot.instant.path_of(i.columns[0]) for i in snapshot.instant.indexes if i.kind == "bloom"}
-    is_partition = column in snapshot.instant.partitioning
-    advice = _advice(made, axis.values_max, has_filter=column in indexed, is_partition=is_partition)
+    instant = snapshot.instant
+    indexed = {
+        made_as: {instant.path_of(c) for i in instant.indexes if i.kind == made_as for c in i.columns}
+        for made_as in ("stats", "bloom")
+    }
+    advice = _advice(
+        made,
+        axis.values_max,
+        has_statistics=column in indexed["stats"],
+        has_filter=column in indexed["bloom"],
+        is_partition=column in instant.partitioning,
+    )
     return replace(made, advice=tuple(advice))
 
 
@@ -295,7 +304,9 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
 # -- advice -----------------------------------------------------------------------------------------------------------
 
 
-def _advice(found: Layout, values_max: int | None, *, has_filter: bool, is_partition: bool) -> list[str]:
+def _advice(
+    found: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_partition: bool
+) -> list[str]:
     """What a person could do, in sentences."""
     name, files = found.column, found.files
     if files == 0:
@@ -305,6 +316,8 @@ def _advice(found: Layout, values_max: int | None, *, has_filter: bool, is_parti
     if found.files_with_bounds == 0:
         if found.files_unknown == 0:
             return ["No row has a value: there is nothing to look up."]
+        if not has_statistics:
+            return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
         told = "No file has bounds of it, so they skip nothing."
         return [told if has_filter else f"{told} A Bloom filter on {name} would answer = and IN."]
     told_of = _of_bounds(found, values_max, has_filter)

@@ -216,7 +216,7 @@ def test_many_commits_keep_the_runs_few(tmp_path: Path) -> None:
             tx.write(pa.table({"p": pa.array([number % 3], pa.int32()), "writer": [0], "n": [number]}))
             if number % 4 == 3:
                 tx.remove(table.files().column("path").to_pylist()[:2])
-        longest = max(longest, len(table.instant.manifest), len(table.instant.index("stats").runs))
+        longest = max(longest, len(table.instant.manifest), len(table.instant.indexes[0].runs))
     assert longest <= 7
     live = table.scan().to_table().column("n").to_pylist()
     assert len(live) == len(set(live)) == 20

@@ -77,6 +77,20 @@ def test_columns_and_files_without_statistics(tmp_path: Path) -> None:
     told = told_table(tmp_path / "told")
     add_told(told, told_file("bare"), told_file("counts", **told_stats(a=(None, None, 3))), told_file("vague"))
     assert _codes(told, "a = 7") == {name: ["no_statistics"] for name in ("bare", "counts", "vague")}
+    assert "neither footers nor who added the files told of a" in told.scan("a = 7").explain()
+    told.drop_index("a", kind="stats")
+    assert "a statistics index on a would tell more" in told.scan("a = 7").explain()
+
+
+def test_files_that_the_statistics_do_not_cover_yet(tmp_path: Path) -> None:
+    make_file(tmp_path, "0.parquet", {"a": [1, 9]})
+    table = ss.create(tmp_path, columns=[])
+    table.create_index("a", kind="stats", maintain="refresh")
+    commit_rows(table, {"a": [1, 9]})
+    told = table.scan("a = 5").explain()
+    assert "the statistics do not cover it yet" in told and "refreshing the statistics index on a covers them" in told
+    table.refresh_index("a", kind="stats")
+    assert "cover" not in table.scan("a = 5").explain().split("why files are kept")[1]
 
 
 def test_slices_that_compute_and_bounds_that_cross(tmp_path: Path) -> None:

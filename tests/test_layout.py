@@ -110,6 +110,8 @@ def test_tables_that_hold_little(tmp_path: Path) -> None:
     bare = told_table(tmp_path / "bare")
     add_told(bare, told_file("x"), told_file("y"))
     assert "No file has bounds" in bare.layout("a").advice[0]
+    bare.drop_index("a", kind="stats")
+    assert "a statistics index on a" in bare.layout("a").advice[0]
 
 
 def test_floats_without_end(tmp_path: Path) -> None:

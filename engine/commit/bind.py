@@ -63,7 +63,7 @@ def bind(
         sequences = np.arange(sequence, sequence + count, dtype=np.uint32)
         sequence += count
         rows.append(_manifest_rows(result, schema_ids, after.version))
-        schema_of = to_numpy(pc.fill_null(rows[-1].column("schema_id"), -1)).astype(np.int64)
+        schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
         added.append(AddedFiles(result, keyspace.file_ids(partition_ids, sequences), schema_of))
         partitions.add(partition_ids, result.files)
     partitions.check_new_values()

@@ -35,7 +35,7 @@ class AddedFiles:
     """The files of one task result, under their ids.
 
     ids           uint64 [n]
-    schema_ids    int64 [n]: the physical schema of each, -1 where not known
+    schema_ids    int64 [n]: the file schema of each
     """
 
     result: TaskResult
@@ -70,8 +70,8 @@ def stat_rows(
     partition, sequence = split_file_ids(ids)
     for column, rows in sorted(by_column.items()):
         keys = stats.KEYS.encode(kind=stats.KIND_FILE, column=column, partition=partition, sequence=sequence)
-        known = from_numpy(schema_ids.astype(np.int32), schema_ids >= 0)
-        parts.append((keys, widened(rows.append_column(stats.SCHEMA_FIELD, known)), np.zeros(len(ids), dtype=bool)))
+        schemas = from_numpy(schema_ids.astype(np.int32))
+        parts.append((keys, widened(rows.append_column(stats.SCHEMA_FIELD, schemas)), np.zeros(len(ids), dtype=bool)))
     if not parts:
         return pa.nulls(0, pa.binary()), widened(pa.table({})), np.zeros(0, dtype=bool)
     keys, rows_, deleted = zip(*parts, strict=True)

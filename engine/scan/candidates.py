@@ -227,7 +227,7 @@ def _taken(about: About, at: np.ndarray) -> About:
 def about_entries(known: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarray, there: np.ndarray) -> About:
     """What entries say of a column in each base file: one piece of evidence for each type in which it was indexed.
 
-    `schemas` is each file's physical schema (-1: only told of), `there` where there is an entry that counts.
+    `schemas` is each file's schema (-1: not known), `there` where there is an entry that counts.
     """
     kinds = known.kinds()
     if len(kinds) == 1 and not known.lacking:

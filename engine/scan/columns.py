@@ -37,11 +37,11 @@ class ColumnInFiles:
         return stats.evidence_of_values(pa.repeat(self.default, units))
 
     def kinds(self) -> list[pa.DataType]:
-        """The types in which files hold it: the table's own, in which files were told of, first."""
+        """The types in which files hold it; the table's own first."""
         return list(dict.fromkeys([self.type, *(kind for _, kind in self.located.values())]))
 
     def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
-        """bool [n]: files of these physical schemas (-1: only told of, in the table's type) hold it in that type."""
+        """bool [n]: files of these schemas hold it in that type; where none is known (-1) it is the table's own."""
         ids = [number for number, (_, there) in self.located.items() if there == kind]
         return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 

@@ -160,10 +160,19 @@ def _advice(plan: Plan, why: WhyKept) -> str:
         if 2 * why.files > plan.instant.totals["files"]:
             return f"half of all files and more: layout() shows whether sorting by {column} would help"
     if why.reason is Reason.NO_STATISTICS:
-        return f"statistics of {column} would tell more"
+        if _has_statistics(plan, column):
+            return f"neither footers nor who added the files told of {column}; what a transaction writes does"
+        return f"a statistics index on {column} would tell more"
+    if why.reason is Reason.NOT_COVERED:
+        return f"refreshing the statistics index on {column} covers them"
     if why.reason is Reason.NAN_POSSIBLE:
         return "footers count no NaN; files that are written through a transaction do"
     return ""
+
+
+def _has_statistics(plan: Plan, column: str) -> bool:
+    number = plan.instant.columns.get(column)
+    return number is not None and plan.instant.index_of("stats", number) is not None
 
 
 def of_file(plan: Plan, path: str) -> str:

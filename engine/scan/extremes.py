@@ -275,7 +275,7 @@ def _entries(
     fine: FineRows, tasks: list[FileTask], known: ColumnInFiles
 ) -> Iterator[tuple[np.ndarray, pa.Table, np.ndarray]]:
     """(row groups, stored statistics, of each of those row groups its row), for each path at which the column lies."""
-    schema_of = np.array([-1 if t.schema_id is None else t.schema_id for t in tasks], dtype=np.int64)[fine.task]
+    schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
     for path in dict.fromkeys(path for path, _ in known.located.values()):
         ids = [number for number, place in known.located.items() if place[0] == path]
         rows, at = fine.of_column(path)

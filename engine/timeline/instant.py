@@ -168,14 +168,6 @@ class Instant:
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
 
-    def index(self, kind: str, columns: Iterable[int] | None = None) -> IndexState | None:
-        """The index of a kind (and of exactly these column ids, where given); None where there is none."""
-        wanted = None if columns is None else tuple(columns)
-        for index in self.indexes:
-            if index.kind == kind and (wanted is None or index.columns == wanted):
-                return index
-        return None
-
     def index_of(self, kind: str, column_id: int) -> IndexState | None:
         """The index of a kind that a column is in; None where there is none."""
         return next((i for i in self.indexes if i.kind == kind and column_id in i.columns), None)
