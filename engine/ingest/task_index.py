@@ -2,8 +2,8 @@
 
     key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
-    groups   one a file, named by its ordinal: the manifest keeps its offset and length, so an executor reads it in
-             one range and needs no footer
+    groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
+             it in one range and needs no footer
     strided  filters: `fine/COLUMN/FILE` [bucket][row group], `task/COLUMN` [bucket] over all files of the task
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.

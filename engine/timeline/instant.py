@@ -7,7 +7,7 @@ instant names is ever trusted.
 
     version          int, 1 and up; never used twice
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
-    action           create | commit | replace | index | ...
+    action           create | commit | replace | index | alter | ...
     time_us          microseconds since 1970 UTC; never goes back
     source           {"kind": "directory" | ..., "version": the external log's version or null}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
