@@ -24,6 +24,7 @@ from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
+from .plan_tasks import tasks_of
 from .prune import prune
 from .pruned import Pruned
 from .rows import count_matches, empty, read_matches, rows_without_columns
@@ -291,32 +292,7 @@ class Plan:
     def tasks_of(self, pruned: Pruned, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`; it says where the fine statistics of the
         predicate's columns lie, and those of some more."""
-        units, files = pruned.units, pruned.units.files
-        if files.num_rows == 0:
-            return []
-        partitions = self._partition_values(files)
-        ids = to_numpy(files.column("file_id"))
-        located = self._gatherer.fine_locations(ids, [*columns_of(self.bound), *more])
-        tasks = []
-        for i, row in enumerate(self._snapshot.rows(ids, _TASK_FIELDS).to_pylist()):
-            unit = units.unit_of[i]
-            tasks.append(
-                FileTask(
-                    path=row["path"],
-                    size_bytes=row["size_bytes"],
-                    modified_ns=row["modified_ns"],
-                    partition=partitions[i],
-                    row_count=row["row_count"],
-                    is_exact=bool(units.exact[unit]),
-                    schema_id=row["schema_id"],
-                    all_match=bool(pruned.only_true[unit]),
-                    may_prune=bool(units.readable[unit]),
-                    has_rows=bool(units.has_rows[i]),
-                    fine=located[i],
-                    filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
-                )
-            )
-        return tasks
+        return tasks_of(self._snapshot, self._gatherer, pruned, [*columns_of(self.bound), *more])
 
     @property
     def index_storage(self) -> Counted:
@@ -341,19 +317,6 @@ class Plan:
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
         """The matching rows of some files, read side by side, a list a file."""
         return self._side_by_side(lambda pair: list(read_matches(*pair, context, self._storage)), pairs)
-
-    def _partition_values(self, files: pa.Table) -> list[dict[str, pa.Scalar]]:
-        """The partition columns' values of each file."""
-        names = self.instant.partitioning
-        if not names:
-            return [{}] * files.num_rows
-        known = to_numpy(self._snapshot.partitions().column("partition_id"))
-        used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
-        at = from_numpy(np.searchsorted(known, used))
-        values = self._snapshot.partition_values()
-        rows = zip(*(list(values[name].take(at)) for name in names), strict=True)
-        by_partition = [dict(zip(names, row, strict=True)) for row in rows]
-        return [by_partition[i] for i in of_file.tolist()]
 
     @cached_property
     def _fine(self) -> list[Pair]:
@@ -424,9 +387,6 @@ class Plan:
                 f"apply, {paths[0]} among them; files() names all that are to be read",
                 paths=paths,
             )
-
-
-_TASK_FIELDS = ["path", "size_bytes", "modified_ns", "row_count", "schema_id"]
 
 
 def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -1,0 +1,60 @@
+"""The tasks of a plan: one for each file that is kept, with all that a reader of it needs besides the context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, to_numpy
+from ..manifest.snapshot import Snapshot
+from .gather import Gatherer
+from .pruned import Pruned
+from .tasks import FileTask
+
+_FIELDS = ["path", "size_bytes", "modified_ns", "row_count", "schema_id"]
+
+
+def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Sequence[str]) -> list[FileTask]:
+    """One task a file of the units that are kept; it says where the fine statistics of some columns lie."""
+    units, files = pruned.units, pruned.units.files
+    if files.num_rows == 0:
+        return []
+    partitions = _partition_values(snapshot, files)
+    ids = to_numpy(files.column("file_id"))
+    located = gatherer.fine_locations(ids, columns)
+    tasks = []
+    for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):
+        unit = units.unit_of[i]
+        tasks.append(
+            FileTask(
+                path=row["path"],
+                size_bytes=row["size_bytes"],
+                modified_ns=row["modified_ns"],
+                partition=partitions[i],
+                row_count=row["row_count"],
+                is_exact=bool(units.exact[unit]),
+                schema_id=row["schema_id"],
+                all_match=bool(pruned.only_true[unit]),
+                may_prune=bool(units.readable[unit]),
+                has_rows=bool(units.has_rows[i]),
+                fine=located[i],
+                filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
+            )
+        )
+    return tasks
+
+
+def _partition_values(snapshot: Snapshot, files: pa.Table) -> list[dict[str, pa.Scalar]]:
+    """The partition columns' values of each file."""
+    names = snapshot.instant.partitioning
+    if not names:
+        return [{}] * files.num_rows
+    known = to_numpy(snapshot.partitions().column("partition_id"))
+    used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
+    at = from_numpy(np.searchsorted(known, used))
+    values = snapshot.partition_values()
+    rows = zip(*(list(values[name].take(at)) for name in names), strict=True)
+    by_partition = [dict(zip(names, row, strict=True)) for row in rows]
+    return [by_partition[i] for i in of_file.tolist()]
