@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from pathlib import Path
 
@@ -247,6 +248,19 @@ def test_the_plan_tells_why_files_are_kept_and_what_would_help(table: ss.Table) 
     assert "true for every row" in table.scan("a < 10").explain()
     for nothing_to_tell in (None, "a < 0"):
         assert "why files are kept" not in table.scan(nothing_to_tell).explain()
+
+
+def test_a_step_takes_in_what_the_one_before_left(tmp_path: Path) -> None:
+    for part in range(3):
+        for number in range(2):
+            make_file(tmp_path / f"p={part}", f"{number}.parquet", {"a": [10 * part + number, 10 * part + 5]})
+    table = ss.create(tmp_path)
+    for where in ("p = 1 AND a <= 10", "a <= 10 AND a > 9", "a = 99", "p = 7"):
+        steps = table.scan(where).steps
+        by_files = [s for s in steps if s.unit == "files"]
+        partitions = next(s for s in steps if s.unit == "partitions")
+        assert by_files[0].came_in == 2 * partitions.went_out, where
+        assert all(b.came_in == a.went_out for a, b in itertools.pairwise(by_files)), where
 
 
 def test_only_a_few_reasons_are_shown(tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
     # Of a few files that filters left, the row groups' own statistics are read next, and say more.
     if sources and not (found is not None and _is_settled(found, leaves)):
         with steps.step("statistics", "files") as step:
-            step.index, step.came_in = "stats", totals["files"] if found is None else len(found.ids)
+            step.index, step.came_in = (
+                "stats",
+                _file_count(snapshot, partition_ids) if found is None else len(found.ids),
+            )
             if found is None and not any(source.is_complete for source in sources.values()):
                 found = Candidates.all_of(snapshot.numbers(partition_ids), leaves)
             within = Ranges.of_partitions(partition_ids)
@@ -78,6 +81,15 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
         pruned = _named(snapshot, found)
         step.went_out = pruned.units.count
     return pruned
+
+
+def _file_count(snapshot: Snapshot, partition_ids: np.ndarray | None) -> int:
+    if partition_ids is None:
+        return snapshot.instant.totals["files"]
+    known = snapshot.partitions()
+    return int(
+        to_numpy(known.column("file_count"))[np.isin(to_numpy(known.column("partition_id")), partition_ids)].sum()
+    )
 
 
 def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
