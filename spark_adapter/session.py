@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column
 
 from ..engine.predicates import parse
 from ..engine.table import open_table
-from ..errors import PredicateError, SchemaError
+from ..errors import SchemaError
+from .from_columns import from_column
 from .request import Request, encode_predicate
 from .source import SkipstoneSource
 from .translate import spark_schema, wire_schema
@@ -58,8 +60,9 @@ def scan(
 
     Args:
         path: the table's directory; executors must see it under the same name.
-        where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row. Timestamps
-            without a zone mean UTC here, whatever the session's time zone.
+        where: SQL text, pyarrow tuples, a `col` predicate, a pyarrow expression or a PySpark Column (of names, as
+            `F.col("k") == 5`; not of Spark Connect); None for every row. Timestamps without a zone mean UTC here,
+            whatever the session's time zone.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
@@ -68,10 +71,8 @@ def scan(
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, or not be tested
         on rows. SchemaError: `columns` names no column, or one is of a type that Spark has not.
     """
-    if type(where).__module__.startswith("pyspark."):
-        raise PredicateError(
-            "a PySpark Column cannot be read by this version; give SQL text, or build it with skipstone.col"
-        )
+    if isinstance(where, Column):
+        where = from_column(where)
     with open_table(path, version=version, index_path=index_path) as table:
         plan = table.scan(where, columns)
         plan.check_evaluable()

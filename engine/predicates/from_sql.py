@@ -198,7 +198,7 @@ def _is(tree: Any) -> Node:
         return IsNull(operand)
     if kind == "Boolean":
         return Comparison("<=>", operand, _operand(tree.expression))
-    raise _NotUnderstoodError("IS takes NULL, TRUE or FALSE")
+    raise _NotUnderstoodError("IS takes NULL, TRUE or FALSE (for NaN: isnan(x))")
 
 
 def _is_nan(tree: Any) -> Node:
