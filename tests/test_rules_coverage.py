@@ -153,3 +153,40 @@ def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(tmp_path: Path
     (tmp_path / "late.parquet").write_bytes(whole)
     assert table.sync() == noted + 1
     assert table.scan().count() == 3 and table.verify() == []
+
+
+def test_what_a_writer_did_not_measure_for_a_new_index_is_refreshed(tmp_path: Path) -> None:
+    """A writer began before the index was created: its files have no statistics of the column, and get them."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int32())])
+    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
+    commit_rows(table, {"a": [1, 2], "b": [1, 2], "p": pa.array([1, 1], pa.int32())})
+    writer = ss.open(tmp_path)
+    with writer.transaction() as tx:
+        tx.write(pa.table({"a": [3], "b": [3], "p": pa.array([1], pa.int32())}))
+        ss.open(tmp_path).create_index("b", kind="stats")
+    table.refresh()
+    assert table.indexes().column("files_covered").to_pylist() == [2, 1]
+    assert table.scan("b = 3").count() == 1
+    assert table.scan("b = 9").files().num_rows == 1
+    table.refresh_index("b", kind="stats")
+    assert table.indexes().column("files_covered").to_pylist() == [2, 2]
+    assert table.scan("b = 9").files().num_rows == 0
+    commit_rows(table, {"a": [4], "b": [9], "p": pa.array([1], pa.int32())})
+    assert table.indexes().column("files_covered").to_pylist() == [3, 3]
+    assert table.scan("b = 9").count() == table.scan("b = 9").files().num_rows == 1
+
+
+def test_files_that_went_with_such_a_commit_leave_no_aggregate_behind(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int32())])
+    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
+    for value in (1, 5):
+        commit_rows(table, {"a": [value], "b": [value], "p": pa.array([1], pa.int32())})
+    writer = ss.open(tmp_path)
+    with writer.transaction() as tx:
+        tx.remove([table.scan("b = 5").files().column("path").to_pylist()[-1]])
+        tx.write(pa.table({"a": [70], "b": [70], "p": pa.array([1], pa.int32())}))
+        ss.open(tmp_path).create_index("b", kind="stats")
+    table.refresh()
+    for _ in range(2):
+        assert [table.scan(f"b = {value}").count() for value in (1, 5, 70)] == [1, 0, 1]
+        table.refresh_index("b", kind="stats")
