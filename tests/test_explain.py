@@ -102,7 +102,7 @@ def test_slices_that_compute_and_bounds_that_cross(tmp_path: Path) -> None:
         told_file("log", file_group="g", kind="log", merge="custom", **told_stats(a=(4, 4, 0))),
         told_file("crossed", **told_stats(a=(9, 1, 0))),
     )
-    assert _codes(table, "a = 7") == {n: ["slice_with_logs"] for n in ("base", "log")} | {"crossed": ["contradiction"]}
+    assert _codes(table, "a = 7") == {n: ["slice_with_logs"] for n in ("base", "log")} | {"crossed": ["no_statistics"]}
     assert "1 other files of its slice" in table.scan("a = 7").explain("log")
 
 
