@@ -105,6 +105,10 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     leftovers = Leftovers()
     with table.timeline.marked(transaction, base.version), leftovers:
         built = [_built(table, index, transaction, progress, leftovers) for index in stale]
+        # Files that could not be read before, and cannot now, are no reason for a version.
+        if all(_uncovered(table, i) == _uncovered(table, state) for i, (state, _) in zip(stale, built, strict=True)):
+            leftovers.remove()
+            return table.version
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", refreshed=[i.kind for i, _ in built])

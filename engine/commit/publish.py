@@ -21,12 +21,12 @@ from ..ingest.task_result import TaskResult
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..storage import Storage
-from ..timeline import IndexState, Instant, Timeline, now_us
+from ..timeline import Instant, Timeline, now_us
 from .bind import bind
 from .filter_rows import with_filters
 from .leftovers import Leftovers
 from .run_writing import RunWriting
-from .stat_rows import first_stats, stat_rows
+from .stat_rows import first_stats, kept_by, stat_rows
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
@@ -196,21 +196,12 @@ def _write(
     for index in after.indexes:
         if index.kind == "stats" and index.maintain == "commit":
             has_fine = index.id == first_stats(after).id
-            if bound.added and not has_fine and not _was_measured(index, spoken):
-                continue
-            rows = stat_rows(after, index, readers, bound.added, bound.gone, has_fine=has_fine)
+            added, holes = kept_by(index, spoken, bound.added)
+            rows = stat_rows(after, index, readers, added, bound.gone, has_fine=has_fine)
             runs = writing.stats(index, rows, version)
-            after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
+            after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version, holes)))
     ids = [files.ids for files in bound.added]
     return with_filters(after, spoken, storage, change.results, ids, str(attempt), change.leftovers)
-
-
-def _was_measured(index: IndexState, spoken: Instant) -> bool:
-    """False for an index that another writer created while the files were written, over columns that were there: they
-    were not measured for it, so it does not cover them, and `refresh_index` does. Files without the columns of an index
-    need no measuring."""
-    is_new = all(index.id != known.id for known in spoken.indexes)
-    return not is_new or not set(index.columns) & set(spoken.columns.values())
 
 
 def _summary(change: Change, after: Instant, base: Instant) -> dict:

@@ -78,6 +78,18 @@ def stat_rows(
     return pa.concat_arrays(keys), pa.concat_tables(rows_), np.concatenate(deleted)
 
 
+def kept_by(
+    index: IndexState, spoken: Instant, added: Sequence[AddedFiles]
+) -> tuple[Sequence[AddedFiles], list[int]]:
+    """(the results that an index is told of, the ids of the files of others). A writer that began before the index was
+    made, at `spoken`, took no statistics of columns that were there already: its files wait for a refresh."""
+    kept = {spoken.columns[path] for path in spoken.stats_paths()}
+    if not set(index.columns).intersection(spoken.columns.values()) - kept:
+        return added, []
+    holes = [number for files in added if files.result.schemas for number in files.ids.tolist()]
+    return [files for files in added if not files.result.schemas], holes  # what was told of was told of every column
+
+
 def first_stats(instant: Instant) -> IndexState:
     """The statistics that `create` made: they hold, too, where the fine ones lie."""
     return min((i for i in instant.indexes if i.kind == "stats"), key=lambda i: i.id)
