@@ -104,10 +104,10 @@ def _write_file(draw: st.DrawFn, root: str, schema: pa.Schema, partitioning: tup
 
 
 def _act(draw: st.DrawFn, table: ss.Table, lake: Lake, number: int, partitioning: tuple[str, ...]) -> None:
-    kinds = ["write", "write", "task", "attach", "remove", "replace", "bloom", "bloom", "refresh", "drop"]
+    kinds = ["write", "write", "task", "attach", "remove", "replace", "create", "create", "refresh", "drop"]
     kind = draw(st.sampled_from(kinds))
     before = lake.versions[table.version]
-    if kind in ("bloom", "refresh", "drop"):
+    if kind in ("create", "refresh", "drop"):
         change_index(draw, table, kind)
         lake.record(table)
         return
@@ -155,19 +155,22 @@ def _rows_to_write(draw: st.DrawFn, table: ss.Table, partitioning: tuple[str, ..
 
 
 def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
-    there = [c for row in table.indexes().to_pylist() if row["kind"] == "bloom" for c in row["columns"]]
+    """Makes ("create"), refreshes or drops an index: a filter, or statistics of a column or two."""
+    index_kind = draw(st.sampled_from(["bloom", "stats"]))
+    there = [c for row in table.indexes().to_pylist() if row["kind"] == index_kind for c in row["columns"]]
     data = pa.schema([f for f in table.schema if f.name not in table.instant.partitioning])
     free = [n for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None and n not in there]
-    if kind == "bloom" and free:
-        options = {
-            "fpp": draw(st.sampled_from([0.001, 0.01, 0.3])),
-            "maintain": draw(st.sampled_from(["commit", "refresh"])),
-        }
-        table.create_index(draw(st.sampled_from(free)), kind="bloom", **options)
+    if kind == "create" and free:
+        options = {"maintain": draw(st.sampled_from(["commit", "refresh"]))}
+        if index_kind == "bloom":
+            options["fpp"] = draw(st.sampled_from([0.001, 0.01, 0.3]))
+        most = 1 if index_kind == "bloom" else 2
+        columns = draw(st.lists(st.sampled_from(free), min_size=1, max_size=most, unique=True))
+        table.create_index(columns, kind=index_kind, **options)
     elif kind == "refresh" and there:
-        table.refresh_index(draw(st.sampled_from(there)), kind="bloom")
+        table.refresh_index(draw(st.sampled_from(there)), kind=index_kind)
     elif kind == "drop" and there:
-        table.drop_index(draw(st.sampled_from(there)), kind="bloom")
+        table.drop_index(draw(st.sampled_from(there)), kind=index_kind)
 
 
 # -- predicates in every form -----------------------------------------------------------------------------------------

@@ -112,7 +112,8 @@ def history(draw: Callable, root: str) -> tuple[ss.Table, Model]:
     parts = [pa.field("part", pa.int32())] * model.is_partitioned
     table = ss.create(root, schema=pa.schema([*schema, *parts]), partitioning=["part"] if parts else None)
     model.record(table.version)
-    acts = [_write, _write, _attach, _tell, _alter, _renew, _renew, _stale_write, _remove, _index, _index]
+    acts = [_write, _write, _attach, _tell, _alter, _renew, _renew, _stale_write, _remove]
+    acts += [_index, _index, _stale_index]
     for number, act in enumerate(draw(st.lists(st.sampled_from(acts), min_size=2, max_size=9))):
         act(draw, table, model, number)
         model.record(table.version)
@@ -133,7 +134,7 @@ def _write(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
 
 
 def _stale_write(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
-    """A writer that began before an alteration commits after it."""
+    """A writer that began before an alteration, or before an index came or went, commits after it."""
     before, (rows, whole), columns = set(live_paths(table)), model.rows(draw), model.columns
     is_attached = draw(st.booleans()) and rows.num_rows
     path = model.place(draw, table.location, f"stale{number}.parquet")
@@ -144,7 +145,7 @@ def _stale_write(draw: Callable, table: ss.Table, model: Model, number: int) -> 
         else:
             tx.write(whole)
         other = ss.open(table.location)
-        _alter(draw, other, model, number)
+        draw(st.sampled_from([_alter, _index]))(draw, other, model, number)
         model.record(other.version)
     table.refresh()
     for path in set(live_paths(table)) - before:
@@ -191,7 +192,17 @@ def _remove(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
 
 
 def _index(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
-    change_index(draw, table, draw(st.sampled_from(["bloom", "bloom", "refresh", "drop"])))
+    change_index(draw, table, draw(st.sampled_from(["create", "create", "refresh", "drop"])))
+
+
+def _stale_index(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
+    """An index is built over files of which some went meanwhile, and to which others came."""
+    old = ss.open(table.location)
+    for act in draw(st.lists(st.sampled_from([_write, _remove]), min_size=1, max_size=3)):
+        act(draw, table, model, number)
+        model.record(table.version)
+    _index(draw, old, model, number)
+    table.refresh()
 
 
 def _renew(draw: Callable, table: ss.Table, model: Model, number: int) -> None:
