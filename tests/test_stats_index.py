@@ -60,9 +60,7 @@ def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> No
         assert kept_paths(fresh, "x = 5 AND y = 978") == []
         assert sorted(kept_paths(fresh, "x = 5 OR y = 978")) == ["0.parquet", "2.parquet"]
         assert fresh.scan("x = 5 OR y = 978").row_groups().num_rows == 2
-        assert fresh.scan("NOT (x >= 8 OR y > 996)").row_groups().to_pylist() == [
-            {"path": "0.parquet", "row_group": 1}
-        ]
+        assert fresh.scan("NOT (x >= 8 OR y > 996)").row_groups().to_pylist() == [{"path": "0.parquet", "row_group": 1}]
     whole = ss.create(tmp_path, index_path=tmp_path.parent / "whole")
     for where in ("y > 985", "y != 1000", "y IS NULL", "y NOT IN (1, 975)", "x < y", "x > y", "NOT (x <=> 3)"):
         plans = table.scan(where), whole.scan(where)
@@ -88,7 +86,9 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
     schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "c")])
     table = ss.create(tmp_path, schema=schema, columns=["a"])
     for start in (0, 3000, 5500):
-        add_told(table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6)))
+        add_told(
+            table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6))
+        )
     before, manifest, runs = _stored(tmp_path), table.instant.manifest, _runs(table, "a")
     table.create_index("b", kind="stats")
     assert table.instant.manifest == manifest and _runs(table, "a") == runs
@@ -213,7 +213,12 @@ def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how
         make_file(tmp_path, f"{folder}{number}.parquet", _columns(number))
     make_file(tmp_path, "p=2/9.parquet" if partitioned else "9.parquet", _columns(9))
     table = ss.create(tmp_path, columns=["x"])
-    given = {"path": f"{folder}late", "size_bytes": 1, "row_count": ROWS, **told_stats(x=(700, 707, 0), y=(293, 300, 0))}
+    given = {
+        "path": f"{folder}late",
+        "size_bytes": 1,
+        "row_count": ROWS,
+        **told_stats(x=(700, 707, 0), y=(293, 300, 0)),
+    }
     with ss.open(tmp_path).transaction() as tx:
         if how == "written":
             rows = pa.table(_columns(70))

@@ -78,9 +78,7 @@ def stat_rows(
     return pa.concat_arrays(keys), pa.concat_tables(rows_), np.concatenate(deleted)
 
 
-def kept_by(
-    index: IndexState, spoken: Instant, added: Sequence[AddedFiles]
-) -> tuple[Sequence[AddedFiles], list[int]]:
+def kept_by(index: IndexState, spoken: Instant, added: Sequence[AddedFiles]) -> tuple[Sequence[AddedFiles], list[int]]:
     """(the results that an index is told of, the ids of the files of others). A writer that began before the index was
     made, at `spoken`, took no statistics of columns that were there already: its files wait for a refresh."""
     kept = {spoken.columns[path] for path in spoken.stats_paths()}

@@ -61,10 +61,11 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
             if len(found.ids):
                 with steps.step("filter", "files") as step:
                     found = _by_filter(found, bound, asked, gatherer, step)
+    opening = steps.reading()
     sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
     # Of a few files that filters left, the row groups' own statistics are read next, and say more.
     if sources and not (found is not None and _is_settled(found, leaves)):
-        with steps.step("statistics", "files") as step:
+        with steps.step("statistics", "files", since=opening) as step:
             step.index, step.came_in = (
                 "stats",
                 _file_count(snapshot, partition_ids) if found is None else len(found.ids),

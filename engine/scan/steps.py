@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from ..storage import Counted
 
+Reading = tuple[tuple[int, int], float]  # ((requests, bytes), seconds)
+
 
 @dataclass
 class Step:
@@ -43,17 +45,19 @@ class Steps:
         self.steps: list[Step] = []
 
     @contextmanager
-    def step(self, name: str, unit: str) -> Iterator[Step]:
+    def step(self, name: str, unit: str, since: Reading | None = None) -> Iterator[Step]:
+        """One step, which costs what is read and waited from here, or from an earlier reading, to its end."""
         step = Step(name, unit)
-        before, start = self._reading(), time.perf_counter()
+        before, start = since or self.reading()
         try:
             yield step
         finally:
-            after = self._reading()
+            after, stop = self.reading()
             step.requests, step.bytes_read = after[0] - before[0], after[1] - before[1]
-            step.elapsed_ms = (time.perf_counter() - start) * 1e3
+            step.elapsed_ms = (stop - start) * 1e3
             self.steps.append(step)
 
-    def _reading(self) -> tuple[int, int]:
+    def reading(self) -> Reading:
+        """What was read until now, and the time."""
         readings = [s.reading() for s in self._storages]
-        return sum(r for r, _ in readings), sum(b for _, b in readings)
+        return (sum(r for r, _ in readings), sum(b for _, b in readings)), time.perf_counter()
