@@ -74,15 +74,17 @@ def combined(members: Members) -> dict[str, pa.Array]:
         text_known = to_numpy(texts.is_valid())
         lacking = opened.copy()
         np.logical_or.at(lacking, group, holds_values & ~code_known & ~text_known)
-        used = holds_values & (code_known | text_known)
         reached = np.zeros(len(group), dtype=bool)
+        # Groups of either form may come together: those of one are not of the other.
         if text_known.any():
+            used = holds_values & text_known
             bounds = stats.extreme_bytes(texts.fill_null(empty_bytes()), used, group, groups, is_lower)
             some = to_numpy(bounds.is_valid()) & ~lacking
             columns[text] = _masked(bounds, some)
             own = bounds.fill_null(empty_bytes()).take(from_numpy(group))
             reached = used & to_numpy(pc.equal(texts.fill_null(empty_bytes()), own))
         if code_known.any():
+            used = holds_values & code_known
             start = np.iinfo(np.int64).max if is_lower else np.iinfo(np.int64).min
             extreme = np.full(groups, start)
             (np.minimum if is_lower else np.maximum).at(extreme, group[used], code_values[used])
@@ -90,7 +92,7 @@ def combined(members: Members) -> dict[str, pa.Array]:
             some[group[used]] = True
             some &= ~lacking
             columns[code] = from_numpy(np.where(some, extreme, 0), some)
-            reached = used & (code_values == extreme[group])
+            reached |= used & (code_values == extreme[group])
         is_exact = np.zeros(groups, dtype=bool)
         np.logical_or.at(is_exact, group, reached & to_numpy(rows.column(exact)))
         columns[exact] = from_numpy(is_exact & ~lacking)
