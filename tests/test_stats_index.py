@@ -5,51 +5,20 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from faults import flipped
+from stats_lakes import ROWS, check_answers, file_columns, index_names, index_told, runs_of, stats_lake, stored_files
 from strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats
-
-ROWS = 8
-
-
-def _lake(root: Path, files: int = 4, **options: object) -> ss.Table:
-    """In file n, of two row groups, x goes from 10 n on, y from 1000 - 10 n down and s follows y as text; statistics
-    of x alone unless `columns` says otherwise."""
-    for number in range(files):
-        make_file(root, f"{number}.parquet", _columns(number), row_group_size=ROWS // 2)
-    return ss.create(root, **({"columns": ["x"]} | options))
-
-
-def _columns(number: int) -> dict:
-    y = [1000 - 10 * number - i for i in range(ROWS)]
-    return {"x": [10 * number + i for i in range(ROWS)], "y": y, "s": [f"{v:05}" for v in y]}
-
-
-def _index(table: ss.Table, column: str) -> dict:
-    """What `indexes()` says of the statistics that a column is in."""
-    return next(row for row in table.indexes().to_pylist() if row["kind"] == "stats" and column in row["columns"])
-
-
-def _runs(table: ss.Table, column: str) -> list[str]:
-    found = table.instant.index_of("stats", table.instant.columns[column])
-    return [] if found is None else [run.path for run in found.runs]
-
-
-def _stored(root: Path) -> dict[str, int]:
-    return {str(p): p.stat().st_size for p in (root / ".skipstone").rglob("*") if p.is_file() and p.name != "HINT"}
-
 
 # -- what is gained, and what it costs --------------------------------------------------------------------------------
 
 
 def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     every = live_paths(table)
     assert kept_paths(table, "y = 978") == every
     table.create_index("y", kind="stats")
@@ -69,10 +38,10 @@ def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> No
 
 
 def test_what_is_committed_later_is_in_every_index(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     table.create_index(["s", "y"], kind="stats")
-    (written,) = commit_rows(table, _columns(50))
-    make_file(tmp_path, "late.parquet", _columns(60), row_group_size=ROWS // 2)
+    (written,) = commit_rows(table, file_columns(50))
+    make_file(tmp_path, "late.parquet", file_columns(60), row_group_size=ROWS // 2)
     table.sync()
     for fresh in (table, ss.open(tmp_path)):
         assert kept_paths(fresh, "y = 500") == kept_paths(fresh, "s = '00500'") == kept_paths(fresh, "x = 500")
@@ -89,31 +58,27 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
         add_told(
             table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6))
         )
-    before, manifest, runs = _stored(tmp_path), table.instant.manifest, _runs(table, "a")
+    before, manifest, runs = stored_files(tmp_path), table.instant.manifest, runs_of(table, "a")
     table.create_index("b", kind="stats")
-    assert table.instant.manifest == manifest and _runs(table, "a") == runs
-    after = _stored(tmp_path)
+    assert table.instant.manifest == manifest and runs_of(table, "a") == runs
+    after = stored_files(tmp_path)
     assert before.items() <= after.items()
     added = {path: size for path, size in after.items() if path not in before}
     assert sum(added.values()) < 100_000 and len(added) <= 4  # entries, aggregates, fine statistics, the instant
     assert kept_paths(table, "a = 7000") == ["7000"] and len(kept_paths(table, "b = 7000")) == len(live_paths(table))
     add_told(table, told_file("late", **told_stats(a=(1, 5, 0), b=(1, 5, 0))))
     assert "late" not in kept_paths(table, "b = 6") and kept_paths(table, "b = 6 AND a = 3000") == ["3000"]
-    runs = _runs(table, "a")
+    runs = runs_of(table, "a")
     table.drop_index("b", kind="stats")
-    assert _runs(table, "a") == runs
+    assert runs_of(table, "a") == runs
 
 
 def test_a_table_without_any_statistics_may_be_given_some(tmp_path: Path) -> None:
-    table = _lake(tmp_path, columns=[])
-    assert _index_names(table) == [("stats", [])] and kept_paths(table, "x = 0") == live_paths(table)
+    table = stats_lake(tmp_path, columns=[])
+    assert index_names(table) == [("stats", [])] and kept_paths(table, "x = 0") == live_paths(table)
     table.create_index(["x", "y"], kind="stats")
-    assert _index_names(table) == [("stats", []), ("stats(x, y)", ["x", "y"])]
+    assert index_names(table) == [("stats", []), ("stats(x, y)", ["x", "y"])]
     assert kept_paths(table, "x = 0") == kept_paths(table, "y = 1000") == ["0.parquet"]
-
-
-def _index_names(table: ss.Table) -> list[tuple[str, list[str]]]:
-    return [(row["name"], row["columns"]) for row in table.indexes().to_pylist()]
 
 
 def test_an_empty_table_is_indexed_before_its_first_file(tmp_path: Path) -> None:
@@ -121,237 +86,67 @@ def test_an_empty_table_is_indexed_before_its_first_file(tmp_path: Path) -> None
     table.create_index("b", kind="stats")
     commit_rows(table, {"a": [1], "b": [2]})
     assert kept_paths(table, "b = 1") == [] and table.scan("b = 2").count() == 1
-    assert _index(table, "b")["files_covered"] == 1
-
-
-# -- while others commit ----------------------------------------------------------------------------------------------
-
-
-def _between(root: Path, what: str) -> tuple[Callable, list[str]]:
-    """A progress that does something through another handle at its first call, and what was committed."""
-    done: list[str] = []
-
-    def progress(step: str, at: int, total: int | None) -> None:
-        if not done:
-            done.append("")
-            other = ss.open(root)
-            if "commit" in what:
-                done[0] = commit_rows(other, _columns(70))[0]
-            if "removal" in what:
-                with other.transaction() as tx:
-                    tx.remove(["1.parquet", "3.parquet"])
-
-    return progress, done
-
-
-def _check(table: ss.Table, root: Path) -> None:
-    """Counts and rows of predicates over all columns are those of the live files."""
-    rows = [row for path in live_paths(table) for row in pq.read_table(root / path).to_pylist()]
-    tests: dict[str, Callable[[dict], bool]] = {
-        "y = 1000": lambda r: r["y"] == 1000,
-        "y = 299": lambda r: r["y"] == 299,
-        "y < 971": lambda r: r["y"] < 971,
-        "y IS NULL": lambda r: False,
-        "NOT (y > 300) AND x > 0": lambda r: r["y"] <= 300 and r["x"] > 0,
-        "y = 300 AND x = 700": lambda r: r["y"] == 300 and r["x"] == 700,
-        "s = '00299' OR y = 1000": lambda r: r["s"] == "00299" or r["y"] == 1000,
-        "y = 989 OR y = 979 OR x = 31": lambda r: r["y"] in (989, 979) or r["x"] == 31,
-    }
-    for where, test in tests.items():
-        wanted = sum(map(test, rows))
-        assert table.scan(where).count() == table.scan(where).to_table().num_rows == wanted, where
-
-
-@pytest.mark.parametrize("meanwhile", ["commit", "removal", "commit and removal"])
-def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path: Path, meanwhile: str) -> None:
-    table = _lake(tmp_path)
-    progress, (done) = _between(tmp_path, meanwhile)
-    table.create_index("y", kind="stats", progress=progress)
-    late = [path for path in done if path]
-    assert table.version == 3 + ("and" in meanwhile)
-    for fresh in (table, ss.open(tmp_path)):
-        _check(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 5000") == late  # not covered, so it may match
-        found = _index(fresh, "y")
-        assert found["files_total"] - found["files_covered"] == len(late)
-    version = table.version
-    table.refresh_index("y", kind="stats")
-    assert table.version == version + bool(late)
-    table.refresh_index("y", kind="stats")
-    assert table.version == version + bool(late)
-    for fresh in (table, ss.open(tmp_path)):
-        _check(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 5000") == []
-        assert _index(fresh, "y")["files_covered"] == _index(fresh, "y")["files_total"] == len(live_paths(fresh))
-
-
-def test_a_handle_of_an_older_version_builds_what_it_sees(tmp_path: Path) -> None:
-    old = _lake(tmp_path)
-    other = ss.open(tmp_path)
-    (late,) = commit_rows(other, _columns(70))
-    with other.transaction() as tx:
-        tx.remove(["3.parquet"])
-    old.create_index("y", kind="stats")
-    assert old.version == 4 and kept_paths(old, "y = 5000") == [late]
-    _check(old, tmp_path)
-    (unseen,) = commit_rows(other, _columns(80))  # by a handle that has not seen the index
-    for fresh in (other, ss.open(tmp_path)):
-        _check(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 299") == sorted([late, unseen])
-        assert kept_paths(fresh, "x = 701 OR y = 997") == sorted(["0.parquet", late, unseen])
-        assert kept_paths(fresh, "y = 299 AND x < 800") == [late]
-    other.refresh_index("y", kind="stats")
-    _check(other, tmp_path)
-    assert kept_paths(other, "y = 5000") == [] and kept_paths(other, "y = 199") == [unseen]
-
-
-@pytest.mark.parametrize("how", ["written", "attached", "told"])
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how: str, partitioned: bool) -> None:
-    folder = "p=1/" if partitioned else ""
-    for number in (0, 1):
-        make_file(tmp_path, f"{folder}{number}.parquet", _columns(number))
-    make_file(tmp_path, "p=2/9.parquet" if partitioned else "9.parquet", _columns(9))
-    table = ss.create(tmp_path, columns=["x"])
-    given = {
-        "path": f"{folder}late",
-        "size_bytes": 1,
-        "row_count": ROWS,
-        **told_stats(x=(700, 707, 0), y=(293, 300, 0)),
-    }
-    with ss.open(tmp_path).transaction() as tx:
-        if how == "written":
-            rows = pa.table(_columns(70))
-            tx.write(rows.append_column("p", pa.array([1] * ROWS, pa.int32())) if partitioned else rows)
-        elif how == "attached":
-            tx.add_files([make_file(tmp_path, f"{folder}late", _columns(70))])
-        else:
-            given["size_bytes"] = (tmp_path / make_file(tmp_path, f"{folder}late", _columns(70))).stat().st_size
-            tx.add_files(pa.Table.from_pylist([given]))
-        table.create_index("y", kind="stats")
-    fresh = ss.open(tmp_path)
-    (late,) = set(live_paths(fresh)) - set(live_paths(table))
-    _check(fresh, tmp_path)
-    # Nobody looked for y in what was written and attached, so it waits; what was told was told of y too.
-    assert kept_paths(fresh, "y = 299") == [late]
-    assert kept_paths(fresh, "y = 5000") == ([] if how == "told" else [late])
-    fresh.refresh_index("y", kind="stats")
-    _check(fresh, tmp_path)
-    assert kept_paths(fresh, "y = 5000") == [] and kept_paths(fresh, "y = 299") == [late]
-    assert _index(fresh, "y")["files_covered"] == 4
-
-
-def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    rival = lambda *_: None if _index_of(tmp_path, "y") else ss.open(tmp_path).create_index("y", kind="stats")  # noqa: E731
-    before = _stored(tmp_path)
-    with pytest.raises(ss.CommitConflictError, match="another writer made"):
-        table.create_index(["x", "y"][1:], kind="stats", progress=rival)
-    fresh = ss.open(tmp_path)
-    assert fresh.version == 2 and kept_paths(fresh, "y = 1000") == ["0.parquet"]
-    assert len(_stored(tmp_path)) == len(before) + 4  # nothing of the one that lost is left
-
-
-def _index_of(root: Path, column: str) -> bool:
-    table = ss.open(root)
-    return table.instant.index_of("stats", table.instant.columns[column]) is not None
-
-
-def test_a_column_dropped_while_its_statistics_are_built(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    done: list[int] = []
-    rival = lambda *_: done or done.append(ss.open(tmp_path).alter(drop="y") and 1)  # noqa: E731
-    with pytest.raises(ss.CommitConflictError, match="dropped"):
-        table.create_index("y", kind="stats", progress=rival)
-
-
-def test_an_index_dropped_while_it_is_refreshed(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.create_index("y", kind="stats", maintain="refresh")
-    commit_rows(table, _columns(70))
-    rival = lambda *_: _index_of(tmp_path, "y") and ss.open(tmp_path).drop_index("y", kind="stats")  # noqa: E731
-    with pytest.raises(ss.CommitConflictError, match="dropped"):
-        table.refresh_index("y", kind="stats", progress=rival)
-    _check(ss.open(tmp_path), tmp_path)
-
-
-def test_statistics_that_commits_leave_behind(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.create_index("y", kind="stats", maintain="refresh")
-    runs = _runs(table, "y")
-    (late,) = commit_rows(table, _columns(70))
-    with table.transaction() as tx:
-        tx.remove(["0.parquet"])
-    assert _runs(table, "y") == runs  # nothing is written to it
-    for fresh in (table, ss.open(tmp_path)):
-        _check(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 5000") == [late] and _index(fresh, "y")["files_covered"] == 3
-    assert json.loads(_index(table, "y")["options"])["maintain"] == "refresh"
-    version = table.refresh_index("y", kind="stats")
-    assert kept_paths(table, "y = 5000") == [] and kept_paths(table, "y = 299") == [late]
-    assert table.scan("y = 299").row_groups().num_rows == 1
-    assert table.refresh_index("y", kind="stats") == version
-    _check(table, tmp_path)
+    assert index_told(table, "b")["files_covered"] == 1
 
 
 # -- dropped, made again, seen in other versions ----------------------------------------------------------------------
 
 
 def test_one_column_of_the_first_statistics_is_dropped_and_made_again(tmp_path: Path) -> None:
-    table = _lake(tmp_path, columns=None)
+    table = stats_lake(tmp_path, columns=None)
     assert kept_paths(table, "y = 978") == ["2.parquet"]
     table.drop_index("y", kind="stats")
-    assert _index_names(table) == [("stats", ["x", "s"])]
+    assert index_names(table) == [("stats", ["x", "s"])]
     assert kept_paths(table, "y = 978") == live_paths(table) and kept_paths(table, "x = 21") == ["2.parquet"]
-    (late,) = commit_rows(table, _columns(70))
-    make_file(tmp_path, "late.parquet", _columns(60))
+    (late,) = commit_rows(table, file_columns(70))
+    make_file(tmp_path, "late.parquet", file_columns(60))
     table.sync()
-    _check(table, tmp_path)
+    check_answers(table, tmp_path)
     table.create_index("y", kind="stats")
     assert kept_paths(table, "y = 978") == ["2.parquet"] and kept_paths(table, "y = 299") == [late]
     assert table.scan("y = 978").row_groups().num_rows == 1
-    _check(ss.open(tmp_path), tmp_path)
+    check_answers(ss.open(tmp_path), tmp_path)
     for column in ("x", "s", "y"):
         table.drop_index(column, kind="stats")
-        _check(table, tmp_path)
-    assert _index_names(table) == [("stats", [])] and kept_paths(table, "x = 5") == sorted(live_paths(table))
-    (last,) = commit_rows(table, _columns(90))
+        check_answers(table, tmp_path)
+    assert index_names(table) == [("stats", [])] and kept_paths(table, "x = 5") == sorted(live_paths(table))
+    (last,) = commit_rows(table, file_columns(90))
     table.create_index(["s", "x"], kind="stats")
     assert kept_paths(table, "x = 905") == kept_paths(table, "s = '00097'") == [last]
-    _check(ss.open(tmp_path), tmp_path)
+    check_answers(ss.open(tmp_path), tmp_path)
 
 
 def test_an_added_index_loses_a_column_and_then_itself(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     table.create_index(["y", "s"], kind="stats")
     first = table.instant.index_of("stats", table.instant.columns["y"])
     table.drop_index("s", kind="stats")
     assert kept_paths(table, "s = '00978'") == live_paths(table) and kept_paths(table, "y = 978") == ["2.parquet"]
     table.drop_index("y", kind="stats")
-    assert _index_names(table) == [("stats", ["x"])]
-    commit_rows(table, _columns(70))
+    assert index_names(table) == [("stats", ["x"])]
+    commit_rows(table, file_columns(70))
     table.create_index("y", kind="stats")
     again = table.instant.index_of("stats", table.instant.columns["y"])
     assert again.id > first.id and not set(again.runs) & set(first.runs)
-    assert len(kept_paths(table, "y = 299")) == 1 and _index(table, "y")["files_covered"] == 5
-    _check(table, tmp_path)
+    assert len(kept_paths(table, "y = 299")) == 1 and index_told(table, "y")["files_covered"] == 5
+    check_answers(table, tmp_path)
 
 
 def test_a_version_is_asked_by_the_indexes_that_it_had(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     table.create_index("y", kind="stats")  # 2
-    commit_rows(table, _columns(70))  # 3
+    commit_rows(table, file_columns(70))  # 3
     table.drop_index("y", kind="stats")  # 4
     kept = {version: len(kept_paths(ss.open(tmp_path, version=version), "y = 978")) for version in (1, 2, 3, 4)}
     assert kept == {1: 4, 2: 1, 3: 1, 4: 5}
-    names = {version: len(_index_names(ss.open(tmp_path, version=version))) for version in (1, 2, 3, 4)}
+    names = {version: len(index_names(ss.open(tmp_path, version=version))) for version in (1, 2, 3, 4)}
     assert names == {1: 1, 2: 2, 3: 2, 4: 1}
     for version in (1, 2, 3, 4):
-        _check(ss.open(tmp_path, version=version), tmp_path)
+        check_answers(ss.open(tmp_path, version=version), tmp_path)
 
 
 def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     table.create_index(["y", "s"], kind="stats", shard_bytes=5000)
     table.create_index("y", kind="bloom")
     rows = table.indexes().to_pylist()
@@ -373,10 +168,10 @@ def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> N
 @pytest.mark.filterwarnings("ignore:an index run is damaged")
 @pytest.mark.parametrize("column", ["x", "y"])
 def test_damage_to_one_index_leaves_the_columns_of_the_other(tmp_path: Path, column: str) -> None:
-    _lake(tmp_path).create_index("y", kind="stats")
+    stats_lake(tmp_path).create_index("y", kind="stats")
     value = {"x": "x = 21", "y": "y = 978"}
     other = "y" if column == "x" else "x"
-    paths = [tmp_path / ".skipstone" / path for path in _runs(ss.open(tmp_path), column)]
+    paths = [tmp_path / ".skipstone" / path for path in runs_of(ss.open(tmp_path), column)]
     for path in paths:
         with flipped(path, path.stat().st_size // 3):
             found = ss.open(tmp_path)
@@ -386,7 +181,7 @@ def test_damage_to_one_index_leaves_the_columns_of_the_other(tmp_path: Path, col
                 assert not any("index run" in str(w.message) for w in told) or column == "x"
                 assert kept_paths(found, f"{value[other]} AND {value[column]}") == ["2.parquet"]
                 assert kept_paths(found, f"{value[other]} OR {value[column]}") in (live_paths(found), ["2.parquet"])
-                _check(found, tmp_path)
+                check_answers(found, tmp_path)
     for path in paths:
         path.unlink()
     found = ss.open(tmp_path)
@@ -424,30 +219,30 @@ def test_columns_that_cannot_have_statistics(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_holes_until_they_can(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     whole, times = (tmp_path / "2.parquet").read_bytes(), os.stat(tmp_path / "2.parquet")
     (tmp_path / "2.parquet").write_bytes(b"PAR1 no more")
     with pytest.warns(UserWarning, match=r"2\.parquet.*overwritten"):
         table.create_index("y", kind="stats")
-    assert kept_paths(table, "y = 5000") == ["2.parquet"] and _index(table, "y")["files_covered"] == 3
+    assert kept_paths(table, "y = 5000") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 3
     assert kept_paths(table, "y = 5000 AND x = 1") == []
-    version, stored = table.version, _stored(tmp_path)
+    version, stored = table.version, stored_files(tmp_path)
     with pytest.warns(UserWarning, match=r"2\.parquet"):
         table.refresh_index("y", kind="stats")
-    assert table.version == version and _stored(tmp_path) == stored  # nothing was gained
-    (late,) = commit_rows(table, _columns(70))
+    assert table.version == version and stored_files(tmp_path) == stored  # nothing was gained
+    (late,) = commit_rows(table, file_columns(70))
     assert kept_paths(table, "y = 299") == ["2.parquet", late]
     (tmp_path / "2.parquet").write_bytes(whole)
     os.utime(tmp_path / "2.parquet", ns=(times.st_atime_ns, times.st_mtime_ns))
-    _check(table, tmp_path)
+    check_answers(table, tmp_path)
     table.refresh_index("y", kind="stats")
     assert table.version == version + 2 and kept_paths(table, "y = 5000") == []
-    assert kept_paths(table, "y = 978") == ["2.parquet"] and _index(table, "y")["files_covered"] == 5
-    _check(ss.open(tmp_path), tmp_path)
+    assert kept_paths(table, "y = 978") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 5
+    check_answers(ss.open(tmp_path), tmp_path)
 
 
 def test_a_filter_over_files_that_cannot_be_read_is_not_refreshed_for_nothing(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
+    table = stats_lake(tmp_path)
     (tmp_path / "2.parquet").unlink()
     with pytest.warns(UserWarning, match=r"2\.parquet"):
         version = table.create_index("y", kind="bloom")
@@ -474,4 +269,4 @@ def test_files_that_were_only_told_of(tmp_path: Path) -> None:
     add_told(table, told_file("later", **told), told_file("unknown"))
     assert kept_paths(table, "b = 9") == ["absent", "odd", "unknown"]
     assert kept_paths(table, "b = 9 AND a = 9") == ["unknown"]
-    assert _index(table, "b")["files_covered"] == 5
+    assert index_told(table, "b")["files_covered"] == 5
