@@ -79,12 +79,16 @@ def _check_ranges(runs: tuple[Run, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, dict[str, np.ndarray]]:
-    """Of a hundred columns, each file holds one value a column."""
+    """Of a hundred columns, each file holds one value a column. Blocks, and what is written at once, are as small as
+    the table is: a column has some of its own, as it has in one of a hundred thousand files."""
     schema = pa.schema([(name, pa.int64()) for name in WIDE])
-    table = ss.create(tmp_path_factory.mktemp("wide"), schema=schema, columns=[])
-    table.create_index(WIDE, kind="stats", shard_bytes=20_000)
-    values = {name: np.random.default_rng(n).integers(0, 2**60, FILES) for n, name in enumerate(WIDE)}
-    _add(table, [f"f{n}" for n in range(FILES)], **{name: (v, v) for name, v in values.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "BLOCK_BYTES", 60_000)
+        patch.setattr(writing, "_ROWS_AT_ONCE", FILES)
+        table = ss.create(tmp_path_factory.mktemp("wide"), schema=schema, columns=[])
+        table.create_index(WIDE, kind="stats", shard_bytes=20_000)
+        values = {name: np.random.default_rng(n).integers(0, 2**60, FILES) for n, name in enumerate(WIDE)}
+        _add(table, [f"f{n}" for n in range(FILES)], **{name: (v, v) for name, v in values.items()})
     return table, values
 
 
