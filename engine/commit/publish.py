@@ -194,12 +194,15 @@ def _write(
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.manifest(after.manifest, bound.manifest, version))
     for index in after.indexes:
-        if index.kind == "stats" and index.maintain == "commit":
+        if index.kind == "stats":
             has_fine = index.id == first_stats(after).id
-            added, holes = kept_by(index, spoken, bound.added)
+            is_left_behind = index.maintain == "refresh" and bool(bound.added)
+            added, holes = ([], []) if is_left_behind else kept_by(index, spoken, bound.added)
+            # Aggregates are told of every file that goes, or the next to come would take its place in their count.
             rows = stat_rows(after, index, readers, added, bound.gone, has_fine=has_fine)
             runs = writing.stats(index, rows, version)
-            after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version, holes)))
+            coverage = index.coverage if is_left_behind else index.coverage.with_segment(version, holes)
+            after = after.with_index(replace(index, runs=runs, coverage=coverage))
     ids = [files.ids for files in bound.added]
     return with_filters(after, spoken, storage, change.results, ids, str(attempt), change.leftovers)
 
