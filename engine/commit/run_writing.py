@@ -36,13 +36,19 @@ class RunWriting:
         return self._appended(runs, rows, version, "m", form)
 
     def stats(self, index: IndexState, rows: Rows, version: int) -> tuple[Run, ...]:
-        """The runs of a statistics index with those of a commit."""
-        return self._appended(index.runs, rows, version, f"s{index.id}", stats_form(index))
+        """The runs of a statistics index with those of a commit. A damaged one stays: it says nothing, and hinders no
+        commit."""
+        return self._appended(index.runs, rows, version, f"s{index.id}", stats_form(index), leave_damaged=True)
 
-    def _appended(self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form) -> tuple[Run, ...]:
+    def _appended(
+        self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
+    ) -> tuple[Run, ...]:
         keys, values, deleted = rows
         new = write_runs(self.storage, self._paths(name), keys, values, (version, version), deleted, form=form)
-        return appended(self.storage, self.readers, runs, new, self._paths(f"{name}m"), form) if new else runs
+        if not new:
+            return runs
+        paths = self._paths(f"{name}m")
+        return appended(self.storage, self.readers, runs, new, paths, form, leave_damaged=leave_damaged)
 
     def _paths(self, name: str) -> Callable[[int], str]:
         def path_of(shard: int) -> str:
