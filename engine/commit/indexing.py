@@ -99,7 +99,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     _check_kind(kind)
     base = table.instant
     found = {index.id: index for name in _names(columns) for index in [_existing(base, name, kind)]}
-    stale = [index for index in found.values() if _uncovered(table, index).num_rows]
+    stale = [index for index in found.values() if _uncovered(table, index).num_rows or _is_in_doubt(table, index)]
     if not stale:
         return table.version
     transaction = new_transaction_id()
@@ -193,6 +193,12 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
     ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
     base = np.asarray(files.column("kind").to_pylist(), dtype=object) == BASE
     return files.filter(pa.array(~is_covered(index.coverage, segments, ids) & base))
+
+
+def _is_in_doubt(table: Table, index: IndexState) -> bool:
+    """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
+    what commits did that came between, were it only to take files out."""
+    return index.kind == "stats" and not index.coverage.is_whole(table.version)
 
 
 def _built(
