@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
-from ...errors import CorruptionError
+from ...errors import CorruptionError, FormatVersionError
 from ..indexes import stats
 from ..indexes.aggregates import Members, combined, loosened
 from ..indexes.coverage import is_covered
@@ -207,7 +207,7 @@ def _known_aggregates(readers: RunReaders, index: IndexState, keys: pa.Array) ->
     names = [f.name for f in AGGREGATE_FIELDS]
     try:
         found = get_runs(readers, index.runs, keys, names, stats.RUN_SCHEMA)
-    except (CorruptionError, FileMissingError):
+    except (CorruptionError, FormatVersionError, FileMissingError):
         found = get_runs(readers, (), keys, names, stats.RUN_SCHEMA)
     at = pc.index_in(found.column("key").combine_chunks(), value_set=keys)
     return found.drop_columns(["key"]), to_numpy(at).astype(np.int64)
