@@ -168,3 +168,21 @@ def test_statistics_of_no_file_leave_none(tmp_path: Path) -> None:
     (tmp_path / "lake/a.parquet").unlink()
     table.create_index("x", kind="stats")
     assert set((tmp_path / "lake").rglob("*.sbf")) == before
+
+
+def test_rule_20_a_file_taken_out_by_who_did_not_measure_for_an_index_is_counted_off(tmp_path: Path) -> None:
+    """A writer that began before the index was made: it does not cover what that adds, yet what that takes out leaves
+    its aggregate, or a file whose entry came without one took its place."""
+    table = _partitioned(tmp_path)
+    table.drop_index("x", kind="stats")
+    make_file(tmp_path, "p=1/c.parquet", {"x": [500]})
+    with ss.open(tmp_path).transaction() as tx:
+        tx.replace(["p=1/a.parquet"], ["p=1/c.parquet"])
+        table.create_index("x", kind="stats")
+    table.refresh()
+    other = ss.open(tmp_path)
+    table.refresh_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    table.refresh_index("x", kind="stats")
+    table.drop_index("x", kind="bloom")
+    for fresh in (table, ss.open(tmp_path)):
+        assert kept_paths(fresh, "x = 500") == ["p=1/c.parquet"] and fresh.scan("x > 7").count() == 1

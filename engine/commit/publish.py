@@ -196,11 +196,12 @@ def _write(
     for index in after.indexes:
         if index.kind == "stats" and index.maintain == "commit":
             has_fine = index.id == first_stats(after).id
-            if bound.added and not has_fine and not _was_measured(index, spoken):
-                continue
-            rows = stat_rows(after, index, readers, bound.added, bound.gone, has_fine=has_fine)
+            is_covered = not bound.added or has_fine or _was_measured(index, spoken)
+            # Files that go are counted off its aggregates in any case, or others would take their number.
+            rows = stat_rows(after, index, readers, bound.added if is_covered else [], bound.gone, has_fine=has_fine)
             runs = writing.stats(index, rows, version)
-            after = after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(version)))
+            coverage = index.coverage.with_segment(version) if is_covered else index.coverage
+            after = after.with_index(replace(index, runs=runs, coverage=coverage))
     ids = [files.ids for files in bound.added]
     return with_filters(after, spoken, storage, change.results, ids, str(attempt), change.leftovers)
 
