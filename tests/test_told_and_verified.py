@@ -47,6 +47,50 @@ def test_statistics_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> 
         tx.add_files(pa.table(told))
 
 
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"nan_count": -1},
+        {"nan_count": 11},
+        {"null_count": 5, "nan_count": 6},
+        {"null_count": 5, "nan_count": 5, "min": 1.0},
+        {"nan_count": 10, "min": 1.0, "max": 2.0},
+    ],
+)
+def test_nan_counts_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> None:
+    """Believed, ten NaN of ten rows would rule out what the bounds say is there."""
+    table = ss.create(tmp_path, schema=pa.schema([("f", pa.float64())]))
+    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"f": counts}]}
+    with pytest.raises(ss.SchemaError, match="'f'"), table.transaction() as tx:
+        tx.add_files(pa.table(told))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"p": "abc"}]),
+        pa.array([{"p": 1.5}]),
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["p", "p"]),
+    ],
+)
+def test_partitions_that_are_none_are_refused(tmp_path: Path, column: pa.Array) -> None:
+    schema = pa.schema([("a", pa.int64()), ("p", pa.int64())])
+    table = ss.create(tmp_path, schema=schema, partitioning=["p"])
+    told = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1], "partition": column})
+    with pytest.raises(ss.SchemaError, match="partition"), table.transaction() as tx:
+        tx.add_files(told)
+
+
+def test_what_is_told_twice_is_refused(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    told = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1]})
+    bounds = pa.StructArray.from_arrays([pa.array([{"min": 1}]), pa.array([{"min": 2}])], names=["a", "a"])
+    twice = told.append_column("path", pa.array(["y.parquet"]))
+    for files, name in ((twice, "path"), (told.append_column("stats", bounds), "a")):
+        with pytest.raises(ss.SchemaError, match=f"'{name}' twice"), table.transaction() as tx:
+            tx.add_files(files)
+
+
 @pytest.mark.parametrize("given", [5, [5], b"x", {"x": 1}])
 def test_paths_that_are_none(tmp_path: Path, given: object) -> None:
     _file(tmp_path, "one.parquet", [1])

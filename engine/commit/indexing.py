@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import to_numpy
 from ...bloom import HashedValues, distinct, hash_array
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ..ahead import ahead
@@ -98,7 +99,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     _check_kind(kind)
     base = table.instant
     found = {index.id: index for name in _names(columns) for index in [_existing(base, name, kind)]}
-    stale = [index for index in found.values() if _uncovered(table, index).num_rows]
+    stale = [index for index in found.values() if _uncovered(table, index).num_rows or _is_in_doubt(table, index)]
     if not stale:
         return table.version
     transaction = new_transaction_id()
@@ -119,22 +120,25 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
                 before = next(i for i in base.indexes if i.id == state.id)
                 if latest.version == base.version:
                     state = replace(state, runs=(*state.runs, *aggregates))
-                after = after.with_index(_joined(current, state, before))
+                after = after.with_index(_joined(table, current, state, before))
             return after
 
         table.move_to(publish_definition(table.timeline, base, following, leftovers))
     return table.version
 
 
-def _joined(current: IndexState, built: IndexState, before: IndexState) -> IndexState:
+def _joined(table: Table, current: IndexState, built: IndexState, before: IndexState) -> IndexState:
     """An index as it is now, with what a build added to what was there `before`. Runs, segments and holes that others
-    added meanwhile stay; holes that the build filled go."""
+    added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
+    would be covered again, and counted twice in an aggregate."""
+    files = table.snapshot.files()
+    ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
+    lacked = ids[~is_covered(built.coverage, segments, ids) & ~is_covered(current.coverage, segments, ids)].tolist()
     later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
-    segments = current.coverage.segments
     return replace(
         current,
         runs=(*current.runs, *(r for r in built.runs if r not in before.runs)),
-        coverage=Coverage(segments, ()).joined(built.coverage).with_holes((*built.coverage.holes, *later)),
+        coverage=current.coverage.joined(built.coverage).with_holes((*((i, i) for i in lacked), *later)),
     )
 
 
@@ -193,6 +197,12 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
     ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
     base = np.asarray(files.column("kind").to_pylist(), dtype=object) == BASE
     return files.filter(pa.array(~is_covered(index.coverage, segments, ids) & base))
+
+
+def _is_in_doubt(table: Table, index: IndexState) -> bool:
+    """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
+    what commits did that came between, were it only to take files out."""
+    return index.kind == "stats" and not index.coverage.is_whole(table.version)
 
 
 def _built(

@@ -66,7 +66,8 @@ def stat_rows(
         found = [_column_rows(files, after, column) for files in added]
         if found:
             by_column[column] = pa.concat_tables(found).combine_chunks().take(from_numpy(order))
-    parts += _aggregates(after, index, readers, ids, schema_ids, by_column, gone)
+    if index.maintain == "commit":  # else files leave without being counted, and others take their number
+        parts += _aggregates(after, index, readers, ids, schema_ids, by_column, gone)
     partition, sequence = split_file_ids(ids)
     for column, rows in sorted(by_column.items()):
         keys = stats.KEYS.encode(kind=stats.KIND_FILE, column=column, partition=partition, sequence=sequence)

@@ -45,10 +45,14 @@ def built_stats(
     files = table.snapshot.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacking = files.filter(from_numpy(~is_covered(index.coverage, segments, ids)))
-    added, holes = _footers_of(table, index, lacking, transaction, progress, leftovers)
     coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    if not lacking.num_rows:
+        return replace(index, coverage=coverage), ()
+    added, holes = _footers_of(table, index, lacking, transaction, progress, leftovers)
     built = replace(index, coverage=coverage.with_holes((h, h) for h in holes))
     if not len(added.ids):
+        if added.result.index is not None:  # which tells of no file
+            table.index_storage.delete(added.result.index.path)
         return built, ()
     entries, aggregates = _written(table, table.instant, index, added, transaction, leftovers)
     return replace(built, runs=(*index.runs, *entries)), aggregates

@@ -57,6 +57,7 @@ def declared_files(
     if missing or unknown:
         told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
         raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
+    _check_once(files.column_names, "the table of files")
     files = files.combine_chunks()
     for name in _REQUIRED:
         if files.column(name).null_count:
@@ -86,6 +87,12 @@ def declared_files(
         stats_columns=names,
         is_partition_told="partition" in files.column_names,
     )
+
+
+def _check_once(names: Sequence[str], told: str) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise SchemaError(f"{told} has {twice[0]!r} twice")
 
 
 def _column(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
@@ -125,9 +132,8 @@ def _partitions(
 ) -> pa.Array:
     if "partition" in files.column_names:
         given = canon.flatten(files.column("partition"))
-        if not pa.types.is_struct(given.type) or {
-            given.type.field(i).name for i in range(given.type.num_fields)
-        } != set(partitioning):
+        names = [field.name for field in given.type] if pa.types.is_struct(given.type) else None
+        if names is None or sorted(names) != sorted(partitioning):
             raise SchemaError(f"column 'partition' must be a struct of {', '.join(partitioning) or 'nothing'}")
         values = [_partition_values(given, name, schema.field(name).type) for name in partitioning]
         texts = [hive.join(zip(partitioning, row, strict=True)) for row in zip(*values, strict=True)]
@@ -155,6 +161,7 @@ def _stats(
     given = canon.flatten(files.column("stats"))
     if not pa.types.is_struct(given.type):
         raise SchemaError("column 'stats' must be a struct with a struct {min, max, null_count, nan_count} a column")
+    _check_once([field.name for field in given.type], "column 'stats'")
     leaves = {p: t for p, t in leaf_types(schema).items() if p not in partitioning}
     parts: list[pa.Table] = []
     names: list[str] = []

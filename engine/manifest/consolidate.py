@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import groupby, pairwise
 
+from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader, merge_runs
-from ..storage import Storage
+from ..storage import FileMissingError, Storage
 from ..timeline import Run
 from .runs import RunReaders
 from .writing import Form
@@ -28,23 +29,33 @@ def appended(
     new: tuple[Run, ...],
     path_of: Callable[[int], str],
     form: Form,
+    *,
+    leave_damaged: bool = False,
 ) -> tuple[Run, ...]:
-    """The runs with a new one (of one shard or more), merged where it pays. A new run that was merged away is gone."""
+    """The runs with a new one (of one shard or more), merged where it pays. A new run that was merged away is gone.
+
+    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run; with `leave_damaged` it stays as
+    it is, and only what is newer is merged.
+    """
     levels = [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
     entries, first = _entries(new), len(levels)
     while first > 0 and _entries(levels[first - 1]) < RATIO * entries:
         first -= 1
         entries += _entries(levels[first])
-    kept = tuple(run for level in levels[:first] for run in level)
-    if first == len(levels):
-        return (*kept, *new)
-    parts = [run for level in levels[first:] for run in level] + list(new)
-    segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
-    merged = merged_runs(storage, readers, parts, path_of, segments, form, drop_tombstones=first == 0)
-    for run in new:
-        readers.forget(run)
-        storage.delete(run.path)
-    return (*kept, *merged)
+    for start in range(first, len(levels)):
+        parts = [run for level in levels[start:] for run in level] + list(new)
+        segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
+        try:
+            merged = merged_runs(storage, readers, parts, path_of, segments, form, drop_tombstones=start == 0)
+        except (CorruptionError, FormatVersionError, FileMissingError):
+            if not leave_damaged:
+                raise
+            continue
+        for run in new:
+            readers.forget(run)
+            storage.delete(run.path)
+        return (*(run for level in levels[:start] for run in level), *merged)
+    return (*runs, *new)
 
 
 def merged_runs(
@@ -63,22 +74,27 @@ def merged_runs(
     cuts = _cuts(opened, form.shard_bytes)
     ends = min(run.first_key for run in parts if run.entries), max(run.last_key for run in parts if run.entries)
     merged: list[Run] = []
-    for start, stop in pairwise([None, *cuts, None]):
-        path = path_of(len(merged))
-        with storage.create(path) as sink:
-            found = merge_runs(
-                opened,
-                sink,
-                drop_tombstones=drop_tombstones,
-                start=start,
-                stop=stop,
-                **form.options(),
-            )
-        if found.num_entries:
-            first, last = ends[0] if start is None else start.hex(), ends[1] if stop is None else stop.hex()
-            merged.append(Run(path, found.size_bytes, found.num_entries, segments, first, last))
-        else:
-            storage.delete(path)
+    try:
+        for start, stop in pairwise([None, *cuts, None]):
+            path = path_of(len(merged))
+            with storage.create(path) as sink:
+                found = merge_runs(
+                    opened,
+                    sink,
+                    drop_tombstones=drop_tombstones,
+                    start=start,
+                    stop=stop,
+                    **form.options(),
+                )
+            if found.num_entries:
+                first, last = ends[0] if start is None else start.hex(), ends[1] if stop is None else stop.hex()
+                merged.append(Run(path, found.size_bytes, found.num_entries, segments, first, last))
+            else:
+                storage.delete(path)
+    except BaseException:
+        for run in merged:
+            storage.delete(run.path)
+        raise
     return tuple(merged)
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ...arrays import text, to_numpy
 from ..ingest.task_result import BASE
+from ..manifest.keyspace import split_file_ids
 from ..manifest.snapshot import Snapshot
 from ..predicates import Leaf, Node, columns_of, leaves_of, member_outcomes
 from .by_filter import AskedFilter, ask, asked_filters
@@ -29,7 +30,7 @@ from .partitions import surviving_partitions
 from .pruned import Pruned
 from .steps import Step, Steps
 from .units import plain_units
-from .verdicts import AnyLeaf
+from .verdicts import About, AnyLeaf, leaf_sets
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
@@ -79,7 +80,7 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
         found = Candidates.all_of(snapshot.numbers(partition_ids), leaves).judged(bound)
     with steps.step("files", "files") as step:
         step.index, step.came_in = "manifest", len(found.ids)
-        pruned = _named(snapshot, found)
+        pruned = _named(snapshot, _by_values(found, bound, leaves, gatherer))
         step.went_out = pruned.units.count
     return pruned
 
@@ -114,6 +115,24 @@ def _by_filter(found: Candidates, bound: Node, asked: AskedFilter, gatherer: Gat
     found = found.judged(bound)
     step.went_out = len(found.ids)
     return found
+
+
+def _by_values(found: Candidates, bound: Node, leaves: Sequence[AnyLeaf], gatherer: Gatherer) -> Candidates:
+    """Those that may match by the values of their own partition, where these alone decide a leaf: `p = 1 OR x = 5`."""
+    snapshot = gatherer.snapshot
+    partitioning = snapshot.instant.partitioning
+    by_value = [leaf for leaf in leaves if (names := columns_of(leaf)) and set(names) <= set(partitioning)]
+    if not by_value or not len(found.ids):
+        return found
+    partition, _ = split_file_ids(found.ids)
+    there = np.isin(partition, to_numpy(snapshot.partitions().column("partition_id")))
+    if not there.all():  # files that went, and their partition with them
+        found, partition = found.selected(there), partition[there]
+    ids, at = np.unique(partition, return_inverse=True)
+    about: dict[str, About] = {n: gatherer.of_partitions(n, ids) for leaf in by_value for n in columns_of(leaf)}
+    for leaf in by_value:
+        found.outcomes[leaf] &= leaf_sets(leaf, about, len(ids))[at]
+    return found.judged(bound)
 
 
 def _named(snapshot: Snapshot, found: Candidates) -> Pruned:
