@@ -31,6 +31,14 @@ class Member:
     kind: int
     schema: int
     stats: ColumnStats
+    mark: int
+
+
+_MARKS = st.integers(-(2**63), 2**63 - 1)
+
+
+def _wrapped(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _counts() -> st.SearchStrategy:
@@ -56,7 +64,11 @@ def members(draw: st.DrawFn) -> list[Member]:
             compressed_bytes=draw(_counts()),
             uncompressed_bytes=draw(_counts()),
         )
-        rows.append(Member(draw(st.integers(0, 2)), draw(st.integers(0, 3)), kind, draw(st.integers(-1, 3)), stats))
+        rows.append(
+            Member(
+                draw(st.integers(0, 2)), draw(st.integers(0, 3)), kind, draw(st.integers(-1, 3)), stats, draw(_MARKS)
+            )
+        )
     return rows
 
 
@@ -86,6 +98,7 @@ def test_aggregates_are_what_a_plain_loop_makes_of_their_members(rows: list[Memb
             group=np.array([row.group for row in rows], dtype=np.int64),
             groups=3,
             files=np.array([row.files for row in rows], dtype=np.int64),
+            marks=np.array([row.mark for row in rows], dtype=np.int64),
             kind_of=np.array([row.kind for row in rows], dtype=np.int64),
             schema_of=np.array([row.schema for row in rows], dtype=np.int64),
             rows=pa.table(to_columns([row.stats for row in rows])),
@@ -103,16 +116,18 @@ def test_aggregates_are_what_a_plain_loop_makes_of_their_members(rows: list[Memb
             assert plain[f"{stored}_{'code' if is_text else 'bytes'}"][group] is None, (end, group)
             assert plain[f"{stored}_exact"][group] == wanted[f"{end}_exact"], (end, group)
         assert plain["schema_id"][group] in wanted["schemas"]
+        assert plain["fingerprint"][group] == _wrapped(sum(row.mark for row in mine))
 
 
 @given(rows=members(), data=st.data())
 def test_what_leaves_an_aggregate_loosens_it(rows: list[Member], data: st.DataObject) -> None:
     left = np.array([data.draw(st.integers(0, 2)) for _ in rows], dtype=np.int64)
-    table = pa.table(
-        {**to_columns([row.stats for row in rows]), "files": pa.array([r.files for r in rows], pa.int64())}
-    )
-    found = loosened(table, left).to_pylist()
-    for row, gone, now in zip(rows, left.tolist(), found, strict=True):
+    marks = np.array([data.draw(_MARKS) for _ in rows], dtype=np.int64)
+    counts = {"files": pa.array([r.files for r in rows], pa.int64())}
+    counts["fingerprint"] = pa.array([r.mark for r in rows], pa.int64())
+    found = loosened(pa.table({**to_columns([row.stats for row in rows]), **counts}), left, marks).to_pylist()
+    for row, gone, mark, now in zip(rows, left.tolist(), marks.tolist(), found, strict=True):
+        assert now["fingerprint"] == _wrapped(row.mark - mark)
         was = pa.table(to_columns([row.stats])).to_pylist()[0]
         bounds = ("min_code", "max_code", "min_bytes", "max_bytes", "holds_no_values")
         assert [now[n] for n in bounds] == [was[n] for n in bounds] and now["files"] == row.files - gone

@@ -44,9 +44,9 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
         assert found["files_total"] - found["files_covered"] == len(late)
     version = table.version
     table.refresh_index("y", kind="stats")
-    assert table.version == version + bool(late)
+    assert table.version == version + 1  # where only files went, the coverage did not say that none is missing
     table.refresh_index("y", kind="stats")
-    assert table.version == version + bool(late)
+    assert table.version == version + 1
     for fresh in (table, ss.open(tmp_path)):
         check_answers(fresh, tmp_path)
         assert kept_paths(fresh, "y = 5000") == []

@@ -65,7 +65,7 @@ def bind(
         rows.append(_manifest_rows(result, schema_ids, after.version))
         schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
         added.append(AddedFiles(result, keyspace.file_ids(partition_ids, sequences), schema_of))
-        partitions.add(partition_ids, result.files)
+        partitions.add(added[-1].ids, result.files)
     partitions.check_new_values()
     gone = _removed_files(snapshot, removed)
     partitions.take(gone)
@@ -100,14 +100,14 @@ class _Partitions:
         self._by_text = dict(
             zip(known.column("partition").to_pylist(), known.column("partition_id").to_pylist(), strict=True)
         )
-        counts = ("file_count", "live_rows", "live_bytes")
+        counts = ("file_count", "live_rows", "live_bytes", "fingerprint")
         self._counts = {
             row["partition_id"]: [row[c] for c in counts] for row in known.select(["partition_id", *counts]).to_pylist()
         }
         self.following = base.next["partition"]
         self._new: list[str] = []
         self._touched: set[int] = set()
-        self._change = [0, 0, 0]
+        self._change = [0, 0, 0, 0]
 
     def ids(self, texts: pa.ChunkedArray) -> np.ndarray:
         encoded = texts.combine_chunks().dictionary_encode()
@@ -116,7 +116,7 @@ class _Partitions:
             found = self._by_text.get(text)
             if found is None:
                 found = self._by_text[text] = self.following
-                self._counts[found] = [0, 0, 0]
+                self._counts[found] = [0, 0, 0, 0]
                 self.following += 1
                 self._new.append(text)
             ids.append(found)
@@ -126,19 +126,20 @@ class _Partitions:
         """Raises SchemaError naming a new partition whose keys or values do not fit the table's."""
         hive.typed_values(self._new, self._fields)
 
-    def add(self, partition_ids: np.ndarray, files: pa.Table) -> None:
-        self._change_by(partition_ids, files, 1)
+    def add(self, file_ids: np.ndarray, files: pa.Table) -> None:
+        self._change_by(file_ids, files, 1)
 
     def take(self, files: pa.Table) -> None:
-        self._change_by(files.column("partition_id").to_numpy(), files, -1)
+        self._change_by(to_numpy(files.column("file_id")), files, -1)
 
-    def _change_by(self, partition_ids: np.ndarray, files: pa.Table, sign: int) -> None:
+    def _change_by(self, file_ids: np.ndarray, files: pa.Table, sign: int) -> None:
         if files.num_rows == 0:
             return
         rows = pc.fill_null(files.column("row_count"), 0).to_numpy()
         sizes = pc.fill_null(files.column("size_bytes"), 0).to_numpy()
-        touched, at = np.unique(partition_ids, return_inverse=True)
-        changes = (np.bincount(at), _sums(at, rows, len(touched)), _sums(at, sizes, len(touched)))
+        marks = keyspace.fingerprints(file_ids)
+        touched, at = np.unique(keyspace.split_file_ids(file_ids)[0], return_inverse=True)
+        changes = (np.bincount(at), *(_sums(at, values, len(touched)) for values in (rows, sizes, marks)))
         for position, partition in enumerate(touched.tolist()):
             counts = self._counts[partition]
             for which, change in enumerate(changes):
@@ -148,14 +149,15 @@ class _Partitions:
 
     def totals(self, before: dict[str, int]) -> dict[str, int]:
         names = ("files", "rows", "bytes")
-        return {name: before[name] + change for name, change in zip(names, self._change, strict=True)}
+        return {name: before[name] + change for name, change in zip(names, self._change[:3], strict=True)}
 
     def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
         """(ids, manifest rows, gone: those that no file is left in) of the touched partitions."""
         texts = {number: text for text, number in self._by_text.items()}
         ids = sorted(self._touched)
-        counts = np.array([self._counts[i] for i in ids], dtype=np.int64).reshape(-1, 3)
-        columns = [pa.array([texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(3))]
+        whole = [[*counts, keyspace.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
+        counts = np.array(whole, dtype=np.int64).reshape(-1, 4)
+        columns = [pa.array([texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
         rows = pa.table(dict(zip([f.name for f in keyspace.PARTITION_FIELDS], columns, strict=True)))
         return ids, rows, counts[:, 0] == 0
 

@@ -107,7 +107,8 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     with table.timeline.marked(transaction, base.version), leftovers:
         built = [_built(table, index, transaction, progress, leftovers) for index in stale]
         # Files that could not be read before, and cannot now, are no reason for a version.
-        if all(_uncovered(table, i) == _uncovered(table, state) for i, (state, _) in zip(stale, built, strict=True)):
+        pairs = [(index, state) for index, (state, _) in zip(stale, built, strict=True)]
+        if all(_uncovered(table, i) == _uncovered(table, s) and not _is_in_doubt(table, i) for i, s in pairs):
             leftovers.remove()
             return table.version
 
@@ -202,7 +203,8 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
 def _is_in_doubt(table: Table, index: IndexState) -> bool:
     """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
     what commits did that came between, were it only to take files out."""
-    return index.kind == "stats" and not index.coverage.is_whole(table.version)
+    is_whole = index.coverage.is_whole(table.version)
+    return index.kind == "stats" and not is_whole and not _uncovered(table, index).num_rows
 
 
 def _built(

@@ -22,12 +22,12 @@ from ..indexes.coverage import is_covered
 from ..ingest.column_stats import STATS_FIELDS
 from ..ingest.footers import leaf_type
 from ..ingest.task_result import TaskResult
-from ..manifest.keyspace import split_file_ids
+from ..manifest.keyspace import fingerprints, split_file_ids
 from ..manifest.runs import RunReaders, get_runs
 from ..storage import FileMissingError
 from ..timeline import IndexState, Instant
 
-AGGREGATE_FIELDS = [*STATS_FIELDS, stats.SCHEMA_FIELD, stats.FILES_FIELD]
+AGGREGATE_FIELDS = [*STATS_FIELDS, stats.SCHEMA_FIELD, stats.FILES_FIELD, stats.FINGERPRINT_FIELD]
 
 
 @dataclass
@@ -66,8 +66,7 @@ def stat_rows(
         found = [_column_rows(files, after, column) for files in added]
         if found:
             by_column[column] = pa.concat_tables(found).combine_chunks().take(from_numpy(order))
-    if index.maintain == "commit":  # else files leave without being counted, and others take their number
-        parts += _aggregates(after, index, readers, ids, schema_ids, by_column, gone)
+    parts += _aggregates(after, index, readers, ids, schema_ids, by_column, gone)
     partition, sequence = split_file_ids(ids)
     for column, rows in sorted(by_column.items()):
         keys = stats.KEYS.encode(kind=stats.KIND_FILE, column=column, partition=partition, sequence=sequence)
@@ -177,7 +176,9 @@ def _aggregates(
     touched = np.union1d(partition, gone_partition).astype(np.uint32)
     if not len(touched):
         return []
-    left = np.bincount(np.searchsorted(touched, gone_partition), minlength=len(touched))
+    at = np.searchsorted(touched, gone_partition)
+    left, marks_left = np.bincount(at, minlength=len(touched)), np.zeros(len(touched), dtype=np.int64)
+    np.add.at(marks_left, at, fingerprints(gone_ids[covered]))
     keys = {
         c: stats.KEYS.encode(
             kind=stats.KIND_AGGREGATE, column=c, partition=touched, sequence=np.zeros(len(touched), np.uint32)
@@ -187,21 +188,23 @@ def _aggregates(
     parts = []
     for column, own in sorted(keys.items()):
         before, group = _known_aggregates(readers, index, own)
-        before = loosened(before, left[group])
+        before = loosened(before, left[group], marks_left[group])
         new = by_column.get(column)
         rows, groups = [before.select([f.name for f in STATS_FIELDS])], [group]
         schemas = [to_numpy(before.column("schema_id").fill_null(-1)).astype(np.int64)]
-        files = [to_numpy(before.column("files"))]
+        files, marks = [to_numpy(before.column("files"))], [to_numpy(before.column("fingerprint"))]
         if new is not None:
             rows.append(new)
             groups.append(np.searchsorted(touched, partition))
             schemas.append(schema_ids)
             files.append(np.ones(len(ids), dtype=np.int64))
+            marks.append(fingerprints(ids))
         schema_of = np.concatenate(schemas)
         members = Members(
             group=np.concatenate(groups),
             groups=len(touched),
             files=np.concatenate(files),
+            marks=np.concatenate(marks),
             kind_of=_kinds(after, column, schema_of),
             schema_of=schema_of,
             rows=pa.concat_tables(rows),

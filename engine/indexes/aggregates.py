@@ -1,7 +1,7 @@
 """Aggregates: what one column spans over a whole partition, kept beside the statistics of its files.
 
 An aggregate is widened at each commit that adds files to the partition and marked loose where files leave it: its
-bounds then only prune. It says of how many files it speaks; where that is not the number of live files in the
+bounds then only prune. It says of which files it speaks, by a fingerprint; where those are not the live files of the
 partition, it says nothing. A file of which nothing is known opens it.
 """
 
@@ -27,6 +27,7 @@ class Members:
 
     group       int64 [n]: which of `groups` aggregates each row belongs to
     files       int64 [n]: of how many files each row speaks
+    marks       int64 [n]: the fingerprint of those files (see `manifest.keyspace`)
     kind_of     int64 [n]: a number for the type in which its bounds are; below 0, one a schema, where it has none
     schema_of   int64 [n]: the physical schema, or -1
     rows        STATS_FIELDS [n]
@@ -35,14 +36,15 @@ class Members:
     group: np.ndarray
     groups: int
     files: np.ndarray
+    marks: np.ndarray
     kind_of: np.ndarray
     schema_of: np.ndarray
     rows: pa.Table
 
 
-def loosened(rows: pa.Table, left: np.ndarray) -> pa.Table:
-    """Aggregates from which `left` (int64 [n]) files went: bounds are loose where any did, counts are not known any
-    more, save those of zero."""
+def loosened(rows: pa.Table, left: np.ndarray, marks: np.ndarray) -> pa.Table:
+    """Aggregates from which `left` (int64 [n]) files of these fingerprints went: bounds are loose where any did, counts
+    are not known any more, save those of zero."""
     went = left > 0
     columns = {name: rows.column(name) for name in rows.column_names}
     for name in ("min_exact", "max_exact"):
@@ -53,6 +55,8 @@ def loosened(rows: pa.Table, left: np.ndarray) -> pa.Table:
         columns[name] = from_numpy(values, still)
     files, _ = numbers(joined(rows.column("files")))
     columns["files"] = from_numpy(files - left)
+    known_marks, _ = numbers(joined(rows.column("fingerprint")))
+    columns["fingerprint"] = from_numpy(known_marks - marks)  # modulo 2^64
     return pa.table(columns)
 
 
@@ -103,6 +107,9 @@ def combined(members: Members) -> dict[str, pa.Array]:
     files = np.zeros(groups, dtype=np.int64)
     np.add.at(files, group, members.files)
     columns["files"] = from_numpy(files)
+    marks = np.zeros(groups, dtype=np.int64)
+    np.add.at(marks, group, members.marks)
+    columns["fingerprint"] = from_numpy(marks)
     for field in STATS_FIELDS:
         columns.setdefault(field.name, pa.nulls(groups, field.type))
     return columns

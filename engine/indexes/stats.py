@@ -3,7 +3,8 @@
     key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
              prefix, and what follows the column is the number of the file
     row      kind 0: where a file's fine statistics lie (column 0)
-             kind 1: the aggregate of a column over a partition (sequence 0), `files` being how many it speaks for
+             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` tell of how many
+             files it speaks, and of which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
                      they were taken under
 
@@ -38,7 +39,8 @@ FINE_FIELDS = [
 ]
 SCHEMA_FIELD = pa.field("schema_id", pa.int32())
 FILES_FIELD = pa.field("files", pa.int64())
-RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, *FINE_FIELDS])
+FINGERPRINT_FIELD = pa.field("fingerprint", pa.int64())
+RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, FINGERPRINT_FIELD, *FINE_FIELDS])
 # What evidence is made of, and what blocks are summed up by, so that most of them need not be read.
 EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]

@@ -9,6 +9,7 @@ Shards of one run stand together and count as one; what is merged is cut into sh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from itertools import groupby, pairwise
 
@@ -47,9 +48,10 @@ def appended(
         segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
         try:
             merged = merged_runs(storage, readers, parts, path_of, segments, form, drop_tombstones=start == 0)
-        except (CorruptionError, FormatVersionError, FileMissingError):
+        except (CorruptionError, FormatVersionError, FileMissingError) as error:
             if not leave_damaged:
                 raise
+            warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)
             continue
         for run in new:
             readers.forget(run)

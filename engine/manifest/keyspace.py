@@ -26,6 +26,7 @@ PARTITION_FIELDS = [
     pa.field("file_count", pa.int64()),
     pa.field("live_rows", pa.int64()),
     pa.field("live_bytes", pa.int64()),
+    pa.field("fingerprint", pa.int64()),
 ]
 
 IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
@@ -43,3 +44,17 @@ def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(partition, sequence) of file numbers, both uint32."""
     ids = ids.astype(np.uint64)
     return (ids >> np.uint64(32)).astype(np.uint32), (ids & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+
+
+def fingerprints(ids: np.ndarray) -> np.ndarray:
+    """int64: a number for each file number, by whose sum (modulo 2^64) a set of files is known: two sets of one sum are
+    the same set, but for a chance of one in 2^64. The finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    mixed = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+
+
+def wrapped(number: int) -> int:
+    """A number modulo 2^64, as int64 has it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

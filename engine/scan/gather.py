@@ -63,11 +63,12 @@ class Gatherer:
         evidence = stats.evidence_of_values(values.take(from_numpy(np.searchsorted(known, partition_ids))))
         return [(evidence, np.ones(len(partition_ids), dtype=bool))]
 
-    def of_aggregates(self, column: str, partition_ids: np.ndarray, file_counts: np.ndarray) -> About:
-        """What the aggregates of a column say of partitions (ascending ids), each with so many live files."""
-        return self.without_damaged(lambda: self._of_aggregates(column, partition_ids, file_counts))
+    def of_aggregates(self, column: str, partition_ids: np.ndarray, fingerprints: np.ndarray) -> About:
+        """What the aggregates of a column say of partitions (ascending ids), each with live files of that
+        fingerprint."""
+        return self.without_damaged(lambda: self._of_aggregates(column, partition_ids, fingerprints))
 
-    def _of_aggregates(self, column: str, partition_ids: np.ndarray, file_counts: np.ndarray) -> About:
+    def _of_aggregates(self, column: str, partition_ids: np.ndarray, fingerprints: np.ndarray) -> About:
         known = self.column(column)
         index = self._index_of(column)
         if known is None or index is None or not index.coverage.is_whole(self.snapshot.instant.version):
@@ -76,12 +77,12 @@ class Gatherer:
         if any(run.path in self.damaged for run in index.runs):
             return []
         prefix = stats.aggregate_prefix(self.snapshot.instant.columns[column])
-        names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FILES_FIELD.name]
+        names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
         ids, rows = numbered_entries(self.snapshot.readers, index.runs, prefix, names, stats.RUN_SCHEMA)
         at = stats.positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
         found = stats.StatRows.of(dict(zip(names, rows.columns, strict=True)), rows.num_rows).take(at)
-        files, files_known = found.number(stats.FILES_FIELD.name)
-        speaks = files_known & (files == file_counts)
+        marks, marks_known = found.number(stats.FINGERPRINT_FIELD.name)
+        speaks = marks_known & (marks == fingerprints)
         schemas, schemas_known = found.number(stats.SCHEMA_FIELD.name)
         if known.default is not None:  # of logs, which may be among the files, lacking the column says no value
             speaks &= ~np.isin(schemas, list(known.lacking))

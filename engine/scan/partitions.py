@@ -1,6 +1,7 @@
 """The coarsest level: which partitions may hold a match, by the values in their paths and by aggregates.
 
-An aggregate excludes a partition only where it speaks of every live file in it: of as many as the manifest counts.
+An aggregate excludes a partition only where it speaks of every live file in it: of those, by a fingerprint, that
+the manifest knows there.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def surviving_partitions(
         is_plain = totals["plain"] == totals["files"]
         by_aggregate = [name for name in names if name not in partitioning] if is_plain else []
         if by_aggregate and kept.sum() > 1:
-            counts = to_numpy(known.column("file_count"))
+            marks = to_numpy(known.column("fingerprint"))
             for name in by_aggregate:
-                about[name] = gatherer.of_aggregates(name, ids, counts)
+                about[name] = gatherer.of_aggregates(name, ids, marks)
             for leaf in leaves:
                 outcomes[leaf] &= leaf_sets(leaf, about, len(ids))
             kept &= can_match(evaluate(bound, outcomes.__getitem__, len(ids)))
