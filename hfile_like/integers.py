@@ -80,21 +80,35 @@ class Line(NamedTuple):
             out += self.high[rows].astype(kind) << kind(8 * self.items.itemsize)
 
 
+def _less(line: Line, bound: int) -> np.ndarray:
+    assert line.items is not None
+    if line.high is None:
+        return line.items < bound
+    above, rest = divmod(bound, 1 << 8 * line.items.itemsize)
+    return (line.high < above) | ((line.high == above) & (line.items < rest))
+
+
+def _greater(line: Line, bound: int) -> np.ndarray:
+    assert line.items is not None
+    if line.high is None:
+        return line.items > bound
+    above, rest = divmod(bound, 1 << 8 * line.items.itemsize)
+    return (line.high > above) | ((line.high == above) & (line.items > rest))
+
+
 def outside(line: Line, count: int, low: int, high: int) -> np.ndarray:
     """bool [count]: which of the integers, taken as signed ones of 8 bytes, are below `low` or above `high`. Where the
     items are narrow, they are compared as they lie."""
     if low >= 1 << 63 or high < -(1 << 63):
         return np.ones(count, dtype=bool)
     base = line.base - (1 << 64) if line.base >> 63 else line.base
-    items = line.items
-    if items is not None and not line.step and line.high is None and items.itemsize < 8:
-        top = int(np.iinfo(items.dtype).max)
-        if base + top < 1 << 63:
-            below, above = low - base, high - base
-            found = items < below if 0 < below <= top else np.full(count, below > top)
-            if above < top:
-                found |= items > above if above >= 0 else np.True_
-            return found
+    top = (1 << 8 * line.width) - 1
+    if line.items is not None and not line.step and base + top < 1 << 63:
+        below, above = low - base, high - base
+        found = _less(line, below) if 0 < below <= top else np.full(count, below > top)
+        if above < top:
+            found |= _greater(line, above) if above >= 0 else np.True_
+        return found
     values = np.empty(count, dtype=np.uint64)
     line.into(values, slice(0, count))
     signed = values.view(np.int64)

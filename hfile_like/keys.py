@@ -318,7 +318,7 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
     may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""
     width = len(prefix) + NUMBER_BYTES
-    if _is_numbered(keys, prefix):
+    if is_numbered(keys, prefix):
         return 0, keys.numbers(None if out is None else out[: len(keys)])
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)
@@ -333,7 +333,7 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
 def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(int64 [h], int64 [h]): which of uint64 `wanted`, ascending, are there below `prefix`, and where. Raises as
     `numbers_below` does."""
-    if _is_numbered(keys, prefix):
+    if is_numbered(keys, prefix):
         places = keys.find(wanted)
         if places is not None:
             hits = np.flatnonzero(places < len(keys))
@@ -347,7 +347,8 @@ def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np
     return hits, np.minimum(places[hits], len(there) - 1) + start
 
 
-def _is_numbered(keys: BlockKeys, prefix: bytes) -> TypeGuard[NumberKeys]:
+def is_numbered(keys: BlockKeys, prefix: bytes) -> TypeGuard[NumberKeys]:
+    """Whether all keys are the prefix and a number of 8 bytes, held as numbers."""
     return isinstance(keys, NumberKeys) and keys.width == len(prefix) + NUMBER_BYTES and keys.prefix == prefix
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
 from .footer import Footer
-from .keys import NUMBER_BYTES, find_numbers, not_numbered, numbers_below
+from .keys import NUMBER_BYTES, find_numbers, is_numbered, not_numbered, numbers_below
 from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
@@ -79,9 +79,13 @@ def scan_numbers(
         reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
     )
     for block in reader.iter_blocks(indices):
+        kept = _inside(block, within_bounds)
+        if kept is not None and is_numbered(block.keys, prefix):
+            places = np.flatnonzero(kept)
+            gather.add(block.keys.numbers_at(places), places, block)
+            continue
         low, found = numbers_below(block.keys, prefix, gather.room())
         rows: Rows = slice(low, low + len(found))
-        kept = _inside(block, within_bounds)
         if kept is not None:
             places = np.flatnonzero(kept[rows])
             found, rows = found[places], low + places

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.integers import flat, read_line, sloped
+from skipstone.hfile_like.integers import flat, outside, read_line, sloped
 
 U64 = st.integers(0, 2**64 - 1)
 NUMBERS = st.one_of(
@@ -66,3 +66,22 @@ def test_a_line_of_its_own_takes_no_items():
 def test_items_of_no_width_are_refused(size, count, most):
     with pytest.raises(CorruptionError):
         read_line(0, 0, bytes(size), 0, count, most, Where("f", 0))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    values=st.lists(
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300) | st.integers(2**36, 2**36 + 2**34),
+        min_size=1,
+        max_size=30,
+    ),
+    ends=st.tuples(*[st.integers(-(2**64), 2**64) | st.integers(-300, 300) | st.integers(2**36, 2**36 + 2**34)] * 2),
+    data=st.data(),
+)
+def test_what_lies_outside_is_told_of_items_as_they_lie(values, ends, data):
+    low, high = ends
+    if data.draw(st.booleans()):  # bounds that are values themselves
+        low, high = data.draw(st.sampled_from(values)), data.draw(st.sampled_from(values))
+    wanted = [value < low or value > high for value in values]
+    for line in (flat(np.array(values, dtype=np.int64)), sloped(np.array(values, dtype=np.int64))):
+        assert outside(line, len(values), low, high).tolist() == wanted

@@ -18,7 +18,7 @@ from ..ingest.task_result import FILE_FIELDS
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_PARTITION, KIND_FILE, KIND_GONE = 1, 2, 3
-BLOCK_BYTES = 8 << 20  # before encoding: about 64,000 files
+BLOCK_BYTES = 16 << 20  # before encoding: about 80,000 files
 SUMMARIES = ("segment", "rows_exact")
 
 PARTITION_FIELDS = [
