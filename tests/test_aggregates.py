@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from hypothesis import given
@@ -47,11 +48,12 @@ def _counts() -> st.SearchStrategy:
 
 @st.composite
 def members(draw: st.DrawFn) -> list[Member]:
-    """Rows of up to three groups. Kind 0 has codes, kind 1 bytes, kind 2 other codes: as after a column was widened."""
+    """Rows of up to three groups. Kind 0 has codes, kind 1 bytes, kind 2 other codes: as after a column was widened;
+    kind -1 has none: files that lack the column."""
     rows = []
     for _ in range(draw(st.integers(0, 8))):
-        kind = draw(st.sampled_from([0, 0, 0, 1, 1, 2]))
-        bound = st.none() | (st.binary(max_size=2) if kind == 1 else st.integers(-3, 3))
+        kind = draw(st.sampled_from([0, 0, 0, 1, 1, 2, -1]))
+        bound = st.none() if kind < 0 else st.none() | (st.binary(max_size=2) if kind == 1 else st.integers(-3, 3))
         lower, upper = draw(bound), draw(bound)
         stats = ColumnStats(
             lower=lower,
@@ -75,7 +77,7 @@ def members(draw: st.DrawFn) -> list[Member]:
 def _plain(rows: list[Member]) -> dict:
     """The aggregate of one group, by the rules as they are told."""
     filled = [row for row in rows if not row.stats.holds_no_values]
-    types_meet = len({row.kind for row in filled}) > 1
+    types_meet = len({row.kind for row in rows}) > 1
     found: dict = {"files": sum(row.files for row in rows), "holds_no_values": not filled}
     for name in ("null_count", "nan_count", "value_count", "compressed_bytes", "uncompressed_bytes"):
         values = [getattr(row.stats, name) for row in rows]
@@ -86,7 +88,7 @@ def _plain(rows: list[Member]) -> dict:
         found[end] = pick(bounds) if known else None
         reached = [row for row in filled if getattr(row.stats, end) == found[end]]
         found[f"{end}_exact"] = known and any(getattr(row.stats, f"{end}_exact") for row in reached)
-    told = {row.schema for row in filled or rows}
+    told = {row.schema for row in rows}
     found["schemas"] = {None} if types_meet else {None if schema < 0 else schema for schema in told or {-1}}
     return found
 
@@ -345,3 +347,18 @@ def test_a_table_whose_statistics_are_damaged_takes_commits(tmp_path: Path, harm
     for version in (3, other.version):
         mended = ss.open(tmp_path, version=version)
         assert kept_paths(mended, "a = 500") == ["p=1/wide"] and len(kept_paths(mended, "a = 30")) == 10
+
+
+@pytest.mark.parametrize("plain", [{"k": [1, 2]}, {"x": pa.array([1, 2], pa.int32())}], ids=["lacks x", "x of ints"])
+def test_nan_beside_files_of_another_type_is_not_denied_by_their_aggregate(tmp_path: Path, plain: dict) -> None:
+    """Files that lack the column, or hold it as integers, beside one that holds NaN alone: which no bound tells of."""
+    schema = pa.schema([("x", pa.float64()), ("k", pa.int64()), ("part", pa.int32())])
+    table = ss.create(tmp_path, schema=schema, partitioning=["part"])
+    for part in (1, 2):
+        with table.transaction() as tx:
+            tx.write(pa.table({"x": [math.nan, math.nan], "k": [3, 4], "part": pa.array([part, part], pa.int32())}))
+        pq.write_table(pa.table(plain), tmp_path / f"part={part}" / "plain.parquet")
+        with table.transaction() as tx:
+            tx.add_files([f"part={part}/plain.parquet"])
+    assert table.scan("x > 100").count() == 4
+    assert table.scan("isnan(x)").count() == 4

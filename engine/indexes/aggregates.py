@@ -67,7 +67,7 @@ def combined(members: Members) -> dict[str, pa.Array]:
     rows, group, groups = members.rows, members.group, members.groups
     sums = {name: _sum(rows, name, group, groups) for name in _SUMS}
     holds_values = ~to_numpy(rows.column("holds_no_values"))
-    opened = _several_kinds(members, holds_values)
+    opened = _several_kinds(members)
     columns: dict[str, pa.Array] = dict(sums)
     some_values = np.zeros(groups, dtype=bool)
     np.logical_or.at(some_values, group, holds_values)
@@ -102,7 +102,6 @@ def combined(members: Members) -> dict[str, pa.Array]:
         columns[exact] = from_numpy(is_exact & ~lacking)
     schema_of = np.full(groups, -1, dtype=np.int32)
     schema_of[group] = members.schema_of
-    schema_of[group[holds_values]] = members.schema_of[holds_values]
     columns["schema_id"] = from_numpy(schema_of, (schema_of >= 0) & ~opened)
     files = np.zeros(groups, dtype=np.int64)
     np.add.at(files, group, members.files)
@@ -115,12 +114,13 @@ def combined(members: Members) -> dict[str, pa.Array]:
     return columns
 
 
-def _several_kinds(members: Members, holds_values: np.ndarray) -> np.ndarray:
-    """bool [groups]: bounds of more than one type meet, which cannot be compared."""
+def _several_kinds(members: Members) -> np.ndarray:
+    """bool [groups]: files of more than one type meet. Their bounds cannot be compared; and what is told by the type of
+    one of them would deny the others' NaN, or, where it lacks the column, all that they hold."""
     least = np.full(members.groups, np.iinfo(np.int64).max)
     most = np.full(members.groups, np.iinfo(np.int64).min)
-    np.minimum.at(least, members.group[holds_values], members.kind_of[holds_values])
-    np.maximum.at(most, members.group[holds_values], members.kind_of[holds_values])
+    np.minimum.at(least, members.group, members.kind_of)
+    np.maximum.at(most, members.group, members.kind_of)
     return most > least
 
 
