@@ -19,10 +19,16 @@ from .verdicts import About, AnyLeaf, leaf_sets
 
 
 def surviving_partitions(
-    snapshot: Snapshot, bound: Node, leaves: Sequence[AnyLeaf], gatherer: Gatherer, steps: Steps
+    snapshot: Snapshot,
+    bound: Node,
+    leaves: Sequence[AnyLeaf],
+    filtered: Sequence[str],
+    gatherer: Gatherer,
+    steps: Steps,
 ) -> np.ndarray | None:
-    """The ids of the partitions that may match, ascending; None for all of them."""
-    names = list(dict.fromkeys(c for leaf in leaves for c in columns_of(leaf)))
+    """The ids of the partitions that may match, ascending; None for all of them. Aggregates of the columns that are
+    `filtered`, which filters will be asked for, are left alone: filters say more, and cost less."""
+    names = [c for c in dict.fromkeys(c for leaf in leaves for c in columns_of(leaf)) if c not in filtered]
     partitioning = snapshot.instant.partitioning
     if not partitioning or not names:
         return None
@@ -32,7 +38,7 @@ def surviving_partitions(
         ids = to_numpy(known.column("partition_id"))
         outcomes = {leaf: np.full(len(ids), ANY, dtype=np.uint8) for leaf in leaves}
         by_value = [leaf for leaf in leaves if set(columns_of(leaf)) <= set(partitioning)]
-        about: dict[str, About] = {}
+        about: dict[str, About] = {name: [] for name in filtered}
         for name in names:
             about[name] = gatherer.of_partitions(name, ids) if name in partitioning else []
         for leaf in by_value:

@@ -49,12 +49,13 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mod
 
 def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
     leaves = leaves_of(bound)
-    partition_ids = surviving_partitions(snapshot, bound, leaves, gatherer, steps)
+    filters = asked_filters(snapshot, leaves)
+    filtered = [asked.column for asked in filters]
+    partition_ids = surviving_partitions(snapshot, bound, leaves, filtered, gatherer, steps)
     totals = snapshot.instant.totals
     if totals["plain"] < totals["files"]:
         return prune_slices(snapshot, bound, leaves, partition_ids, gatherer, steps, mode)
     found: Candidates | None = None
-    filters = asked_filters(snapshot, leaves)
     if filters:
         # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
         found = Candidates.all_of(snapshot.numbers(partition_ids), leaves)
