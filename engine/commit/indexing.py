@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import to_numpy
+from ...arrays import from_numpy, to_numpy
 from ...bloom import HashedValues, distinct, hash_array
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ..ahead import ahead
@@ -107,8 +108,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
     with table.timeline.marked(transaction, base.version), leftovers:
         built = [_built(table, index, transaction, progress, leftovers) for index in stale]
         # Files that could not be read before, and cannot now, are no reason for a version.
-        pairs = [(index, state) for index, (state, _) in zip(stale, built, strict=True)]
-        if all(_uncovered(table, i) == _uncovered(table, s) and not _is_in_doubt(table, i) for i, s in pairs):
+        if not any(_gains(table, index, state) for index, (state, _) in zip(stale, built, strict=True)):
             leftovers.remove()
             return table.version
 
@@ -196,8 +196,13 @@ def _uncovered(table: Table, index: IndexState) -> pa.Table:
     """The live base files that an index does not cover."""
     files = table.snapshot.files()
     ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
-    base = np.asarray(files.column("kind").to_pylist(), dtype=object) == BASE
-    return files.filter(pa.array(~is_covered(index.coverage, segments, ids) & base))
+    is_base = to_numpy(pc.equal(files.column("kind"), BASE))
+    return files.filter(from_numpy(~is_covered(index.coverage, segments, ids) & is_base))
+
+
+def _gains(table: Table, before: IndexState, built: IndexState) -> bool:
+    """True where a build covers a file that the index lacked, or takes it out of doubt."""
+    return _is_in_doubt(table, before) or _uncovered(table, built).num_rows < _uncovered(table, before).num_rows
 
 
 def _is_in_doubt(table: Table, index: IndexState) -> bool:
@@ -241,15 +246,13 @@ def _built_filters(
         run: Run = writer.finish((1, table.version))
     every = table.snapshot.files()
     holes += _no_base(every)
-    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    coverage = Coverage.up_to(table.version)
     return replace(index, runs=(*index.runs, run), coverage=coverage.with_holes((h, h) for h in holes))
 
 
 def _no_base(files: pa.Table) -> list[int]:
     """Files that only their format's reader can read: no filter speaks of them."""
-    kinds = files.column("kind").to_pylist()
-    ids = files.column("file_id").to_pylist()
-    return [i for i, kind in zip(ids, kinds, strict=True) if kind != BASE]
+    return files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
 
 
 def _hashes(

@@ -45,7 +45,7 @@ def built_stats(
     files = table.snapshot.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacking = files.filter(from_numpy(~is_covered(index.coverage, segments, ids)))
-    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    coverage = Coverage.up_to(table.version)
     if not lacking.num_rows:
         return replace(index, coverage=coverage), ()
     added, holes = _footers_of(table, index, lacking, transaction, progress, leftovers)
@@ -63,7 +63,7 @@ def stats_of_new(
 ) -> tuple[IndexState, tuple[Run, ...]]:
     """The same for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
     files = table.snapshot.files()
-    coverage = Coverage(((1, table.version),)) if table.version else Coverage()
+    coverage = Coverage.up_to(table.version)
     built = replace(index, coverage=coverage)
     if not files.num_rows:
         return built, ()
@@ -81,7 +81,7 @@ def _written(
     gone = table.snapshot.files().slice(0, 0)
     has_fine = added.result.index is not None
     keys, rows, deleted = stat_rows(instant, index, table.readers, [added], gone, has_fine=has_fine)
-    kinds = to_numpy(stats_kinds(keys))
+    kinds = stats.KEYS.decode(keys)["kind"]
     segments_of = (1, table.version)
     runs = []
     for name, mine in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
@@ -96,11 +96,6 @@ def _written(
         storage = table.index_storage
         runs.append(write_runs(storage, path_of, keys.take(at), rows.take(at), segments_of, deleted[mine], form=form))
     return runs[0], runs[1]
-
-
-def stats_kinds(keys: pa.Array) -> pa.Array:
-    """The kind of each key, uint8."""
-    return from_numpy(stats.KEYS.decode(keys)["kind"])
 
 
 def _footers_of(

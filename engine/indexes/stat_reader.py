@@ -16,7 +16,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import from_numpy
 from ...hfile_like import Numbered, SortedFileReader, Summary
-from ..manifest.runs import RunReaders, reading_run
+from ..manifest.runs import RunReaders, live_numbers, reading_run
 from ..predicates.evidence import Evidence
 from ..timeline import Run
 from . import stats
@@ -159,15 +159,15 @@ class ColumnStats:
     ) -> tuple[Numbered, dict[str, int | None]]:
         names, constant = self._columns(blocks, used)
         indices = tuple((blocks.indices.start + used).tolist())
-        bounds = {} if span is None else {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
 
-        def decode(reader: SortedFileReader) -> Numbered:
+        def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> Numbered:
             return reader.numbered(self.prefix, names, blocks=indices, include_deleted=True, bounds=bounds)
 
         with reading_run(blocks.run):
-            if bounds and not self._readers.keeps(blocks.run):
-                return decode(self._readers.reader(blocks.run)), constant
-            bounds = {}  # what a process keeps of a small run serves any question
+            # What a process keeps of a small run serves any question, so it is not narrowed to this one.
+            if span is not None and not self._readers.keeps(blocks.run):
+                bounds = {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
+                return decode(self._readers.reader(blocks.run), bounds), constant
             asked = ("numbered", self.prefix, indices, tuple(names))
             return self._readers.decoded(blocks.run, asked, decode), constant
 
@@ -196,24 +196,14 @@ class ColumnStats:
         if not layers:
             return np.empty(0, dtype=np.uint64), StatRows(0, {}, {}), np.empty(0, dtype=np.int64)
         parts = [_rows(found, constant) for found, constant in layers]
-        if len(parts) == 1 and _none(layers[0][0].deleted):
-            ids, rows = layers[0][0].numbers, parts[0]
-        else:
-            every = np.concatenate([found.numbers for found, _ in layers])
-            gone = [np.zeros(len(f.numbers), bool) if f.deleted is None else f.deleted for f, _ in layers]
-            unique, at = np.unique(every, return_index=True)
-            live = ~np.concatenate(gone)[at]
-            ids, rows = unique[live], stats.concat(parts).take(at[live])
+        ids, at = live_numbers([found for found, _ in layers])
+        rows = parts[0] if at is None else stats.concat(parts).take(at)
         name = stats.SCHEMA_FIELD.name
         if name in rows.numbers:
             schemas, known = rows.numbers[name]
             return ids, rows, np.where(known, schemas, -1)
         only = rows.constants.get(name)
         return ids, rows, np.full(len(ids), -1 if only is None else only)
-
-
-def _none(deleted: np.ndarray | None) -> bool:
-    return deleted is None or not deleted.any()
 
 
 def _rows(found: Numbered, constant: dict[str, int | None]) -> StatRows:

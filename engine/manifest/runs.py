@@ -119,7 +119,7 @@ def scan_run(
         return pa.concat_tables(found)
 
     asked = (tuple(prefixes), None if columns is None else tuple(columns), include_deleted)
-    # A kind or a column is asked for again and again; a narrower question would only fill the memory.
+    # A kind is asked for again and again; a narrower question would only fill the memory.
     is_common = len(prefixes) == 1 and len(prefixes[0]) <= COMMON_PREFIX_BYTES_MAX
     return readers.decoded(run, asked, scan) if is_common else scan(readers.reader(run))
 
@@ -177,12 +177,19 @@ def newest_numbered(
     if not layers:
         return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
     tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in layers]
+    ids, at = live_numbers(layers)
+    return ids, tables[0] if at is None else pa.concat_tables(tables).take(from_numpy(at))
+
+
+def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
+    """The numbers of the live entries of layers (at least one), newest first, ascending; and where each stands among
+    the entries of all layers one after the other, None where it is one layer as it lies."""
     if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
-        return layers[0].numbers, tables[0]
+        return layers[0].numbers, None
     gone = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
     unique, at = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
     live = ~np.concatenate(gone)[at]
-    return unique[live], pa.concat_tables(tables).take(from_numpy(at[live]))
+    return unique[live], at[live]
 
 
 def newest_wins(layers: pa.Table) -> pa.Table:

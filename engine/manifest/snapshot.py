@@ -60,7 +60,7 @@ class Snapshot:
             texts = self.partitions().column("partition").to_pylist()
             return dict(zip(self.instant.partitioning, hive.typed_values(texts, fields), strict=True))
 
-        return self.made_of_files(f"partition values: {fields}", parse)
+        return self._kept(f"partition values: {fields}", parse)
 
     def files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
         """One row a live file, by file id: file_id u64, partition_id u32, the manifest's fields, segment. Of some
@@ -108,8 +108,8 @@ class Snapshot:
         etag."""
         return _with_ids(self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY))
 
-    def made_of_files(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` makes of `files()`; where the table is small it is kept for every handle of the process."""
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
         with self._damage_told():
             kept = self.readers.kept(self.instant.manifest)
         if not kept or not all(k.is_small for k in kept):

@@ -85,10 +85,10 @@ def _evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarra
     if isinstance(node, Leaf | ColumnLeaf):
         return leaf_outcomes(node)
     if isinstance(node, And | Or):
-        table = AND_TABLE if isinstance(node, And) else OR_TABLE
-        result = np.uint8(TRUE if isinstance(node, And) else FALSE) * np.ones(1, dtype=np.uint8)
+        combined, neutral = (and_outcomes, TRUE) if isinstance(node, And) else (or_outcomes, FALSE)
+        result = np.array([neutral], dtype=np.uint8)
         for child in node.children:
-            result = table.take((result << 3) | _evaluate(child, leaf_outcomes))
+            result = combined(result, _evaluate(child, leaf_outcomes))
         return result
     if isinstance(node, Not):
         return not_outcomes(_evaluate(node.child, leaf_outcomes))

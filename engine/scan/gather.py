@@ -29,7 +29,6 @@ from .columns import ColumnInFiles, column_in_files
 from .verdicts import About
 
 T = TypeVar("T")
-_NO_SCHEMA_COUNTS = -3  # a physical schema that no file has
 
 
 @dataclass
@@ -132,7 +131,7 @@ class Gatherer:
         # A log that lacks a column leaves it as it was, or inserts NULL: only of a base is it known.
         is_base = to_numpy(pc.equal(files.column("kind"), text(BASE)))
         missing = ~is_base & np.isin(schemas, list(source.known.lacking))
-        return about_entries(source.known, rows, np.where(missing, _NO_SCHEMA_COUNTS, schemas), there & ~missing)
+        return about_entries(source.known, rows, schemas, there & ~missing)
 
     def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[tuple[tuple[str, int, int], ...]]:
         """(path, offset, length) of each file's fine statistics in each index that has some of the columns; those of

@@ -80,6 +80,11 @@ class Coverage:
     segments: tuple[tuple[int, int], ...] = ()
     holes: tuple[tuple[int, int], ...] = ()
 
+    @classmethod
+    def up_to(cls, version: int) -> Coverage:
+        """Every segment of a version."""
+        return cls(((1, version),)) if version else cls()
+
     def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
         """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
         return Coverage(
