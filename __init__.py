@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.ingest.task_writer import TaskWriter
+    from .engine.open import open_table as open
     from .engine.predicates import col
     from .engine.scan.plan import Plan
     from .engine.table import Table
-    from .engine.table import open_table as open
     from .errors import (
         CommitConflictError,
         CorruptionError,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "create": (".engine.create", "create"),
-    "open": (".engine.table", "open_table"),
+    "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
     "Table": (".engine.table", "Table"),
     "Plan": (".engine.scan.plan", "Plan"),

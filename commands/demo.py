@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ..engine.create import create
-from ..engine.table import open_table
+from ..engine.open import open_table
 from .demo_lake import Lake, flights, write_lake
 from .demo_spark import SparkMissingError, SparkWay, spark_way
 from .output import bytes_text, count_of, note, print_explain, print_json, progress, stdout, table

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ..engine.table import Table, open_table
+from ..engine.open import open_table
+from ..engine.table import Table
 
 
 class Mode(StrEnum):

@@ -18,9 +18,10 @@ from .ingest.footers import leaf_types, plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
+from .open import index_location
 from .progress import Progress, teller
 from .storage import Counted, Entry, FileMissingError, Storage, open_storage, relative_path
-from .table import Table, index_location
+from .table import Table
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
 
 

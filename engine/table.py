@@ -8,14 +8,13 @@ What only writers need is imported by the verbs that need it: a process that loo
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError, NotATableError
+from ..errors import InvalidArgumentError
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
@@ -23,7 +22,7 @@ from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
-from .storage import Counted, Storage, open_storage, relative_path
+from .storage import Counted, relative_path
 from .timeline import Instant, Timeline
 from .views import files_view, history_view, indexes_view, partition_id, partitions_view
 
@@ -32,84 +31,6 @@ if TYPE_CHECKING:
     from .commit.transaction import Transaction
     from .layout import Layout
     from .verify import Finding
-
-INDEX_FOLDER = ".skipstone"
-
-
-def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
-    """Where a table's index lies."""
-    if index_path is None:
-        return os.path.join(storage.uri, INDEX_FOLDER)
-    if not isinstance(index_path, (str, os.PathLike)):
-        raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
-    return os.fspath(index_path)
-
-
-def open_table(
-    location: str | os.PathLike,
-    *,
-    version: int | None = None,
-    as_of: dt.datetime | None = None,
-    savepoint: str | None = None,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    strict: bool = False,
-) -> Table:
-    """Opens a table at its latest version, or at another.
-
-    Args:
-        location: the table's directory.
-        version, as_of: at most one of them: a version number, or the latest version at a time (naive means UTC).
-        index_path: where the index lies, if not in the table.
-        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
-
-    Raises:
-        NotATableError: no index there, or no such version.
-    """
-    if storage_options:
-        raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
-    if savepoint is not None:
-        raise InvalidArgumentError("savepoints are not supported by this version; open by version= or as_of=")
-    if version is not None and as_of is not None:
-        raise InvalidArgumentError("give version= or as_of=, not both")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-        raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
-    if as_of is not None and not isinstance(as_of, dt.datetime):
-        raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
-    storage = Counted(open_storage(location))
-    index_storage = Counted(open_storage(index_location(storage, index_path)))
-    timeline = Timeline(index_storage)
-    if os.path.isfile(storage.uri):
-        raise NotATableError(f"{storage.uri} is a file, not a table's directory")
-    if version is not None:
-        instant: Instant | None = timeline.read(version)
-    else:
-        instant = timeline.latest()
-    if instant is None:
-        hint = "" if os.path.isdir(storage.uri) else " (and no such directory)"
-        raise NotATableError(
-            f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
-        )
-    if as_of is not None:
-        instant = _as_of(timeline, instant, as_of)
-    is_pinned = version is not None or as_of is not None
-    return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict)
-
-
-def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
-    if as_of.tzinfo is None:
-        as_of = as_of.replace(tzinfo=dt.UTC)
-    wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
-    low, high = 1, latest.version  # times never go back, so versions can be halved
-    if timeline.read(1).time_us > wanted:
-        raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}")
-    while low < high:
-        middle = (low + high + 1) // 2
-        if timeline.read(middle).time_us <= wanted:
-            low = middle
-        else:
-            high = middle - 1
-    return timeline.read(low)
 
 
 class Table:

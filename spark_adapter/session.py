@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
+from ..engine.open import open_table
 from ..engine.predicates import parse
-from ..engine.table import open_table
 from ..errors import SchemaError
 from .from_columns import from_column
 from .request import Request, encode_predicate

@@ -91,6 +91,6 @@ class SkipstoneReader(DataSourceReader):
 
 
 def _open(request: Request) -> Table:
-    from ..engine.table import open_table
+    from ..engine.open import open_table
 
     return open_table(request.path, version=request.version, index_path=request.index_path)
