@@ -193,7 +193,7 @@ class Table:
         from .commit.transaction import Transaction
 
         self.check_latest()
-        if key is not None and not isinstance(key, str):
+        if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
         return Transaction(self, key)
 

@@ -6,7 +6,7 @@ partition counts and aggregates are then recomputed, never renumbered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,11 +40,18 @@ class Bound:
 
 
 def bind(
-    snapshot: Snapshot, spoken: Instant, results: Sequence[TaskResult], removed: dict[int, str], remember_gone: bool
+    snapshot: Snapshot,
+    spoken: Instant,
+    results: Sequence[TaskResult],
+    removed: dict[int, str],
+    *,
+    remember_gone: bool,
+    keys: Mapping[str, bool],
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
     are named as they were at `spoken`. With `remember_gone` the removed files may lie on storage still, and are
-    remembered by path and identity.
+    remembered by path and identity. `keys` of idempotent commits: True for one that stands from now on, False for one
+    that is free again.
 
     Raises CommitConflictError for a file to be removed that is live no more, SchemaError for one that does not fit.
     """
@@ -74,8 +81,16 @@ def bind(
         next={**after.next, "sequence": sequence, "partition": partitions.following},
         totals=partitions.totals(base.totals) | {"plain": base.totals["plain"] + _plain(rows) - _plain([gone])},
     )
-    back = _added_again(snapshot, results)
-    manifest = _manifest(partitions, [files.ids for files in added], rows, gone, remember_gone, back)
+    entries = _partition_entries(partitions)
+    for files, own in zip(added, rows, strict=True):
+        entries.append(_entries(keyspace.KIND_FILE, files.ids, own))
+    entries.append(_entries(keyspace.KIND_FILE, to_numpy(gone.column("file_id")), None))
+    if remember_gone:
+        entries.append(_entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), gone))
+    entries.append(_entries(keyspace.KIND_GONE, _added_again(snapshot, added), None))
+    entries += _key_entries(keys, after.version)
+    manifest_keys, parts, deleted = zip(*entries, strict=True)
+    manifest = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
     return Bound(after, manifest, added, gone)
 
 
@@ -215,48 +230,51 @@ def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
     return found
 
 
-def _added_again(snapshot: Snapshot, results: Sequence[TaskResult]) -> np.ndarray:
-    """Ids under which paths that are added now were remembered as gone: they are that no more."""
-    remembered = snapshot.gone()
-    if not results or remembered.num_rows == 0:
+def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
+    """Ids under which files that are added now were remembered as gone: they are that no more. A path that comes under
+    another identity is another file, and the one that went stays remembered."""
+    if not any(run.may_hold(keyspace.KEYS.prefix(kind=keyspace.KIND_GONE)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
-    added = pa.chunked_array([c for r in results for c in r.files.column("path").chunks], pa.string())
-    again = pc.is_in(remembered.column("path"), value_set=added.combine_chunks())
-    return to_numpy(remembered.filter(again).column("file_id"))
+    is_told = snapshot.instant.source.get("partitions_told") or any(f.result.is_partition_told for f in added)
+    ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
+    remembered = snapshot.gone(None if is_told else np.unique(keyspace.split_file_ids(ids)[0]))
+    if not len(ids) or remembered.num_rows == 0:
+        return np.empty(0, dtype=np.uint64)
+    now = {tuple(row.values()) for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
+    then = [tuple(row.values()) in now for row in remembered.select(keyspace.IDENTITY).to_pylist()]
+    return to_numpy(remembered.column("file_id"))[np.array(then, dtype=bool)]
 
 
-def _manifest(
-    partitions: _Partitions,
-    ids: list[np.ndarray],
-    rows: list[pa.Table],
-    gone: pa.Table,
-    remember_gone: bool,
-    back: np.ndarray,
-) -> tuple[pa.Array, pa.Table, np.ndarray]:
-    partition_ids, partition_rows, emptied = partitions.rows()
-    keys = [
-        keyspace.KEYS.encode(
-            kind=keyspace.KIND_PARTITION,
-            partition=np.array(partition_ids, dtype=np.uint32),
-            sequence=np.zeros(len(partition_ids), dtype=np.uint32),
-        )
-    ]
-    parts = [_widened(partition_rows, keyspace.RUN_SCHEMA)]
-    deleted = [emptied]
-    removed = to_numpy(gone.column("file_id"))
-    groups = [(keyspace.KIND_FILE, i, False) for i in ids] + [(keyspace.KIND_FILE, removed, True)]
-    parts += [_widened(r, keyspace.RUN_SCHEMA) for r in rows]
-    parts.append(_nothing(keyspace.RUN_SCHEMA, len(removed)))
-    if remember_gone:
-        groups.append((keyspace.KIND_GONE, removed, False))
-        parts.append(_widened(gone.select(keyspace.IDENTITY), keyspace.RUN_SCHEMA))
-    groups.append((keyspace.KIND_GONE, back, True))
-    parts.append(_nothing(keyspace.RUN_SCHEMA, len(back)))
-    for kind, group, is_deleted in groups:
-        partition, sequence = keyspace.split_file_ids(group)
-        keys.append(keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence))
-        deleted.append(np.full(len(partition), is_deleted))
-    return pa.concat_arrays(keys), pa.concat_tables(parts), np.concatenate(deleted)
+Entries = tuple[pa.Array, pa.Table, np.ndarray]  # keys, rows of RUN_SCHEMA, tombstones
+
+
+def _partition_entries(partitions: _Partitions) -> list[Entries]:
+    ids, rows, emptied = partitions.rows()
+    keys = keyspace.KEYS.encode(
+        kind=keyspace.KIND_PARTITION,
+        partition=np.array(ids, dtype=np.uint32),
+        sequence=np.zeros(len(ids), dtype=np.uint32),
+    )
+    return [(keys, _widened(rows, keyspace.RUN_SCHEMA), emptied)]
+
+
+def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Entries:
+    """Entries of a kind under some numbers; tombstones where there are no rows."""
+    partition, sequence = keyspace.split_file_ids(numbers)
+    keys = keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
+    if rows is None:
+        return keys, _nothing(keyspace.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
+    if kind == keyspace.KIND_GONE:
+        rows = rows.select([*keyspace.IDENTITY, keyspace.SEGMENT_FIELD.name])
+    return keys, _widened(rows, keyspace.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
+
+
+def _key_entries(keys: Mapping[str, bool], version: int) -> list[Entries]:
+    found = []
+    for key, stands in keys.items():
+        rows = pa.table({"path": [key], keyspace.SEGMENT_FIELD.name: [version]}) if stands else None
+        found.append(_entries(keyspace.KIND_KEY, np.array([keyspace.key_number(key)], dtype=np.uint64), rows))
+    return found
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -37,6 +37,7 @@ class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
     removed          file id -> path, as of the base version
+    key              makes a retry of the same work commit once; `freed` are keys of commits that this one undoes
     pending          files seen but not readable yet; None leaves the base's
     states           commit -> its state, as `Instant.commit_states`
     remember_gone    the removed files may lie on storage still, and must not appear again
@@ -49,6 +50,7 @@ class Change:
     results: list[TaskResult] = field(default_factory=list)
     removed: dict[int, str] = field(default_factory=dict)
     key: str | None = None
+    freed: tuple[str, ...] = ()
     pending: tuple[dict, ...] | None = None
     states: dict[str, str] = field(default_factory=dict)
     remember_gone: bool = True
@@ -67,13 +69,11 @@ def publish(
     """
     _check_base(timeline, base)
     spoken = base
-    searched = 0
     for attempt in range(ATTEMPTS_MAX):
-        found = _committed_by_key(timeline, searched + 1, base.version, change.key)
-        if found is not None:
-            return found
-        searched = base.version
         snapshot = Snapshot(base, readers)
+        made = None if change.key is None else snapshot.version_of_key(change.key)
+        if made is not None:
+            return timeline.read(made)
         if attempt and change.recheck is not None:
             change.recheck(snapshot)
         _check_added(snapshot, change, is_retry=attempt > 0)
@@ -135,13 +135,6 @@ def _check_base(timeline: Timeline, base: Instant) -> None:
         )
 
 
-def _committed_by_key(timeline: Timeline, first: int, last: int, key: str | None) -> Instant | None:
-    """The instant that an earlier try under the same key made, if one of versions first..last is it."""
-    if key is None:
-        return None
-    return next((i for i in timeline.instants(first, last) if i.key == key), None)
-
-
 def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
     if not change.results:
         return
@@ -175,7 +168,8 @@ def _write(
 ) -> Instant:
     """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    bound = bind(snapshot, spoken, change.results, change.removed, change.remember_gone)
+    keys = dict.fromkeys(change.freed, False) | ({} if change.key is None else {change.key: True})
+    bound = bind(snapshot, spoken, change.results, change.removed, remember_gone=change.remember_gone, keys=keys)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
     made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))

@@ -1,7 +1,8 @@
 """The keys and the rows of the manifest, and the number of a file.
 
     key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition, then the
-             files that were taken out while they lie on storage still: a sync must not take them for new ones
+             files that were taken out while they lie on storage still: a sync must not take them for new ones;
+             then the keys of idempotent commits, by 64 bits of their hash in the place of a file's number
     row      the fields of the kind; those of the other kind are null and take no bytes
 
 A file's number is `partition << 32 | sequence`. Sequences are given at a commit, in order, and never given again, so
@@ -10,6 +11,8 @@ a number names one file for ever, and the files of a partition are one prefix.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +20,7 @@ from ...hfile_like import KeyLayout
 from ..ingest.task_result import FILE_FIELDS
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
-KIND_PARTITION, KIND_FILE, KIND_GONE = 1, 2, 3
+KIND_PARTITION, KIND_FILE, KIND_GONE, KIND_KEY = 1, 2, 3, 4
 BLOCK_BYTES = 16 << 20  # before encoding: about 80,000 files
 SUMMARIES = ("segment", "rows_exact")
 
@@ -31,6 +34,7 @@ PARTITION_FIELDS = [
 
 IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
+KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
 
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
 
@@ -44,6 +48,11 @@ def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(partition, sequence) of file numbers, both uint32."""
     ids = ids.astype(np.uint64)
     return (ids >> np.uint64(32)).astype(np.uint32), (ids & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+
+
+def key_number(key: str) -> int:
+    """The number under which the key of an idempotent commit stands."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 
 def fingerprints(ids: np.ndarray) -> np.ndarray:

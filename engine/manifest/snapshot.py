@@ -18,14 +18,17 @@ from ..storage import FileMissingError
 from ..timeline import Instant
 from .keyspace import (
     IDENTITY,
+    KEY_ROW,
     KEYS,
     KIND_FILE,
     KIND_GONE,
+    KIND_KEY,
     KIND_PARTITION,
     PARTITION_FIELDS,
     RUN_SCHEMA,
     SEGMENT_FIELD,
     file_ids,
+    key_number,
     split_file_ids,
 )
 from .runs import DamagedRun, RunReaders, entries_of, numbered_entries, scan_runs
@@ -103,10 +106,24 @@ class Snapshot:
         segments[np.searchsorted(ids, to_numpy(found.column("file_id")))] = to_numpy(found.column(SEGMENT_FIELD.name))
         return segments
 
-    def gone(self) -> pa.Table:
+    def gone(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
         """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
-        etag."""
-        return _with_ids(self._scan([KEYS.prefix(kind=KIND_GONE)], IDENTITY))
+        etag, segment (which added it). Of some partitions only, where their ids (ascending) are given."""
+        if partition_ids is None:
+            prefixes = [KEYS.prefix(kind=KIND_GONE)]
+        else:
+            prefixes = [KEYS.prefix(kind=KIND_GONE, partition=int(p)) for p in partition_ids]
+        return _with_ids(self._scan(prefixes, [*IDENTITY, SEGMENT_FIELD.name]))
+
+    def version_of_key(self, key: str) -> int | None:
+        """The version that a commit under this key made; None where none did, or it was rolled back."""
+        wanted = np.array([key_number(key)], dtype=np.uint64)
+        with self._damage_told():
+            _, rows = entries_of(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_KEY), wanted, KEY_ROW, RUN_SCHEMA
+            )
+        found = rows.to_pylist()
+        return found[0]["segment"] if found and found[0]["path"] == key else None
 
     def _kept(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
