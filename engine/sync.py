@@ -44,7 +44,7 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
         if not os.path.isdir(table.location):  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
         listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
-        in_flight = {marker["transaction"] for marker in table.timeline.in_flight()}
+        in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)
         found = difference(snapshot, listed, in_flight)
@@ -110,7 +110,7 @@ def _committed(
         remember_gone=False,
         recheck=recheck,
     )
-    with table.timeline.marked(transaction, base.version), change.leftovers as leftovers:
+    with table.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
         if found.appeared:
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(table.index_storage, path)

@@ -134,8 +134,12 @@ class Table:
         return None if partition is None else [partition_id(self.snapshot, partition)]
 
     def history(self) -> pa.Table:
-        """One row an instant up to this version: version, time, action, files_added, files_removed, ..."""
-        return history_view(self.timeline.instants(1, self.version))
+        """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
+        a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
+        in_flight = [] if self._is_pinned else self.timeline.markers.in_flight()
+        instants = list(self.timeline.instants(1, self.version))
+        ended = {instant.transaction for instant in instants}
+        return history_view(instants, [m for m in in_flight if m.transaction not in ended])
 
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""

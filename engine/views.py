@@ -12,7 +12,7 @@ from ..arrays import from_numpy, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
-from .timeline import Instant
+from .timeline import Instant, Marker
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
@@ -51,14 +51,15 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     return found.column("partition_id")[texts.index(wanted)].as_py()
 
 
-def history_view(instants: Iterable[Instant]) -> pa.Table:
-    """One row an instant: version, time, action, files_added, files_removed, rows_changed, bytes_changed, files, rows,
-    key."""
+def history_view(instants: Iterable[Instant], in_flight: Iterable[Marker]) -> pa.Table:
+    """One row an instant: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed, files,
+    rows, key. Then one a transaction in flight, without a version and counts: its state is "inflight"."""
     rows = [
         {
             "version": i.version,
             "time": i.time_us,
             "action": i.action,
+            "state": "completed",
             **{n: i.summary.get(n, 0) for n in ("files_added", "files_removed", "rows_changed", "bytes_changed")},
             "files": i.totals["files"],
             "rows": i.totals["rows"],
@@ -66,12 +67,14 @@ def history_view(instants: Iterable[Instant]) -> pa.Table:
         }
         for i in instants
     ]
+    rows += [{"time": m.time_us, "action": m.action, "state": "inflight"} for m in in_flight]
     counts = ("files_added", "files_removed", "rows_changed", "bytes_changed", "files", "rows")
     schema = pa.schema(
         [
             ("version", pa.int64()),
             ("time", pa.timestamp("us", "UTC")),
             ("action", pa.string()),
+            ("state", pa.string()),
             *((n, pa.int64()) for n in counts),
             ("key", pa.string()),
         ]

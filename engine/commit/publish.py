@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from .stat_rows import first_stats, kept_by, stat_rows
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
+_TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
 
 @dataclass
@@ -67,10 +68,9 @@ def publish(
     there was any), SchemaError where a file does not fit. Whatever of ours is raised, nothing of the change is visible;
     only an interrupt may come when it is (see `Leftovers`).
     """
-    _check_base(timeline, base)
     spoken = base
-    for attempt in range(ATTEMPTS_MAX):
-        snapshot = Snapshot(base, readers)
+    for attempt, newest in _bases(timeline, base, change.transaction):
+        snapshot = Snapshot(newest, readers)
         made = None if change.key is None else snapshot.version_of_key(change.key)
         if made is not None:
             return timeline.read(made)
@@ -84,9 +84,7 @@ def publish(
         change.leftovers.remove(before)
         if only_first:
             raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
-        pause(attempt)
-        base = _newer(timeline, base)
-    raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
+    raise CommitConflictError(_TOO_MANY)
 
 
 def publish_definition(
@@ -94,14 +92,13 @@ def publish_definition(
 ) -> Instant:
     """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
     the newest base whenever another commit was first. `leftovers` are the runs that it names."""
-    _check_base(timeline, base)
-    for attempt in range(ATTEMPTS_MAX):
-        instant = following(base)
+    instant = following(base)
+    for attempt, newest in _bases(timeline, base, instant.transaction):
+        if attempt:
+            instant = following(newest)
         if leftovers.publish(timeline, instant):
             return instant
-        pause(attempt)
-        base = _newer(timeline, base)
-    raise CommitConflictError(f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer")
+    raise CommitConflictError(_TOO_MANY)
 
 
 def successor(base: Instant, transaction: str, action: str, **summary: object) -> Instant:
@@ -116,15 +113,29 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
         time_us=now_us(after=base.time_us),
         summary=dict(summary),
         key=None,
+        fenced=(),
     )
 
 
-def _newer(timeline: Timeline, base: Instant) -> Instant:
-    """The latest instant of the same table. Raises CommitConflictError where it was removed, or made again."""
-    latest = timeline.latest(known=base)
-    if latest is None or latest.table_id != base.table_id:
-        raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
-    return latest
+def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tuple[int, Instant]]:
+    """(attempt, the instant to publish after): first `base`, then the newest, each time that another was first.
+
+    Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
+    this transaction as given up: its files are being removed."""
+    _check_base(timeline, base)
+    for attempt in range(ATTEMPTS_MAX):
+        yield attempt, base
+        pause(attempt)
+        latest = timeline.latest(known=base)
+        if latest is None or latest.table_id != base.table_id:
+            raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
+        for instant in timeline.instants(base.version + 1, latest.version):
+            if transaction in instant.fenced:
+                raise CommitConflictError(
+                    f"{timeline.storage.uri}: version {instant.version} gave this transaction up, since nothing was "
+                    "heard of it for long; begin it anew"
+                )
+        base = latest
 
 
 def _check_base(timeline: Timeline, base: Instant) -> None:

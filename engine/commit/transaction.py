@@ -50,7 +50,7 @@ class Transaction:
         self._leftovers = Leftovers()
 
     def __enter__(self) -> Transaction:
-        self._marker.enter_context(self._table.timeline.marked(self.id, self._base.version))
+        self._marker.enter_context(self._table.timeline.markers.held(self.id, self._base.version, "commit"))
         self._is_open = True
         return self
 

@@ -1,5 +1,6 @@
 """Who changed what, when: instants, the order they stand in, and the transactions that make them."""
 
+from .clock import new_transaction_id, now_us
 from .instant import (
     COMMIT_STATES,
     COMPLETED,
@@ -11,8 +12,10 @@ from .instant import (
     IndexState,
     Instant,
     Run,
+    joined_ranges,
 )
-from .timeline import Timeline, new_transaction_id, now_us
+from .markers import Marker
+from .timeline import Timeline
 
 __all__ = [
     "COMMIT_STATES",
@@ -24,8 +27,10 @@ __all__ = [
     "FileSchema",
     "IndexState",
     "Instant",
+    "Marker",
     "Run",
     "Timeline",
+    "joined_ranges",
     "new_transaction_id",
     "now_us",
 ]

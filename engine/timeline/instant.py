@@ -25,6 +25,8 @@ instant names is ever trusted.
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
     pending          files seen but not yet readable: [{"path", "reason"}]
+    fenced           transactions that this instant gives up: none of them may publish any more
+    cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
                      one that is not named is completed, or not known
 """
@@ -88,13 +90,13 @@ class Coverage:
     def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
         """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
         return Coverage(
-            _joined([*self.segments, (segment, segment)]),
-            _joined([*self.holes, *((h, h) for h in holes)]),
+            joined_ranges([*self.segments, (segment, segment)]),
+            joined_ranges([*self.holes, *((h, h) for h in holes)]),
         )
 
     def joined(self, other: Coverage) -> Coverage:
         """The segments of both, with this one's holes."""
-        return Coverage(_joined([*self.segments, *other.segments]), self.holes)
+        return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
 
     def is_whole(self, version: int) -> bool:
         """True where every file of a version is covered."""
@@ -102,10 +104,11 @@ class Coverage:
 
     def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
         """The same segments with exactly these holes."""
-        return Coverage(self.segments, _joined(holes))
+        return Coverage(self.segments, joined_ranges(holes))
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Inclusive ranges, ascending, those that touch made one."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if joined and low <= joined[-1][1] + 1:
@@ -170,6 +173,8 @@ class Instant:
     summary: dict
     pending: tuple[dict, ...] = ()
     key: str | None = None
+    fenced: tuple[str, ...] = ()
+    cleaned: tuple[tuple[int, int], ...] = ()
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
 
@@ -231,8 +236,9 @@ class Instant:
             plain["defaults"] = _defaults_of(plain["defaults"])
             plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
             plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
-            for name in ("partitioning", "pending"):
+            for name in ("partitioning", "pending", "fenced"):
                 plain[name] = tuple(plain[name])
+            plain["cleaned"] = tuple((first, last) for first, last in plain["cleaned"])
             return cls(**plain)
         except SkipstoneError:
             raise

@@ -2,7 +2,6 @@
 
     timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
     timeline/HINT                      a version that existed once: where to begin looking for the latest
-    pending/TRANSACTION.json           a transaction in flight
 
 Finding the latest version begins at the newest that this process has read, if its file still stands, else at the hint,
 and costs one read a version that came after it; only where the hint is missing or wrong are the folders listed. Neither
@@ -12,17 +11,14 @@ is believed without its instant.
 from __future__ import annotations
 
 import contextlib
-import json
-import time
-import uuid
 from collections.abc import Iterator
 
 from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, Storage
 from .instant import Instant
+from .markers import Markers
 
 FOLDER = "timeline"
-PENDING = "pending"
 _HINT = f"{FOLDER}/HINT"
 _VERSIONS_A_FOLDER = 1000
 _VERSION_DIGITS_MAX = 18
@@ -39,6 +35,7 @@ class Timeline:
 
     def __init__(self, storage: Storage):
         self.storage = storage
+        self.markers = Markers(storage)
 
     def read(self, version: int) -> Instant:
         """One version. Raises NotATableError where there is none of that number."""
@@ -156,45 +153,7 @@ class Timeline:
                 return self._probe(newest)
         return None
 
-    # -- transactions in flight ---------------------------------------------------------------------------------------
-
-    def mark(self, transaction: str, base: int) -> None:
-        """Leaves the marker of a transaction: durable before its first file."""
-        told = {"transaction": transaction, "base": base, "time_us": now_us()}
-        self.storage.put(f"{PENDING}/{transaction}.json", json.dumps(told).encode())
-
-    def unmark(self, transaction: str) -> None:
-        self.storage.delete(f"{PENDING}/{transaction}.json")
-
-    @contextlib.contextmanager
-    def marked(self, transaction: str, base: int) -> Iterator[None]:
-        """Holds a marker for the length of a block."""
-        self.mark(transaction, base)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
-                self.unmark(transaction)
-
-    def in_flight(self) -> list[dict]:
-        """The markers that stand: transaction, base version, time."""
-        files, _ = self.storage.list_folder(PENDING)
-        found = []
-        for entry in files:
-            with contextlib.suppress(FileMissingError, ValueError):
-                found.append(json.loads(self.storage.read(entry.path)))
-        return found
-
 
 def _version_of(path: str) -> int | None:
     name = path.rsplit("/", 1)[-1]
     return int(name[:-5]) if name.endswith(".json") and name[:-5].isdigit() else None
-
-
-def now_us(after: int = 0) -> int:
-    """Microseconds since 1970 UTC, always greater than `after`: time on a timeline never goes back."""
-    return max(time.time_ns() // 1000, after + 1)
-
-
-def new_transaction_id() -> str:
-    return uuid.uuid4().hex
