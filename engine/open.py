@@ -71,6 +71,8 @@ def open_table(
         )
     if as_of is not None:
         instant = _as_of(timeline, instant, as_of)
+    if version is not None or as_of is not None:
+        timeline.check_readable(instant)
     is_pinned = version is not None or as_of is not None
     return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict)
 

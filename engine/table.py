@@ -8,6 +8,7 @@ What only writers need is imported by the verbs that need it: a process that loo
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -295,6 +296,37 @@ class Table:
         self.check_latest()
         self.move_to(sync(self, teller(progress)))
         return self.version
+
+    def clean(
+        self,
+        *,
+        retain_versions: int = 10,
+        min_age: dt.timedelta = dt.timedelta(hours=1),
+        delete_data: bool = False,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> pa.Table:
+        """Removes what only old versions name, and what transactions that died left behind.
+
+        A version stays readable while it is one of the last `retain_versions`, or was the latest less than `min_age`
+        ago, or a savepoint names it. A transaction of which nothing was heard for `min_age` is given up first: should
+        it wake, it ends with CommitConflictError. Nothing to remove makes no version.
+
+        Args:
+            retain_versions: 1 or more.
+            min_age: keep it longer than the longest scan: executors read the files of versions a little old.
+            delete_data: remove, too, the data files that no readable version names: those taken out of the table that
+                lie on storage as they were, and those that dead transactions wrote. Otherwise no data file is touched.
+            dry_run: only tell.
+
+        Returns:
+            What is removed (or would be): kind ("data", "run", "task", "marker", "temporary"), path, size_bytes.
+            Paths of data are relative to the table, the others to the index.
+        """
+        from .commit.clean import clean
+
+        self.check_latest()
+        return clean(self, retain_versions, min_age, delete_data, dry_run, teller(progress))
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.

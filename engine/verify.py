@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, NotATableError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .indexes import stats
+from .indexes.fine_paths import fine_paths
 from .ingest.footers import read_footer
 from .storage import FileMissingError, Ranged
 from .timeline.timeline import instant_path
@@ -75,17 +75,15 @@ def _sorted_file(table: Table, path: str, size_bytes: int | None, deep: bool) ->
 
 def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
     """(paths of the task index files that indexes name, what was found wrong on the way)."""
-    paths: set[str | None] = set()
+    paths: set[str] = set()
     found = []
     for index in table.instant.indexes:
         for run in index.runs:
-            prefix = stats.fine_prefix() if index.kind == "stats" else b""
             try:
-                named = table.readers.reader(run).scan_table(prefix=prefix, columns=["fine_path"])
-                paths.update(named.column("fine_path").to_pylist())
+                paths |= fine_paths(table.readers, index, run)
             except SkipstoneError as error:
                 found.append(Finding("damaged", run.path, str(error)))
-    return sorted(path for path in paths if path is not None), found
+    return sorted(paths), found
 
 
 def _files(table: Table, deep: bool) -> list[Finding]:

@@ -86,7 +86,7 @@ def bind(
         entries.append(_entries(keyspace.KIND_FILE, files.ids, own))
     entries.append(_entries(keyspace.KIND_FILE, to_numpy(gone.column("file_id")), None))
     if remember_gone:
-        entries.append(_entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), gone))
+        entries.append(gone_entries(gone))
     entries.append(_entries(keyspace.KIND_GONE, _added_again(snapshot, added), None))
     entries += _key_entries(keys, after.version)
     manifest_keys, parts, deleted = zip(*entries, strict=True)
@@ -242,7 +242,16 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
         return np.empty(0, dtype=np.uint64)
     now = {tuple(row.values()) for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
     then = [tuple(row.values()) in now for row in remembered.select(keyspace.IDENTITY).to_pylist()]
-    return to_numpy(remembered.column("file_id"))[np.array(then, dtype=bool)]
+    back = remembered.filter(from_numpy(np.array(then, dtype=bool)))
+    check_not_cleaned(back)
+    return to_numpy(back.column("file_id"))
+
+
+def check_not_cleaned(gone: pa.Table) -> None:
+    """Raises CommitConflictError for files that went, are to come back, and which a clean removes from storage."""
+    paths = gone.filter(pc.equal(gone.column("kind"), keyspace.CLEANED).fill_null(False)).column("path").to_pylist()
+    if paths:
+        raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
 
 Entries = tuple[pa.Array, pa.Table, np.ndarray]  # keys, rows of RUN_SCHEMA, tombstones
@@ -264,9 +273,16 @@ def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Entries:
     keys = keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
         return keys, _nothing(keyspace.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
-    if kind == keyspace.KIND_GONE:
-        rows = rows.select([*keyspace.IDENTITY, keyspace.SEGMENT_FIELD.name])
     return keys, _widened(rows, keyspace.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
+
+
+def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Entries:
+    """Entries that remember files as gone: by path, identity and the segment that added them; and, where they are
+    cleaned, that they are removed from storage, so that nobody takes them back."""
+    rows = gone.select([*keyspace.IDENTITY, keyspace.SEGMENT_FIELD.name])
+    if are_cleaned:
+        rows = rows.append_column("kind", pa.repeat(keyspace.CLEANED, rows.num_rows))
+    return _entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), rows)
 
 
 def _key_entries(keys: Mapping[str, bool], version: int) -> list[Entries]:

@@ -34,6 +34,8 @@ PARTITION_FIELDS = [
 
 IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
+GONE_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
+CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too
 KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
 
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])

@@ -17,7 +17,7 @@ from ..ingest.task_result import FILE_FIELDS
 from ..storage import FileMissingError
 from ..timeline import Instant
 from .keyspace import (
-    IDENTITY,
+    GONE_ROW,
     KEY_ROW,
     KEYS,
     KIND_FILE,
@@ -108,12 +108,13 @@ class Snapshot:
 
     def gone(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
         """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
-        etag, segment (which added it). Of some partitions only, where their ids (ascending) are given."""
+        etag, segment (which added it), kind ("cleaned" where a clean removed it, or was to). Of some partitions only,
+        where their ids (ascending) are given."""
         if partition_ids is None:
             prefixes = [KEYS.prefix(kind=KIND_GONE)]
         else:
             prefixes = [KEYS.prefix(kind=KIND_GONE, partition=int(p)) for p in partition_ids]
-        return _with_ids(self._scan(prefixes, [*IDENTITY, SEGMENT_FIELD.name]))
+        return _with_ids(self._scan(prefixes, GONE_ROW))
 
     def version_of_key(self, key: str) -> int | None:
         """The version that a commit under this key made; None where none did, or it was rolled back."""
@@ -148,7 +149,10 @@ class Snapshot:
             with self._damage_told():
                 raise found.error from found
         except FileMissingError as error:
-            told = f"the manifest of version {self.instant.version} is not whole: {error}; restore the file"
+            told = (
+                f"the manifest of version {self.instant.version} is not whole: {error}; it was cleaned (refresh() the "
+                "handle), or is lost (restore the file)"
+            )
             raise CorruptionError(told, check="manifest") from error
         except CorruptionError as error:
             for run in self.instant.manifest:

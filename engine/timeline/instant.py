@@ -27,6 +27,7 @@ instant names is ever trusted.
     pending          files seen but not yet readable: [{"path", "reason"}]
     fenced           transactions that this instant gives up: none of them may publish any more
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
+    savepoints       {name: version}
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
                      one that is not named is completed, or not known
 """
@@ -175,6 +176,7 @@ class Instant:
     key: str | None = None
     fenced: tuple[str, ...] = ()
     cleaned: tuple[tuple[int, int], ...] = ()
+    savepoints: dict[str, int] = field(default_factory=dict)
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ...errors import NotATableError, SkipstoneError, StorageError
+from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, Storage
 from .instant import Instant
 from .markers import Markers
@@ -64,6 +64,17 @@ class Timeline:
             there = self._probe(instant.version)
             return there is not None and there.transaction == instant.transaction
         return True
+
+    def check_readable(self, instant: Instant) -> None:
+        """Raises NotATableError for a version that was cleaned: what it names is removed."""
+        with contextlib.suppress(CorruptionError):  # a damaged latest version hides no older one
+            latest = self.latest(known=instant)
+            for first, last in latest.cleaned if latest is not None else ():
+                if first <= instant.version <= last:
+                    raise NotATableError(
+                        f"{self.storage.uri}: version {instant.version} was cleaned, as all from {first} to {last}; "
+                        "what it named is removed"
+                    )
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it.

@@ -1,0 +1,326 @@
+"""Cleaning: versions that nobody reads any more, the files that they alone named, and what dead transactions left.
+
+The order keeps it right beside writers. First the listing, then the markers of transactions in flight, then the latest
+version: a file that a live writer put there is known by its marker, or named already. Then an instant says which
+versions can be read no more, which transactions are given up, and which data files go; and only when it stands is
+anything removed. So a writer that built on one of them is told, and what a crash leaves is found by the next clean.
+
+A version may be cleaned when it is not among the last `retain_versions`, no savepoint names it, no live transaction
+began at it, and it stopped being the latest `min_age` ago: executors read the files of versions a little old.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import to_numpy
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from ..indexes.fine_paths import fine_paths
+from ..ingest.task_writer import FILE_PREFIX
+from ..manifest.snapshot import Snapshot
+from ..open import INDEX_FOLDER
+from ..progress import Progress
+from ..storage import Entry, FileMissingError, Storage
+from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us
+from .bind import gone_entries
+from .leftovers import Leftovers
+from .publish import publish_definition, successor
+from .run_writing import RunWriting
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+OWN_FOLDERS = ("runs", "tasks", "pending", "timeline")
+OWN_ACTIONS = ("clean", "fence")
+TEMPORARY_PREFIX = "._tmp-"
+_TRANSACTION = re.compile(r"(?:^|/)([0-9a-f]{32})-[^/]*\.sbf$")
+_DATA = re.compile(rf"(?:^|/){FILE_PREFIX}([0-9a-f]{{32}})-[^/]*\.parquet$")
+SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
+
+
+@dataclass
+class Found:
+    """What was there before anything was decided.
+
+    own, data    files below the index root, and (where data may be removed) below the table
+    dead, live   markers older than the least age, and the others
+    """
+
+    own: list[Entry]
+    data: list[Entry]
+    dead: list[Marker]
+    live: list[Marker]
+    now_us: int
+
+
+@dataclass
+class Cleaning:
+    """What one clean does, as of one version: what that version's successor says, and the data files that go."""
+
+    cleaned: tuple[tuple[int, int], ...]
+    versions: int
+    fenced: tuple[str, ...]
+    data: list[Entry] = field(default_factory=list)
+    gone: pa.Table | None = None
+
+
+def clean(
+    table: Table,
+    retain_versions: int,
+    min_age: dt.timedelta,
+    delete_data: bool,
+    dry_run: bool,
+    progress: Progress | None,
+) -> pa.Table:
+    """See `Table.clean`."""
+    _check(retain_versions, min_age)
+    age_us = round(min_age / dt.timedelta(microseconds=1))
+    found = _found(table, age_us, delete_data)
+    base = table.timeline.latest(known=table.instant) or table.instant
+    cleaning = _cleaning(table, base, found, retain_versions, age_us)
+    if not dry_run and (cleaning.versions or cleaning.fenced or cleaning.gone is not None):
+        transaction = new_transaction_id()
+        leftovers = Leftovers()
+        attempts = iter(range(1 << 30))
+
+        def following(latest: Instant) -> Instant:
+            nonlocal cleaning
+            cleaning = _cleaning(table, latest, found, retain_versions, age_us)
+            after = replace(
+                successor(
+                    latest,
+                    transaction,
+                    "clean" if cleaning.versions or cleaning.gone is not None else "fence",
+                    versions=cleaning.versions,
+                    fenced=len(cleaning.fenced),
+                    data_files=len(cleaning.data),
+                ),
+                cleaned=cleaning.cleaned,
+                fenced=cleaning.fenced,
+            )
+            if cleaning.gone is None:
+                return after
+            writing = RunWriting(table.index_storage, table.readers, leftovers, transaction, str(next(attempts)))
+            rows = gone_entries(cleaning.gone, are_cleaned=True)
+            return replace(after, manifest=writing.manifest(after.manifest, rows, after.version))
+
+        with leftovers, table.timeline.markers.held(transaction, base.version, "clean"):
+            base = publish_definition(table.timeline, base, following, leftovers)
+        table.move_to(base)
+    named = _named(table, base, cleaning.cleaned)
+    live = {marker.transaction for marker in found.live}
+    doomed = [("data", entry) for entry in cleaning.data] + list(_doomed(found, named, live, age_us))
+    for done, (kind, entry) in enumerate(doomed, start=1):
+        if not dry_run:
+            _remove(table, kind, entry)
+        if progress:
+            progress("clean", done, len(doomed))
+    return pa.Table.from_pylist(
+        [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in doomed], schema=SCHEMA
+    )
+
+
+def _check(retain_versions: object, min_age: object) -> None:
+    if isinstance(retain_versions, bool) or not isinstance(retain_versions, int) or retain_versions < 1:
+        raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
+    if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
+        raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
+
+
+def _found(table: Table, age_us: int, delete_data: bool) -> Found:
+    own = [entry for folder in OWN_FOLDERS for entry in _walk(table.index_storage, folder)]
+    data = []
+    if delete_data:
+        data = list(_walk(table.storage, "", skipped=(INDEX_FOLDER,)))
+    markers = table.timeline.markers.in_flight()
+    now = now_us()
+    dead = [m for m in markers if now - m.time_us >= age_us]
+    return Found(own, data, dead, [m for m in markers if m not in dead], now)
+
+
+def _walk(storage: Storage, folder: str, skipped: Sequence[str] = ()) -> Iterator[Entry]:
+    waiting = [folder]
+    while waiting:
+        at = waiting.pop()
+        files, folders = storage.list_folder(at)
+        yield from files
+        waiting += [f"{at}/{name}" if at else name for name in folders if at or name not in skipped]
+
+
+def _cleaning(table: Table, latest: Instant, found: Found, retain_versions: int, age_us: int) -> Cleaning:
+    kept = {*latest.savepoints.values(), *(m.base for m in found.live)}
+    last = min(_last_beyond(table, latest, retain_versions), _last_outlived(table, latest, found.now_us - age_us))
+    cuts = [0, *sorted(v for v in kept if v <= last), last + 1]
+    wanted = [(low + 1, high - 1) for low, high in pairwise(cuts) if low + 1 < high]
+    cleaned = joined_ranges([*latest.cleaned, *wanted]) if wanted else latest.cleaned
+    fenced = _unfinished(table, latest, found.dead)
+    versions = _length(cleaned) - _length(latest.cleaned)
+    cleaning = Cleaning(cleaned, versions, fenced)
+    if found.data:
+        _choose_data(table, latest, found, cleaning, age_us)
+    return cleaning
+
+
+def _length(ranges: Iterable[tuple[int, int]]) -> int:
+    return sum(high - low + 1 for low, high in ranges)
+
+
+def _last_beyond(table: Table, latest: Instant, retain_versions: int) -> int:
+    """The last version that is not among the newest so many. Cleaning makes versions too, which do not count: else each
+    clean would find one more to clean."""
+    first_readable = next((high + 1 for low, high in latest.cleaned if low == 1), 1)
+    instant, left = latest, retain_versions
+    while True:
+        left -= instant.action not in OWN_ACTIONS
+        if left == 0 or instant.version <= first_readable:
+            return instant.version - 1
+        instant = table.timeline.read(instant.version - 1)
+
+
+def _last_outlived(table: Table, latest: Instant, before_us: int) -> int:
+    """The last version whose successor came at `before_us` or earlier; 0 where there is none."""
+    low, high = 0, latest.version - 1  # times never go back, so versions can be halved
+    while low < high:
+        middle = (low + high + 1) // 2
+        if table.timeline.read(middle + 1).time_us <= before_us:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _unfinished(table: Table, latest: Instant, dead: list[Marker]) -> tuple[str, ...]:
+    """The transactions of dead markers that published nothing, and are not given up yet."""
+    if not dead:
+        return ()
+    since = table.timeline.instants(min(m.base for m in dead) + 1, latest.version)
+    ended = {name for instant in since for name in (instant.transaction, *instant.fenced)}
+    return tuple(m.transaction for m in dead if m.transaction not in ended)
+
+
+def retained(latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
+    """The versions that can be read, ascending."""
+    gone = {v for low, high in cleaned for v in range(low, high + 1)}
+    return [v for v in range(1, latest.version + 1) if v not in gone]
+
+
+# -- files of the index -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Named:
+    """Files of the index that retained versions name. `tasks` is None where a damaged run hides which."""
+
+    runs: set[str]
+    tasks: set[str] | None
+
+
+def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> Named:
+    runs: set[str] = set()
+    tasks: set[str] | None = set()
+    for version in retained(latest, cleaned):
+        instant = latest if version == latest.version else table.timeline.read(version)
+        runs.update(run.path for run in instant.manifest)
+        for index in instant.indexes:
+            for run in index.runs:
+                if run.path in runs:
+                    continue
+                runs.add(run.path)
+                try:
+                    if tasks is not None:
+                        tasks |= fine_paths(table.readers, index, run)
+                except (CorruptionError, FormatVersionError, FileMissingError):
+                    tasks = None
+    return Named(runs, tasks)
+
+
+def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator[tuple[str, Entry]]:
+    """(kind, file) of what no retained version names, no live transaction owns, and is old enough."""
+    gone_before_us = found.now_us - age_us
+    dead = {m.transaction for m in found.dead}
+    for entry in found.own:
+        folder, name = entry.path.split("/", 1)[0], entry.path.rsplit("/", 1)[-1]
+        if folder == "pending" and name.removesuffix(".json") in dead:
+            yield "marker", entry
+        elif entry.modified_ns // 1000 > gone_before_us:
+            continue
+        elif name.startswith(TEMPORARY_PREFIX):
+            yield "temporary", entry
+        elif folder in ("runs", "tasks"):
+            owner = _TRANSACTION.search(entry.path)
+            kept = named.runs if folder == "runs" else named.tasks
+            if owner and owner[1] not in live and kept is not None and entry.path not in kept:
+                yield folder.removesuffix("s"), entry
+
+
+def _remove(table: Table, kind: str, entry: Entry) -> None:
+    if kind != "data":
+        table.index_storage.delete(entry.path)
+        return
+    try:
+        there = table.storage.stat(entry.path)
+    except FileMissingError:
+        return
+    if there.is_same(entry.size_bytes, entry.modified_ns, entry.etag):  # else another file took its place meanwhile
+        table.storage.delete(entry.path)
+
+
+# -- data files -------------------------------------------------------------------------------------------------------
+
+
+def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning, age_us: int) -> None:
+    """Chooses data files that went from the table and lie on storage as they were, and those that transactions of ours
+    wrote and never published."""
+    listed = {entry.path: entry for entry in found.data}
+    protected = _protected(table, latest, cleaning.cleaned)
+    snapshot = Snapshot(latest, table.readers)
+    gone = snapshot.gone()
+    named = set(gone.column("path").to_pylist())
+    chosen = []
+    for at, row in enumerate(gone.to_pylist()):
+        entry = listed.get(row["path"])
+        if entry is None or row["path"] in protected:
+            continue
+        if entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+            chosen.append(at)
+            cleaning.data.append(entry)
+    if chosen:
+        cleaning.gone = gone.take(pa.array(chosen))
+    owned = [(entry, owner[1]) for entry in found.data if (owner := _DATA.search(entry.path))]
+    stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
+    if stray:  # another index over the same lake names its files alike: only what ours gave up is ours to remove
+        given_up = {*cleaning.fenced, *(n for i in table.timeline.instants(1, latest.version) for n in i.fenced)}
+        is_old = found.now_us - age_us
+        cleaning.data += [e for e, owner in stray if owner in given_up and e.modified_ns // 1000 <= is_old]
+
+
+def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:
+    """Paths that some retained version names.
+
+    Of versions that follow one another up to the latest, the first one's files, and those that were added since: what
+    went of these is told, with the segment that added it, by the manifest.
+    """
+    live = Snapshot(latest, table.readers)
+    paths = set(live.files().column("path").to_pylist())
+    versions = retained(latest, cleaned)
+    first = versions[-1]
+    while first - 1 in versions:
+        first -= 1
+    gone = live.gone()
+    since = to_numpy(gone.column("segment")) > first
+    paths.update(path for path, is_later in zip(gone.column("path").to_pylist(), since, strict=True) if is_later)
+    numbers = live.numbers()
+    for version in [v for v in versions if v <= first]:
+        then = Snapshot(table.timeline.read(version), table.readers)
+        left = np.setdiff1d(then.numbers(), numbers, assume_unique=True)
+        if len(left):
+            paths.update(then.rows(left, ["path"]).column("path").to_pylist())
+    return paths
