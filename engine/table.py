@@ -138,8 +138,8 @@ class Table:
         """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
         a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
         in_flight = [] if self._is_pinned else self.timeline.markers.in_flight()
-        instants = list(self.timeline.instants(1, self.version))
-        ended = {instant.transaction for instant in instants}
+        instants = list(self.timeline.history(self.version))
+        ended = {instant["transaction"] for instant in instants}
         return history_view(instants, [m for m in in_flight if m.transaction not in ended])
 
     def indexes(self) -> pa.Table:

@@ -12,7 +12,7 @@ from ..arrays import from_numpy, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
-from .timeline import Instant, Marker
+from .timeline import Marker
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
@@ -51,19 +51,19 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     return found.column("partition_id")[texts.index(wanted)].as_py()
 
 
-def history_view(instants: Iterable[Instant], in_flight: Iterable[Marker]) -> pa.Table:
+def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:
     """One row an instant: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed, files,
     rows, key. Then one a transaction in flight, without a version and counts: its state is "inflight"."""
     rows = [
         {
-            "version": i.version,
-            "time": i.time_us,
-            "action": i.action,
+            "version": i["version"],
+            "time": i["time_us"],
+            "action": i["action"],
             "state": "completed",
-            **{n: i.summary.get(n, 0) for n in ("files_added", "files_removed", "rows_changed", "bytes_changed")},
-            "files": i.totals["files"],
-            "rows": i.totals["rows"],
-            "key": i.key,
+            **{n: i["summary"].get(n, 0) for n in ("files_added", "files_removed", "rows_changed", "bytes_changed")},
+            "files": i["totals"]["files"],
+            "rows": i["totals"]["rows"],
+            "key": i["key"],
         }
         for i in instants
     ]

@@ -123,6 +123,8 @@ def clean(
             _remove(table, kind, entry)
         if progress:
             progress("clean", done, len(doomed))
+    if not dry_run:
+        table.timeline.archive(base.version, progress)
     return pa.Table.from_pylist(
         [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in doomed], schema=SCHEMA
     )
@@ -297,7 +299,7 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
     owned = [(entry, owner[1]) for entry in found.data if (owner := _DATA.search(entry.path))]
     stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
     if stray:  # another index over the same lake names its files alike: only what ours gave up is ours to remove
-        given_up = {*cleaning.fenced, *(n for i in table.timeline.instants(1, latest.version) for n in i.fenced)}
+        given_up = {*cleaning.fenced, *(n for i in table.timeline.history(latest.version) for n in i["fenced"])}
         is_old = found.now_us - age_us
         cleaning.data += [e for e, owner in stray if owner in given_up and e.modified_ns // 1000 <= is_old]
 

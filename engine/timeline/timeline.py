@@ -1,11 +1,12 @@
 """The timeline of a table: instants by version, under names that are given once and never freed.
 
     timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
+    timeline/00000/archive.sbf         the old ones of a folder: `archive.py`
     timeline/HINT                      a version that existed once: where to begin looking for the latest
 
 Finding the latest version begins at the newest that this process has read, if its file still stands, else at the hint,
-and costs one read a version that came after it; only where the hint is missing or wrong are the folders listed. Neither
-is believed without its instant.
+and costs one read a version that came after it; only where the hint is missing, wrong, far behind or archived are the
+folders listed: the timeline's, and its last. Neither is believed without its instant.
 """
 
 from __future__ import annotations
@@ -14,20 +15,27 @@ import contextlib
 from collections.abc import Iterator
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
+from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage
+from .archive import HISTORY, archived_history, archived_text, is_archived, is_stub, stub, write_archive
 from .instant import Instant
 from .markers import Markers
 
 FOLDER = "timeline"
 _HINT = f"{FOLDER}/HINT"
-_VERSIONS_A_FOLDER = 1000
+VERSIONS_A_FOLDER = 1000
+_PROBES_MAX = 64
 _VERSION_DIGITS_MAX = 18
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
 
 def instant_path(version: int) -> str:
-    return f"{FOLDER}/{version // _VERSIONS_A_FOLDER:05d}/{version:010d}.json"
+    return f"{_folder_of(version)}/{version:010d}.json"
+
+
+def _folder_of(version: int) -> str:
+    return f"{FOLDER}/{version // VERSIONS_A_FOLDER:05d}"
 
 
 class Timeline:
@@ -50,11 +58,16 @@ class Timeline:
         if known is not None and not self.stands(known):
             known = None
         found = known or self._remembered() or self._hinted() or self._listed()
+        probes = 0
         while found is not None:
             later = self._probe(found.version + 1)
             if later is None:
                 return found
             found = later
+            probes += 1
+            if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than to go on like this
+                listed = self._listed()
+                found = listed if listed is not None and listed.version > found.version else found
         return None
 
     def stands(self, instant: Instant) -> bool:
@@ -111,6 +124,40 @@ class Timeline:
         for version in range(first, last + 1):
             yield self.read(version)
 
+    def history(self, last: int) -> Iterator[dict]:
+        """What history tells (`archive.HISTORY`) of versions 1..last."""
+        version = 1
+        while version <= last:
+            folder, stop = _folder_of(version), (version // VERSIONS_A_FOLDER + 1) * VERSIONS_A_FOLDER
+            if stop <= last and is_archived(self.storage, folder):
+                yield from archived_history(self.storage, folder)
+            else:
+                for instant in self.instants(version, min(stop - 1, last)):
+                    yield {name: getattr(instant, name) for name in HISTORY}
+            version = stop
+
+    def archive(self, latest: int, progress: Progress | None = None) -> None:
+        """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
+        left half done is done again."""
+        number = after = latest // VERSIONS_A_FOLDER - 1
+        # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
+        while number > 0 and not is_stub(self.storage.read(instant_path(number * VERSIONS_A_FOLDER - 1))):
+            number -= 1
+        for number in range(max(number, 0), after):
+            first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
+            folder = _folder_of(first)
+            if not is_archived(self.storage, folder):
+                texts = [(v, self.storage.read(instant_path(v))) for v in range(first, stop)]
+                if any(is_stub(text) for _, text in texts):  # somebody else archives, too, and was first
+                    continue
+                for version, text in texts:
+                    Instant.from_bytes(text, path=instant_path(version))  # a damaged one stays where it is, and is told
+                write_archive(self.storage, folder, texts)
+            for version in range(first, stop):
+                self.storage.put(instant_path(version), stub(folder, version))
+                if progress:
+                    progress("archive", version + 1 - first, stop - first)
+
     def _probe(self, version: int) -> Instant | None:
         path = instant_path(version)
         try:
@@ -118,6 +165,8 @@ class Timeline:
             data = self.storage.read(path)
         except FileMissingError:
             return None
+        if is_stub(data):
+            data, entry = archived_text(self.storage, _folder_of(version), version), None
         found = Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
         if entry is not None:
             self._remember(found, entry)
@@ -150,7 +199,9 @@ class Timeline:
     def _hinted(self) -> Instant | None:
         try:
             told = self.storage.read(_HINT)
-            return self._probe(int(told)) if len(told) <= _VERSION_DIGITS_MAX else None
+            if len(told) > _VERSION_DIGITS_MAX or is_archived(self.storage, _folder_of(int(told))):
+                return None
+            return self._probe(int(told))
         except (FileMissingError, ValueError):
             return None
 
