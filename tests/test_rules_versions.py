@@ -201,7 +201,7 @@ def test_rule_07_the_marker_of_a_transaction_is_there_before_its_first_file(
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skipstone.engine.timeline import timeline as module
 
-    monkeypatch.setattr(module, "_VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
+    monkeypatch.setattr(module, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     stale = ss.open(tmp_path)
     for number in range(8):

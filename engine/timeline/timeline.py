@@ -139,11 +139,11 @@ class Timeline:
     def archive(self, latest: int, progress: Progress | None = None) -> None:
         """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
         left half done is done again."""
-        number = after = latest // VERSIONS_A_FOLDER - 1
+        begun = after = max(0, latest // VERSIONS_A_FOLDER - 1)
         # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
-        while number > 0 and not is_stub(self.storage.read(instant_path(number * VERSIONS_A_FOLDER - 1))):
-            number -= 1
-        for number in range(max(number, 0), after):
+        while begun > 0 and not is_stub(self.storage.read(instant_path(begun * VERSIONS_A_FOLDER - 1))):
+            begun -= 1
+        for number in range(begun, after):
             first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
             folder = _folder_of(first)
             if not is_archived(self.storage, folder):
