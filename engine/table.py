@@ -297,6 +297,16 @@ class Table:
         self.move_to(sync(self, teller(progress)))
         return self.version
 
+    def optimize(self, *, progress: Progress | bool | None = None) -> int:
+        """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
+        went and tell anew what their partitions span, runs are merged where that pays, old instants are archived.
+        Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
+        from .commit.optimize import optimize
+
+        self.check_latest()
+        optimize(self, teller(progress))
+        return self.version
+
     def clean(
         self,
         *,

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ...errors import CorruptionError, FormatVersionError
 from ..indexes import stats
 from ..manifest import keyspace
-from ..manifest.consolidate import appended
+from ..manifest.consolidate import appended, consolidated
 from ..manifest.runs import RunReaders
 from ..manifest.writing import SHARD_BYTES, Form, run_path, write_runs
-from ..storage import Storage
+from ..storage import FileMissingError, Storage
 from ..timeline import IndexState, Run
 from .leftovers import Leftovers
 
+MANIFEST_FORM = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=1)
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones
 
 
@@ -32,13 +34,23 @@ class RunWriting:
 
     def manifest(self, runs: tuple[Run, ...], rows: Rows, version: int) -> tuple[Run, ...]:
         """The manifest's runs with those of a commit."""
-        form = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=1)
-        return self._appended(runs, rows, version, "m", form)
+        return self._appended(runs, rows, version, "m", MANIFEST_FORM)
 
     def stats(self, index: IndexState, rows: Rows, version: int) -> tuple[Run, ...]:
         """The runs of a statistics index with those of a commit. A damaged one stays: it says nothing, and hinders no
         commit."""
         return self._appended(index.runs, rows, version, f"s{index.id}", stats_form(index), leave_damaged=True)
+
+    def consolidated_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
+        """The manifest's runs merged, None where that does not pay."""
+        return consolidated(self.storage, self.readers, runs, self._paths("mc"), MANIFEST_FORM)
+
+    def consolidated_stats(self, index: IndexState) -> tuple[Run, ...] | None:
+        """The runs of a statistics index merged, None where that does not pay, or where one is damaged."""
+        try:
+            return consolidated(self.storage, self.readers, index.runs, self._paths(f"s{index.id}c"), stats_form(index))
+        except (CorruptionError, FormatVersionError, FileMissingError):
+            return None
 
     def _appended(
         self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False

@@ -205,7 +205,7 @@ def _aggregates(
             groups=len(touched),
             files=np.concatenate(files),
             marks=np.concatenate(marks),
-            kind_of=_kinds(after, column, schema_of),
+            kind_of=kinds_of(after, column, schema_of),
             schema_of=schema_of,
             rows=pa.concat_tables(rows),
         )
@@ -226,7 +226,7 @@ def _known_aggregates(readers: RunReaders, index: IndexState, keys: pa.Array) ->
     return found.drop_columns(["key"]), to_numpy(at).astype(np.int64)
 
 
-def _kinds(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
+def kinds_of(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
     """int64 [n]: a number for the type that a column has under each physical schema; 0 for the table's own. Where files
     of a schema have no bounds of it the number is that schema's own: they may lack the column, or hold anything."""
     names: dict[str, int] = {}

@@ -60,6 +60,16 @@ def appended(
     return (*runs, *new)
 
 
+def consolidated(
+    storage: Storage, readers: RunReaders, runs: tuple[Run, ...], path_of: Callable[[int], str], form: Form
+) -> tuple[Run, ...] | None:
+    """All runs merged into one of one shard or more; None where they are one already."""
+    if len({run.segments for run in runs}) < 2:
+        return None
+    segments = (min(run.segments[0] for run in runs), max(run.segments[1] for run in runs))
+    return merged_runs(storage, readers, list(runs), path_of, segments, form, drop_tombstones=True)
+
+
 def merged_runs(
     storage: Storage,
     readers: RunReaders,

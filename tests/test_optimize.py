@@ -1,0 +1,185 @@
+"""Optimize: what is covered, tightened and merged; that it does nothing twice, and never changes an answer."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import skipstone as ss
+
+SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string()), ("p", pa.string())])
+
+
+def _write(table: ss.Table, p: str, *values: int) -> None:
+    with table.transaction() as tx:
+        tx.write(pa.table({"x": list(values), "s": [f"v{v}" for v in values], "p": [p] * len(values)}, schema=SCHEMA))
+
+
+def _path_of(table: ss.Table, number: int) -> str:
+    return table.files().sort_by("file_id")["path"][number].as_py()
+
+
+def _aggregates_step(table: ss.Table, where: str) -> tuple[int, int]:
+    """(partitions that came in, that went on) where aggregates were asked."""
+    plan = table.scan(where)
+    plan.files()
+    return next((s.came_in, s.went_out) for s in plan.steps if s.index == "aggregates")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ss.Table:
+    made = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
+    for p, base in (("a", 0), ("b", 100)):
+        for value in range(4):
+            _write(made, p, base + value * 10, base + value * 10 + 5)
+    return made
+
+
+def _runs(table: ss.Table) -> list[int]:
+    return [len(table.instant.manifest), *(len(i.runs) for i in table.instant.indexes)]
+
+
+def test_a_second_optimize_makes_no_version(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, 0)])
+    made = table.optimize()
+    assert made == table.version == 10 + 1
+    for _ in range(2):
+        assert table.optimize() == made
+    assert table.history()["action"].to_pylist()[-1] == "optimize"
+
+
+def test_an_empty_table_has_nothing_to_optimize(tmp_path: Path) -> None:
+    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
+    assert table.optimize() == 1
+
+
+def test_runs_are_merged_and_older_versions_read_theirs(table: ss.Table) -> None:
+    before = {v: ss.open(table.location, version=v) for v in range(1, table.version + 1)}
+    told = {v: opened.files().to_pylist() for v, opened in before.items()}
+    old = ss.open(table.location)
+    table.optimize()
+    assert _runs(table) == [1, 1]
+    assert old.scan("x = 15").to_table().num_rows == 1
+    for v, opened in before.items():
+        opened.forget()
+        assert ss.open(table.location, version=v).files().to_pylist() == told[v]
+    assert table.verify(deep=True) == []
+
+
+def test_aggregates_are_tightened_after_a_removal(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, 3)])  # a: 30, 35
+    assert _aggregates_step(table, "x = 30") == (2, 1)
+    table.optimize()
+    assert _aggregates_step(table, "x = 30") == (2, 0)
+    assert table.scan(None).max("x") == 135
+
+
+def test_entries_of_files_that_went_are_let_go(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, n) for n in range(7)])
+    before = sum(run.entries for run in table.instant.indexes[0].runs)
+    table.optimize()
+    after = sum(run.entries for run in table.instant.indexes[0].runs)
+    assert after == 1 + 2 + 2 < before  # where the fine ones lie, two aggregates, two columns of a file
+
+
+def test_what_indexes_lack_is_covered(table: ss.Table) -> None:
+    table.create_index("x", kind="bloom")
+    path = Path(table.location, "p=a", "made.parquet")
+    pq.write_table(pa.table({"x": [7], "s": ["v7"]}), path)
+    with table.transaction() as tx:
+        tx.add_files(["p=a/made.parquet"])
+    table.optimize()
+    assert {(r["files_covered"], r["files_total"]) for r in table.indexes().to_pylist()} == {(9, 9)}
+    made = table.version
+    assert table.optimize() == made
+
+
+def test_aggregates_that_a_build_could_not_publish_are_told_anew(table: ss.Table) -> None:
+    """Two builds at once: what a commit between made of the aggregates of the first is not believed."""
+    lake = Path(table.location).parent / "narrow"
+    narrow = ss.create(lake, schema=SCHEMA, partitioning=["p"])
+    for value in range(3):
+        _write(narrow, "a", value)
+        _write(narrow, "b", 100 + value)
+    other = ss.open(lake)
+    narrow.drop_index("x", kind="stats")
+    other = ss.open(lake)
+    narrow.create_index("x", kind="stats")
+    _write(other, "a", 5)
+    narrow.refresh()
+    narrow.optimize()
+    assert _aggregates_step(narrow, "x = 50") == (2, 0)
+
+
+def test_a_damaged_run_is_left_and_answers_stay(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, 0)])
+    run = Path(table.index_storage.root, table.instant.indexes[0].runs[0].path)
+    data = bytearray(run.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    data[-20] ^= 0xFF
+    run.write_bytes(data)
+    table.forget()
+    opened = ss.open(table.location)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = opened.optimize()
+        assert opened.optimize() == made
+        assert opened.scan("x = 15").to_table().num_rows == 1
+        assert opened.scan("x = 0").to_table().num_rows == 0
+
+
+def test_a_commit_meanwhile_is_kept(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.engine.commit import optimize as module
+
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, 0)])
+    other = ss.open(table.location)
+    tightened = module._tightened
+
+    def slow(snapshot, index):
+        if other.version == 10:
+            _write(other, "c", 1000)
+        return tightened(snapshot, index)
+
+    monkeypatch.setattr(module, "_tightened", slow)
+    table.optimize()
+    assert (table.version, table.instant.totals["files"]) == (12, 8)
+    assert table.scan("x = 1000").to_table().num_rows == 1
+    assert table.verify(deep=True) == []
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_answers_are_the_same_before_and_after(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    table = ss.create(tmp_path_factory.mktemp("random") / "lake", schema=SCHEMA, partitioning=["p"])
+    rows: dict[str, list[int]] = {}
+    for step in range(data.draw(st.integers(1, 8), label="steps")):
+        what = data.draw(st.sampled_from(["write", "remove", "optimize"]))
+        if what == "write":
+            values = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=3))
+            before = set(rows)
+            _write(table, data.draw(st.sampled_from("ab")), *values)
+            (path,) = set(table.files()["path"].to_pylist()) - before
+            rows[path] = values
+        elif what == "remove" and rows:
+            path = data.draw(st.sampled_from(sorted(rows)))
+            with table.transaction() as tx:
+                tx.remove([path])
+            del rows[path]
+        else:
+            made = table.optimize()
+            assert table.optimize() == made, step
+        low = data.draw(st.integers(-1, 51))
+        found = table.scan(f"x >= {low} AND x < {low + 5}").to_table()["x"].to_pylist()
+        assert sorted(found) == sorted(v for values in rows.values() for v in values if low <= v < low + 5)
+    assert table.verify(deep=True) == []
