@@ -23,6 +23,7 @@ from ..errors import SkipstoneError
 from .altering import alter
 from .file_slices import print_slices
 from .indexing import indexes
+from .keeping import clean, optimize
 from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, Version, opened, split
 from .output import (
     bytes_text,
@@ -164,6 +165,8 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
 
 
 app.command("alter")(alter)
+app.command("optimize")(optimize)
+app.command("clean")(clean)
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import skipstone as ss
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string()), ("p", pa.string())])
 

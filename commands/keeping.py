@@ -1,0 +1,87 @@
+"""`skipstone optimize` and `clean`: what keeps a table fast and small."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidArgumentError
+from .options import AsJson, IndexPath, Path, opened
+from .output import bytes_text, count_of, print_json, progress, records, stdout, table
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
+_SHOWN_MAX = 20
+
+
+def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """Cover what indexes lack, tighten aggregates, merge runs. Readers are not disturbed."""
+    with opened(path, index_path) as found:
+        before, size_before = found.version, _index_bytes(found.indexes().to_pylist())
+        with progress() as tell:
+            found.optimize(progress=tell)
+        is_new = found.version != before
+        indexes = found.indexes().to_pylist()
+        runs = len(found.instant.manifest) + sum(len(index.runs) for index in found.instant.indexes)
+        if as_json:
+            print_json({"changed": is_new, "version": found.version, "runs": runs, "indexes": indexes})
+            return
+    screen = stdout()
+    if is_new:
+        sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(_index_bytes(indexes))}"
+        screen.print(f"version {found.version}: {count_of(runs, 'run')}, {sizes}")
+    else:
+        screen.print(f"nothing to do: version {found.version} stands")
+
+
+def _index_bytes(indexes: list[dict]) -> int:
+    return sum(index["size_bytes"] for index in indexes)
+
+
+def clean(
+    path: Path,
+    retain: Annotated[int, typer.Option(metavar="N", help="Keep the last N versions.")] = 10,
+    min_age: Annotated[
+        str, typer.Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 1h, 7d.")
+    ] = "1h",
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Remove data files, too, that no version left names.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what only old versions name, and what writers that died left behind."""
+    age = _age(min_age)
+    with opened(path, index_path) as found:
+        with progress() as tell:
+            gone = found.clean(
+                retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run, progress=tell
+            )
+        rows = records(gone)
+        if as_json:
+            print_json({"version": found.version, "dry_run": dry_run, "files": rows})
+            return
+    screen = stdout()
+    verb = "would go" if dry_run else "removed"
+    if not rows:
+        screen.print(f"nothing to clean: version {found.version} stands")
+        return
+    if dry_run:
+        cells = [[str(r["kind"]), str(r["path"]), bytes_text(int(str(r["size_bytes"])))] for r in rows[:_SHOWN_MAX]]
+        screen.print(table(["kind", "path", "size"], cells, right=["size"]))
+        if len(rows) > _SHOWN_MAX:
+            screen.print(f"... and {len(rows) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
+    total = bytes_text(sum(int(str(row["size_bytes"])) for row in rows))
+    data = sum(row["kind"] == "data" for row in rows)
+    screen.print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {found.version}")
+
+
+def _age(text: str) -> dt.timedelta:
+    found = _AGE.fullmatch(text.strip())
+    if found is None:
+        raise InvalidArgumentError(f"--min-age is a number and a unit, as 90s, 30m, 1h or 7d, not {text!r}")
+    return dt.timedelta(**{_UNITS[found[2]]: float(found[1])})

@@ -1,0 +1,65 @@
+"""The commands that keep a table: optimize and clean, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Four versions; in the last a file of the second is taken out."""
+    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=None)
+    for value in range(2):
+        with table.transaction() as tx:
+            tx.write(pa.table({"x": [value]}, schema=SCHEMA))
+    with table.transaction() as tx:
+        tx.remove([table.files()["path"][0].as_py()])
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]):
+    """say(*arguments) -> (status, stdout, stderr)"""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def test_optimize_tells_what_it_made_of_the_indexes(say, lake: str) -> None:
+    status, out, _ = say("optimize", lake)
+    assert (status, out.startswith("version 5: ")) == (0, True)
+    assert say("optimize", lake)[1] == "nothing to do: version 5 stands\n"
+    told = json.loads(say("optimize", lake, "--json")[1])
+    assert (told["changed"], told["version"]) == (False, 5)
+
+
+def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
+    options = ("--retain", "1", "--min-age", "0s", "--delete-data")
+    before = sorted(Path(lake).rglob("*"))
+    _, out, _ = say("clean", lake, *options, "--dry-run")
+    assert "data" in out and "would go: " in out and sorted(Path(lake).rglob("*")) == before
+    told = json.loads(say("clean", lake, *options, "--dry-run", "--json")[1])
+    assert told["dry_run"] and {f["kind"] for f in told["files"]} >= {"data", "run"}
+    _, out, _ = say("clean", lake, *options)
+    assert out.startswith("removed: ") and "1 of them data; version 5" in out
+    assert say("clean", lake, *options)[1] == "nothing to clean: version 5 stands\n"
+    assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("age", ["", "1", "h", "-1h", "1 week"])
+def test_an_age_that_means_nothing_is_refused(say, lake: str, age: str) -> None:
+    status, out, err = say("clean", lake, f"--min-age={age}")
+    assert (status, out) == (2, "") and "as 90s, 30m, 1h or 7d" in err
