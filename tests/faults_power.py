@@ -78,6 +78,14 @@ class Moment:
                 found[path] = None if file is None else (self._bytes(file, way, chance), file.modified_ns)
         return found
 
+    def files(self) -> dict[File, File]:
+        """The files as they were then, by what became of them."""
+        again = {}
+        for file, (written, flushed) in self.sizes.items():
+            again[file] = File(bytes(file.data[:written]), file.modified_ns)
+            again[file].flushed = flushed
+        return again
+
     def _bytes(self, file: File, way: str, chance: random.Random | None) -> bytes:
         written, flushed = self.sizes[file]
         if way == "at random":
@@ -102,12 +110,13 @@ class PowerDisk:
         self._lies = lies
         self._lock = threading.RLock()
         self._opened: dict[int, str] = {}  # by descriptor
-        self._live = self._found() if begins is None else dict(begins.live)
-        self._durable = dict(self._live) if begins is None else dict(begins.durable)
+        self._live = self._found() if begins is None else begins.live
+        self._durable = dict(self._live)
         if begins is not None:
-            for file, (written, flushed) in begins.sizes.items():
-                del file.data[written:]
-                file.flushed = flushed
+            again = begins.files()
+            self._live, self._durable = (
+                {path: file and again[file] for path, file in names.items()} for names in (begins.live, begins.durable)
+            )
 
     def __enter__(self) -> PowerDisk:
         local.os = output.os = _Os(self)  # type: ignore[attr-defined, assignment]
