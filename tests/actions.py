@@ -158,7 +158,7 @@ def picture(table: ss.Table) -> dict:
         "rows": rows_of(table),
         "files": sorted(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)),
         "indexes": table.indexes().to_pylist(),
-        "actions": table.history().column("action").to_pylist(),
+        "actions": [row["action"] for row in table.history().to_pylist() if row["version"] is not None],
     }
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -101,13 +102,20 @@ class PowerDisk:
         root: the folder that holds the table; it must exist.
         begins: go on from this moment, whose live tree was put to `root`.
         lies: called with the ordinal of each flush (1 and up); True where the disk only says that it flushed.
+        refuses: as `lies`; True where the flush is an error.
     """
 
-    def __init__(self, root: Path, begins: Moment | None = None, lies: Callable[[int], bool] = lambda flush: False):
+    def __init__(
+        self,
+        root: Path,
+        begins: Moment | None = None,
+        lies: Callable[[int], bool] = lambda flush: False,
+        refuses: Callable[[int], bool] = lambda flush: False,
+    ):
         self.root = os.path.realpath(root)
         self.moments: list[Moment] = []
         self.flushes = 0
-        self._lies = lies
+        self._lies, self._refuses = lies, refuses
         self._lock = threading.RLock()
         self._opened: dict[int, str] = {}  # by descriptor
         self._live = self._found() if begins is None else begins.live
@@ -171,6 +179,8 @@ class PowerDisk:
 
     def flush(self, descriptor: int) -> None:
         self.flushes += 1
+        if self._refuses(self.flushes):
+            raise OSError(errno.EIO, "Input/output error")
         name = self.name(self._opened[descriptor])
         if name is None or self._lies(self.flushes):
             return
