@@ -8,6 +8,7 @@ out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING
 from ..errors import CommitConflictError, NotATableError
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.attach import attach_files
-from .ingest.listing import list_parquet
+from .ingest.listing import is_listed, list_parquet
 from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
 from .progress import Progress
-from .storage import Entry
+from .storage import Entry, FileMissingError, Storage
 from .timeline import Instant, new_transaction_id
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)
+        listed |= _unlisted(snapshot, table.storage)
         found = difference(snapshot, listed, in_flight)
 
         def recheck(newer: Snapshot, found: Difference = found, seen: tuple = (listed, in_flight)) -> None:
@@ -77,9 +79,24 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
         elif not any(_is_same(entry, old) for old in gone.get(path, ())) and _transaction_of(path) not in in_flight:
             appeared.append(entry)
     for path, row in live.items():
-        if path not in listed and not path.startswith("/"):  # what lies outside the directory is not followed
+        if path not in listed and not _is_outside(path):
             removed[row["file_id"]] = path
     return Difference(appeared, removed)
+
+
+def _unlisted(snapshot: Snapshot, storage: Storage) -> dict[str, Entry]:
+    """The live files of names that a listing passes over, which somebody added by name: each is asked for."""
+    found = {}
+    for path in snapshot.files().column("path").to_pylist():
+        if not is_listed(path) and not _is_outside(path):
+            with contextlib.suppress(FileMissingError):
+                found[path] = storage.stat(path)
+    return found
+
+
+def _is_outside(path: str) -> bool:
+    """What lies outside the directory is not followed."""
+    return path.startswith("/") or "://" in path
 
 
 def _is_same(entry: Entry, row: dict) -> bool:

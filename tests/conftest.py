@@ -24,7 +24,14 @@ REPOSITORY = Path(__file__).parent.parent
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("all", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
-settings.load_profile("all" if os.environ.get("SKIPSTONE_TEST") == "all" else "default")
+
+
+def is_thorough() -> bool:
+    """True where many more examples are asked for."""
+    return os.environ.get("SKIPSTONE_TEST") == "all"
+
+
+settings.load_profile("all" if is_thorough() else "default")
 
 
 @pytest.fixture(scope="session")

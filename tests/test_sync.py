@@ -182,3 +182,29 @@ def test_syncs_beside_writers_lose_and_double_nothing(lake):
     table.sync()
     assert _values(table) == [1, 2, *range(100, 106), *range(200, 206)]
     assert table.sync() == table.version
+
+
+@pytest.mark.parametrize("name", ["_hidden.parquet", "_folder/f.parquet", "f.dat"])
+def test_a_file_added_by_name_stays_though_no_listing_shows_it(lake, name):
+    table = ss.create(lake)
+    path = _write(lake, name, [5])
+    with table.transaction() as tx:
+        tx.add_files([name])
+    assert table.sync() == 2
+    assert _values(table) == [1, 2, 5]
+    _write(lake, name, [6, 7], when=10**18)
+    assert table.sync() == 3
+    assert _values(table) == [1, 2, 6, 7]
+    path.unlink()
+    table.sync()
+    assert _values(table) == [1, 2]
+
+
+def test_what_lies_elsewhere_is_not_followed(lake, tmp_path_factory):
+    table = ss.create(lake)
+    elsewhere = _write(tmp_path_factory.mktemp("elsewhere"), "f.parquet", [5])
+    with table.transaction() as tx:
+        tx.add_files([str(elsewhere)])
+        tx.add_files(pa.table({"path": ["s3://bucket/f.parquet"], "size_bytes": [9], "row_count": [3]}))
+    assert table.sync() == 2
+    assert table.files().num_rows == 3

@@ -35,15 +35,28 @@ def list_parquet(storage: Storage, progress: Progress | None = None) -> list[Ent
 def _folder(storage: Storage, path: str) -> tuple[list[Entry], list[str]]:
     files, names = storage.list_folder(path)
     prefix = f"{path}/" if path else ""
-    folders = [prefix + name for name in names if not _is_hidden(name) or (name[0] == "_" and "=" in name)]
+    folders = [prefix + name for name in names if not _is_hidden_folder(name)]
     return list(_parquet(files)), folders
 
 
 def _parquet(files: list[Entry]) -> Iterator[Entry]:
     for entry in files:
-        name = entry.path.rsplit("/", 1)[-1]
-        if not _is_hidden(name) and (name.endswith(_ENDINGS) or "." not in name):
+        if _is_parquet(entry.path.rsplit("/", 1)[-1]):
             yield entry
+
+
+def is_listed(path: str) -> bool:
+    """Whether a listing tells of a file of this path, relative to the root, where it is there."""
+    *folders, name = path.split("/")
+    return _is_parquet(name) and not any(map(_is_hidden_folder, folders))
+
+
+def _is_parquet(name: str) -> bool:
+    return not _is_hidden(name) and (name.endswith(_ENDINGS) or "." not in name)
+
+
+def _is_hidden_folder(name: str) -> bool:
+    return _is_hidden(name) and not (name[0] == "_" and "=" in name)
 
 
 def _is_hidden(name: str) -> bool:

@@ -58,7 +58,8 @@ class Storage(Protocol):
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return."""
+        """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return, also
+        what somebody else put there: he may have died before it was."""
         ...
 
     def put(self, path: str, data: bytes) -> None:

@@ -20,6 +20,8 @@ from ...hfile_like.output import fsync_folder
 from .interface import Entry, FileMissingError
 
 TEMPORARY_PREFIX = "._tmp-"
+_DURABLE_FOLDERS_MAX = 100_000
+_durable_folders: set[str] = set()  # whose names this process has seen flushed
 
 
 class LocalStorage:
@@ -83,6 +85,7 @@ class LocalStorage:
             try:
                 os.link(temporary, target)
             except FileExistsError:
+                fsync_folder(os.path.dirname(target))
                 return False
             except OSError as error:
                 if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
@@ -132,7 +135,7 @@ class LocalStorage:
         folder = os.path.dirname(self.local_path(path))
         temporary = os.path.join(folder, TEMPORARY_PREFIX + uuid.uuid4().hex)
         with _refusals(path):
-            _make_folders(folder)
+            _make_folders(folder, self.root)
             file = open(temporary, "wb")  # noqa: SIM115 - closed below, before the name is taken away
         try:
             with file:
@@ -142,16 +145,28 @@ class LocalStorage:
                 os.unlink(temporary)
 
 
-def _make_folders(folder: str) -> None:
-    """Creates folders so that they survive a crash: each new one's parent is flushed."""
-    missing = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
+def _make_folders(folder: str, root: str) -> None:
+    """Creates folders so that they survive a crash: each one's parent is flushed, up to the root's. So is that of a
+    folder that is there already, once a process: who made it may have died before it was durable."""
+    fresh = []
+    while folder not in _durable_folders or not os.path.isdir(folder):
+        fresh.append(folder)
+        if (folder == root or not folder.startswith(root + os.sep)) and os.path.isdir(folder):
+            break
         folder = os.path.dirname(folder)
-    for path in reversed(missing):
+    for path in reversed(fresh):
+        is_made = False
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
-        fsync_folder(os.path.dirname(path))
+            is_made = True
+        try:
+            fsync_folder(os.path.dirname(path))
+        except PermissionError:  # a folder of somebody else, who made what is in it
+            if is_made:
+                raise
+        if len(_durable_folders) >= _DURABLE_FOLDERS_MAX:
+            _durable_folders.clear()
+        _durable_folders.add(path)
 
 
 def _flush(file: BinaryIO) -> None:

@@ -27,6 +27,7 @@ VERSIONS_A_FOLDER = 1000
 _PROBES_MAX = 64
 _VERSION_DIGITS_MAX = 18
 _SEEN_MAX = 1000
+PUTS_MAX = 3
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
 
@@ -90,26 +91,37 @@ class Timeline:
                     )
 
     def publish(self, instant: Instant) -> bool:
-        """Puts an instant if its version is free; False where another transaction has it.
-
-        An error may come after the put was done (a lost answer, a retry that met its own success): the instant that
-        is there then tells, by its transaction's id, whether it is ours.
-        """
-        path = instant_path(instant.version)
-        try:
-            published = self.storage.put_if_absent(path, instant.to_bytes())
-        except StorageError:
-            there = self._probe(instant.version)
-            if there is None:
-                raise
-            published = False
-        if not published:
-            there = self._probe(instant.version)
-            published = there is not None and there.transaction == instant.transaction
+        """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
+        that cannot be told, or not be made durable: it may be there then, or may not."""
+        if instant.version % _VERSIONS_A_FOLDER == 0 and instant.version > 1:
+            self._settle(instant.version - 1)
+        published = self._put(instant)
         if published:
             with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
                 self.storage.put(_HINT, str(instant.version).encode())
         return published
+
+    def _put(self, instant: Instant) -> bool:
+        """An error may come after the put was done (a lost answer, a folder that could not be flushed). It is put once
+        more then, which does nothing but make sure; the instant that is there tells by its transaction's id whose it
+        is."""
+        for attempt in range(PUTS_MAX):
+            try:
+                if self.storage.put_if_absent(instant_path(instant.version), instant.to_bytes()):
+                    return True
+                break
+            except StorageError:
+                if attempt + 1 == PUTS_MAX:
+                    raise
+        there = self._probe(instant.version)
+        return there is not None and there.transaction == instant.transaction
+
+    def _settle(self, version: int) -> None:
+        """Makes the last name of a folder durable before the first of the next one: whoever gave it may have died
+        before his folder was flushed, and only that folder's next instant would flush it again."""
+        path = instant_path(version)
+        with contextlib.suppress(FileMissingError):
+            self.storage.put_if_absent(path, self.storage.read(path))
 
     def was_published(self, instant: Instant) -> bool | None:
         """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""

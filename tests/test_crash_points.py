@@ -1,0 +1,131 @@
+"""A crash before every call to the disk of every action: killed, or the power cut with what was not flushed lost.
+
+Each action runs once, on a disk that keeps what a restart would find at each of its calls; trees that nobody can tell
+apart are checked once. Whatever happened, the table opens at the version before or at one that the action made, whole;
+what was published is there; older versions are as they were; what the dead writer left never appears in the table; and
+the next commit works.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import skipstone as ss
+from actions import ACTIONS, Action, add_a_row, picture, rows_of
+from conftest import is_thorough
+from faults_power import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
+from skipstone.engine.storage.local import TEMPORARY_PREFIX
+from skipstone.engine.timeline import Timeline
+
+RANDOM_CUTS = 5 if is_thorough() else 1
+
+
+@dataclass
+class Recording:
+    """One run of an action: a moment for each call, and what each version is once all is done.
+
+    promised    moment by moment: the version that was published before it, which no crash may lose
+    """
+
+    action: Action
+    moments: list[Moment]
+    promised: list[int]
+    pictures: dict[int, dict] = field(default_factory=dict)
+
+
+def record(action: Action, root: Path, patch: pytest.MonkeyPatch) -> Recording:
+    with without_flushes():
+        action.prepare(root)
+        first = ss.open(root).version if (root / ".skipstone").exists() else 0
+        before = {v: picture(ss.open(root, version=v)) for v in range(1, first + 1)}
+    published: list[tuple[int, int]] = []
+    real = Timeline.publish
+
+    with PowerDisk(root) as disk, patch.context() as patched:
+
+        def publish(self, instant) -> bool:
+            done = real(self, instant)
+            if done:
+                published.append((len(disk.moments), instant.version))
+            return done
+
+        patched.setattr(Timeline, "publish", publish)
+        action.act(root)
+    last = ss.open(root).version
+    assert [version for _, version in published] == list(range(first + 1, last + 1))
+    promised = [max((v for at, v in published if at <= i), default=first) for i in range(len(disk.moments))]
+    after = {v: picture(ss.open(root, version=v)) for v in range(first + 1, last + 1)}
+    return Recording(action, disk.moments, promised, before | after)
+
+
+def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
+    """(what happened, the tree that it left, the version that must be there at least)."""
+    for number, (moment, promised) in enumerate(zip(recording.moments, recording.promised, strict=True)):
+        for way in WAYS:
+            for turn in range(RANDOM_CUTS if way == "at random" else 1):
+                chance = random.Random(f"{recording.action.name} {number} {turn}")
+                told = f"{recording.action.name}, {way} before call {number}, {moment.call}"
+                yield told, moment.tree(way, chance), promised
+
+
+def check(recording: Recording, root: Path, promised: int, told: str) -> None:
+    """What every restart must find."""
+    action = recording.action
+    if promised == 0 and not list((root / ".skipstone").glob("timeline/*/*.json")):
+        with pytest.raises(ss.NotATableError):
+            ss.open(root)
+        action.act(root)
+        assert picture(ss.open(root))["rows"] == recording.pictures[1]["rows"], told
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an index run that is missing would be told by a warning
+        table = ss.open(root)
+        assert promised <= table.version <= max(recording.pictures), told
+        assert picture(table) == recording.pictures[table.version], told
+        assert [f for f in table.verify(deep=True) if not action.is_synced] == [], told
+        check_older(recording, root, table.version, told)
+        rows = recording.pictures[max(recording.pictures) if action.is_synced else table.version]["rows"]
+        table.sync()
+        assert picture(table)["rows"] == rows, told
+        add_a_row(table)
+        assert ss.open(root).scan().count() == len(rows) + 1, told
+
+
+def check_older(recording: Recording, root: Path, version: int, told: str) -> None:
+    for older in range(1, version):
+        try:
+            rows = rows_of(ss.open(root, version=older))
+        except ss.SkipstoneError:
+            assert recording.action.is_cleaning, told
+        else:
+            assert rows == recording.pictures[older]["rows"], told
+
+
+def without_temporaries(tree: Tree) -> Tree:
+    """What the trees that are checked in a hurry differ in: nobody reads what bears a temporary's name."""
+    return {path: content for path, content in tree.items() if TEMPORARY_PREFIX not in path}
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
+    tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
+) -> None:
+    recording = record(action, tmp_path / "origin", monkeypatch)
+    trees: dict[str, tuple[str, Tree, int]] = {}
+    count = 0
+    for told, tree, promised in crashes(recording):
+        count += 1
+        key = digest(tree if is_thorough() else without_temporaries(tree))
+        if key not in trees or trees[key][2] < promised:
+            trees[key] = told, tree, promised
+    for number, (told, tree, promised) in enumerate(trees.values()):
+        put_tree(tree, tmp_path / str(number))
+        with without_flushes():
+            check(recording, tmp_path / str(number), promised, told)
+    print(f"{action.name}: {len(recording.moments)} calls, {count} crashes, {len(trees)} different trees")
+    record_property("crashes", count)
