@@ -30,7 +30,7 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at any call; then another process commits; then the power goes."""
-    monkeypatch.setattr(timeline_module, "_VERSIONS_A_FOLDER", 2)
+    monkeypatch.setattr(timeline_module, "VERSIONS_A_FOLDER", 2)
     origin = tmp_path / "origin"
     with without_flushes():
         action.prepare(origin)

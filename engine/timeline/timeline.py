@@ -93,7 +93,7 @@ class Timeline:
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
         that cannot be told, or not be made durable: it may be there then, or may not."""
-        if instant.version % _VERSIONS_A_FOLDER == 0 and instant.version > 1:
+        if instant.version % VERSIONS_A_FOLDER == 0 and instant.version > 1:
             self._settle(instant.version - 1)
         published = self._put(instant)
         if published:
