@@ -29,6 +29,7 @@ instant names is ever trusted.
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
                      one that is not named is completed, or not known
+    savepoints       {name: version}: versions that were given a name, which holds back `clean`
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from ...errors import CorruptionError, FormatVersionError, SkipstoneError
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 
 INSTANT_FORMAT = 1  # experimental until the format is frozen: one of another number is built again
 
@@ -177,6 +178,7 @@ class Instant:
     cleaned: tuple[tuple[int, int], ...] = ()
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
+    savepoints: dict[str, int] = field(default_factory=dict)
 
     def index_of(self, kind: str, column_id: int) -> IndexState | None:
         """The index of a kind that a column is in; None where there is none."""
@@ -192,6 +194,14 @@ class Instant:
         is forgotten, so that the instant does not grow with every commit."""
         known = {**self.commit_states, **states}
         return replace(self, commit_states={c: state for c, state in known.items() if state != COMPLETED})
+
+    def version_of_savepoint(self, name: str) -> int:
+        """The version that a savepoint names. Raises InvalidArgumentError where there is none of that name."""
+        found = self.savepoints.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(map(repr, sorted(self.savepoints))) or "none"
+            raise InvalidArgumentError(f"no savepoint {name!r}; there are: {known}")
+        return found
 
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""
