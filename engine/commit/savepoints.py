@@ -52,5 +52,5 @@ def drop_savepoint(table: Table, name: str) -> int:
 def _check_free(latest: Instant, name: str) -> None:
     if name in latest.savepoints:
         raise InvalidArgumentError(
-            f"there is a savepoint {name!r} already, of version {latest.savepoints[name]}; drop it, or choose another name"
+            f"there is a savepoint {name!r} of version {latest.savepoints[name]}: drop it, or take another name"
         )

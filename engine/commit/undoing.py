@@ -85,7 +85,7 @@ def rollback(table: Table, version: int) -> int:
 def restore(table: Table, version: int | None, savepoint: str | None) -> int:
     """See `Table.restore`."""
     if (version is None) == (savepoint is None):
-        raise InvalidArgumentError("restore() takes a version, or savepoint=, and not both")
+        raise InvalidArgumentError("restore() takes a version or a savepoint, one of the two")
     latest = latest_of(table.timeline, table.instant)
     if savepoint is not None:
         version = latest.version_of_savepoint(savepoint)
