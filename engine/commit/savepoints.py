@@ -27,6 +27,7 @@ def make_savepoint(table: Table, name: str) -> int:
                 _check_free(latest, name)
             except InvalidArgumentError as error:
                 raise CommitConflictError(f"another writer was first: {error}") from error
+        latest.check_kept(base.version)
         after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
         return replace(after, savepoints={**latest.savepoints, name: base.version})
 

@@ -57,16 +57,17 @@ def rollback(table: Table, version: int) -> int:
     if undone.action not in UNDOABLE:
         instead = _INSTEAD.get(undone.action, "it changed no files")
         raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back: {instead}")
+    _check_kept(latest, version)
     before = Snapshot(table.timeline.read(version - 1), table.readers)
     after = Snapshot(undone, table.readers)
     added = np.setdiff1d(after.numbers(), before.numbers())
     back = returned_files(before, np.setdiff1d(before.numbers(), after.numbers()))
-    _check_data(table, back)
     paths = dict(zip(added.tolist(), after.rows(added, ["path"]).column("path").to_pylist(), strict=True))
     states = _changed(before.instant.commit_states, undone.commit_states)
     keys = _changed_keys(before.keys(), after.keys())
 
     def build(change: Change, newer: Snapshot) -> None:
+        _check_kept(newer.instant, version)
         _check_live(newer, added, paths, version)
         change.results, change.removed = _results(back), paths
         change.states = _states_back(newer.instant, states, version)
@@ -78,6 +79,7 @@ def rollback(table: Table, version: int) -> int:
         check_not_superseded(after, newer, added, known)
         check_slices(after, newer, change.results, change.removed, change.states)
         change.freed, change.taken = _keys_back(newer.keys(), keys, version)
+        _check_data(table, back)
 
     return _publish(table, latest, Change(new_transaction_id(), "rollback", told={"rolled_back": version}), build)
 
@@ -93,12 +95,14 @@ def restore(table: Table, version: int | None, savepoint: str | None) -> int:
     assert version is not None
     if version < 1 or version > latest.version:
         raise InvalidArgumentError(f"there is no version {version} to restore; the latest is {latest.version}")
+    latest.check_kept(version)
     wanted = Snapshot(table.timeline.read(version), table.readers)
     told: dict[str, object] = {"restored": version}
     if savepoint is not None:
         told["savepoint"] = savepoint
 
     def build(change: Change, newer: Snapshot) -> None:
+        newer.instant.check_kept(version)
         back, removed = _difference(wanted, newer)
         _check_data(table, back)
         change.results, change.removed = _results(back), removed
@@ -133,6 +137,12 @@ def _publish(table: Table, latest: Instant, change: Change, build: Callable[[Cha
 def _check_version(version: object) -> None:
     if isinstance(version, bool) or not isinstance(version, int):
         raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
+
+
+def _check_kept(latest: Instant, version: int) -> None:
+    """Raises NotATableError where a version, or the one before it, was cleaned: what it did can be told no more."""
+    latest.check_kept(version)
+    latest.check_kept(version - 1)
 
 
 def _results(back: ReturnedFiles) -> list:
@@ -242,5 +252,5 @@ def _check_data(table: Table, back: ReturnedFiles) -> None:
     found = [(row["path"], told) for row, told in answers if told is not None]
     if found:
         (path, told), more = found[0], len(found) - 1
-        others = f", nor can {more:,} others" if more else ""
+        others = f" (so it is with {more:,} more)" if more else ""
         raise NotReadableError(f"{path} cannot come back: {told}{others}", paths=[path for path, _ in found])

@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
 
 INSTANT_FORMAT = 1  # experimental until the format is frozen: one of another number is built again
 
@@ -202,6 +202,13 @@ class Instant:
             known = ", ".join(map(repr, sorted(self.savepoints))) or "none"
             raise InvalidArgumentError(f"no savepoint {name!r}; there are: {known}")
         return found
+
+    def check_kept(self, version: int) -> None:
+        """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""
+        if any(first <= version <= last for first, last in self.cleaned):
+            raise NotATableError(
+                f"version {version} was cleaned, and can be read no more; a savepoint would have kept it"
+            )
 
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""
