@@ -38,6 +38,7 @@ from .output import (
     table,
     working,
 )
+from .undoing import restore, rollback, savepoint
 
 app = typer.Typer(
     name="skipstone",
@@ -85,6 +86,10 @@ _IN_COMMANDS = {
     "; open() it, or sync() it with what changed": "; `skipstone sync` follows what changed",
     "refresh_index()": "`skipstone index refresh`",
     "create_index()": "`skipstone index add`",
+    "drop_index()": "`skipstone index drop`",
+    "drop_savepoint()": "`skipstone savepoint --drop`",
+    "restore()": "`skipstone restore`",
+    "alter()": "`skipstone alter`",
     "create()": "`skipstone create`",
     "sync()": "`skipstone sync`",
 }
@@ -167,6 +172,9 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
 app.command("alter")(alter)
 app.command("optimize")(optimize)
 app.command("clean")(clean)
+app.command("rollback")(rollback)
+app.command("restore")(restore)
+app.command("savepoint")(savepoint)
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
@@ -242,11 +250,12 @@ def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -
                 f"-{row['files_removed']:,}" if row["files_removed"] else "-",
                 f"{row['files']:,}",
                 f"{row['rows']:,}",
+                row["detail"] or "",
             ]
             for row in rows.to_pylist()
         ]
-        headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then"]
-        stdout().print(table(headings, cells, right=[headings[0], *headings[3:]]))
+        headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then", "detail"]
+        stdout().print(table(headings, cells, right=[headings[0], *headings[3:-1]]))
 
 
 @app.command("verify")

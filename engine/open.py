@@ -38,19 +38,18 @@ def open_table(
 
     Args:
         location: the table's directory.
-        version, as_of: at most one of them: a version number, or the latest version at a time (naive means UTC).
+        version, as_of, savepoint: at most one of them: a version number, the latest version at a time (naive means
+            UTC), or the version that a savepoint names.
         index_path: where the index lies, if not in the table.
         strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
 
     Raises:
-        NotATableError: no index there, or no such version.
+        NotATableError: no index there, or no such version. InvalidArgumentError: no such savepoint.
     """
     if storage_options:
         raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
-    if savepoint is not None:
-        raise InvalidArgumentError("savepoints are not supported by this version; open by version= or as_of=")
-    if version is not None and as_of is not None:
-        raise InvalidArgumentError("give version= or as_of=, not both")
+    if sum(given is not None for given in (version, as_of, savepoint)) > 1:
+        raise InvalidArgumentError("give one of version=, as_of= and savepoint=")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
@@ -73,7 +72,9 @@ def open_table(
         instant = _as_of(timeline, instant, as_of)
     if version is not None or as_of is not None:
         timeline.check_readable(instant)
-    is_pinned = version is not None or as_of is not None
+    if savepoint is not None:
+        instant = timeline.read(instant.version_of_savepoint(savepoint))
+    is_pinned = version is not None or as_of is not None or savepoint is not None
     return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict)
 
 

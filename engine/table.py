@@ -25,7 +25,7 @@ from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
 from .storage import Counted, relative_path
 from .timeline import Instant, Timeline
-from .views import files_view, history_view, indexes_view, partition_id, partitions_view
+from .views import files_view, history_view, indexes_view, partition_id, partitions_view, savepoints_view
 
 if TYPE_CHECKING:
     from .commit.alter import Added
@@ -337,6 +337,62 @@ class Table:
 
         self.check_latest()
         return clean(self, retain_versions, min_age, delete_data, dry_run, teller(progress))
+
+    def rollback(self, version: int) -> int:
+        """Undoes one commit, by one more: the files that it added go, those that it took out come back, and the commit
+        states that it set are as before it. What came after it stays. Returns the version made.
+
+        The version is one that changed files: a commit, replace, sync, rollback or restore. A file that comes back is a
+        new one: statistics know it at once, filters after `refresh_index`. The key of what is undone is free again.
+
+        Raises:
+            CommitConflictError: a later commit built on it, removing a file that it added, adding a path that it
+                removed, or joining a slice that it made. `restore` goes back to an older version whatever came since.
+            NotReadableError: the data of a file that should come back are gone, or others.
+            InvalidArgumentError: no such version, or one that changed no files.
+        """
+        from .commit.undoing import rollback
+
+        self.check_latest()
+        return rollback(self, version)
+
+    def restore(self, version: int | None = None, *, savepoint: str | None = None) -> int:
+        """Makes the live files those of an older version again, with the commit states of then: one commit, after
+        which every version in between can still be opened. Returns the version; nothing to change makes none.
+
+        The schema and the indexes stay as they are now. Files that are live in both keep their ids; those that come
+        back get new ones, and what statistics knew of them then. Keys of commits that are undone are free again.
+
+        Raises:
+            NotReadableError: the data of a file that should come back are gone, or others.
+            InvalidArgumentError: no such version or savepoint.
+        """
+        from .commit.undoing import restore
+
+        self.check_latest()
+        return restore(self, version, savepoint)
+
+    def savepoint(self, name: str) -> int:
+        """Gives the version that this handle reads a name, which `open`, `restore` and people can use, and which keeps
+        `clean` from it. Returns the version made, which says so.
+
+        Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
+        """
+        from .commit.savepoints import make_savepoint
+
+        self.check_latest()
+        return make_savepoint(self, name)
+
+    def savepoints(self) -> pa.Table:
+        """One row a savepoint, by version: name, version, time (of that version)."""
+        return savepoints_view(self.instant, self.timeline)
+
+    def drop_savepoint(self, name: str) -> int:
+        """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
+        from .commit.savepoints import drop_savepoint
+
+        self.check_latest()
+        return drop_savepoint(self, name)
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.

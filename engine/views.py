@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy, to_numpy
+from ..arrays import from_numpy, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
-from .timeline import Marker
+from .timeline import Instant, Marker, Timeline
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
@@ -53,7 +53,7 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
 
 def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:
     """One row an instant: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed, files,
-    rows, key. Then one a transaction in flight, without a version and counts: its state is "inflight"."""
+    rows, key, detail. Then one a transaction in flight, without a version and counts: its state is "inflight"."""
     rows = [
         {
             "version": i["version"],
@@ -64,6 +64,7 @@ def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Ta
             "files": i["totals"]["files"],
             "rows": i["totals"]["rows"],
             "key": i["key"],
+            "detail": _detail(i),
         }
         for i in instants
     ]
@@ -77,9 +78,40 @@ def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Ta
             ("state", pa.string()),
             *((n, pa.int64()) for n in counts),
             ("key", pa.string()),
+            ("detail", pa.string()),
         ]
     )
     return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _detail(instant: dict) -> str | None:
+    """What an action was about, where counts do not tell it."""
+    told, action = instant["summary"], instant["action"]
+    if action == "rollback":
+        return f"of version {told['rolled_back']}"
+    if action == "restore":
+        named = f", savepoint {told['savepoint']!r}" if "savepoint" in told else ""
+        return f"to version {told['restored']}{named}"
+    if action == "savepoint":
+        return f"{told['savepoint']!r}: version {told['named']}" if "named" in told else f"{told['dropped']!r} dropped"
+    if action == "clean":
+        return f"{told['versions']:,} versions, {told['data_files']:,} data files"
+    if action == "fence":
+        return f"{told['fenced']:,} transactions given up"
+    return None
+
+
+def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
+    """One row a savepoint, by version: name, version, time (of that version)."""
+    named = sorted(instant.savepoints.items(), key=lambda item: (item[1], item[0]))
+    times = [timeline.read(version).time_us for _, version in named]
+    return pa.table(
+        {
+            "name": string_array([name for name, _ in named]),
+            "version": from_numpy(np.array([version for _, version in named], dtype=np.int64)),
+            "time": from_numpy(np.array(times, dtype=np.int64)).cast(pa.timestamp("us", "UTC")),
+        }
+    )
 
 
 def indexes_view(snapshot: Snapshot) -> pa.Table:

@@ -20,6 +20,7 @@ from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
 from ..manifest import keyspace
 from ..manifest.snapshot import Snapshot
 from ..timeline import FileSchema, Instant
+from .returned import ReturnedFiles
 from .schemas import check_fits, check_instants_fit, file_schema
 from .stat_rows import AddedFiles
 
@@ -46,12 +47,12 @@ def bind(
     removed: dict[int, str],
     *,
     remember_gone: bool,
-    keys: Mapping[str, bool],
+    keys: Mapping[str, int | None],
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
     are named as they were at `spoken`. With `remember_gone` the removed files may lie on storage still, and are
-    remembered by path and identity. `keys` of idempotent commits: True for one that stands from now on, False for one
-    that is free again.
+    remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
+    one that is free again.
 
     Raises CommitConflictError for a file to be removed that is live no more, SchemaError for one that does not fit.
     """
@@ -88,7 +89,7 @@ def bind(
     if remember_gone:
         entries.append(gone_entries(gone))
     entries.append(_entries(keyspace.KIND_GONE, _added_again(snapshot, added), None))
-    entries += _key_entries(keys, after.version)
+    entries += _key_entries(keys)
     manifest_keys, parts, deleted = zip(*entries, strict=True)
     manifest = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
     return Bound(after, manifest, added, gone)
@@ -185,6 +186,8 @@ def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
 
 def _bind_schemas(after: Instant, spoken: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of files only told of."""
+    if isinstance(result, ReturnedFiles):  # each keeps the schema under which it was bound first
+        return after, np.arange(len(after.file_schemas), dtype=np.int32)
     known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     found = []
     for position, schema in enumerate(result.schemas):
@@ -285,10 +288,10 @@ def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Entries:
     return _entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), rows)
 
 
-def _key_entries(keys: Mapping[str, bool], version: int) -> list[Entries]:
+def _key_entries(keys: Mapping[str, int | None]) -> list[Entries]:
     found = []
-    for key, stands in keys.items():
-        rows = pa.table({"path": [key], keyspace.SEGMENT_FIELD.name: [version]}) if stands else None
+    for key, version in keys.items():
+        rows = None if version is None else pa.table({"path": [key], keyspace.SEGMENT_FIELD.name: [version]})
         found.append(_entries(keyspace.KIND_KEY, np.array([keyspace.key_number(key)], dtype=np.uint64), rows))
     return found
 

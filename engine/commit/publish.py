@@ -25,8 +25,9 @@ from ..timeline import Instant, Timeline, now_us
 from .bind import bind
 from .filter_rows import with_filters
 from .leftovers import Leftovers
-from .run_writing import RunWriting
-from .stat_rows import first_stats, kept_by, stat_rows
+from .returned import told_to
+from .run_writing import RunWriting, joined_rows
+from .stat_rows import first_stats, stat_rows
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
@@ -38,7 +39,9 @@ class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
     removed          file id -> path, as of the base version
-    key              makes a retry of the same work commit once; `freed` are keys of commits that this one undoes
+    key              makes a retry of the same work commit once
+    freed, taken     keys of commits that this one undoes, and those that stand again: key -> version
+    told             what the instant's summary says besides
     pending          files seen but not readable yet; None leaves the base's
     states           commit -> its state, as `Instant.commit_states`
     remember_gone    the removed files may lie on storage still, and must not appear again
@@ -52,6 +55,8 @@ class Change:
     removed: dict[int, str] = field(default_factory=dict)
     key: str | None = None
     freed: tuple[str, ...] = ()
+    taken: dict[str, int] = field(default_factory=dict)
+    told: dict[str, object] = field(default_factory=dict)
     pending: tuple[dict, ...] | None = None
     states: dict[str, str] = field(default_factory=dict)
     remember_gone: bool = True
@@ -126,9 +131,7 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
     for attempt in range(ATTEMPTS_MAX):
         yield attempt, base
         pause(attempt)
-        latest = timeline.latest(known=base)
-        if latest is None or latest.table_id != base.table_id:
-            raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
+        latest = latest_of(timeline, base)
         for instant in timeline.instants(base.version + 1, latest.version):
             if transaction in instant.fenced:
                 raise CommitConflictError(
@@ -136,6 +139,14 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
                     "heard of it for long; begin it anew"
                 )
         base = latest
+
+
+def latest_of(timeline: Timeline, base: Instant) -> Instant:
+    """The newest instant of the same table. Raises CommitConflictError where it was removed, or made again."""
+    latest = timeline.latest(known=base)
+    if latest is None or latest.table_id != base.table_id:
+        raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
+    return latest
 
 
 def _check_base(timeline: Timeline, base: Instant) -> None:
@@ -149,19 +160,29 @@ def _check_base(timeline: Timeline, base: Instant) -> None:
 def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
     if not change.results:
         return
-    added = pa.chunked_array([c for r in change.results for c in r.files.column("path").chunks], pa.string())
-    counts = added.value_counts()
+    counts = _added_paths(change).value_counts()
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(twice):
         raise InvalidArgumentError(f"{twice[0]}: added twice in one transaction")
-    live = snapshot.files(_partitions_of(snapshot, change))
-    same = live.filter(pc.is_in(live.column("path"), value_set=added.combine_chunks()))
-    stays = np.array([i not in change.removed for i in same.column("file_id").to_pylist()], dtype=bool)
-    doubled = same.column("path").filter(from_numpy(stays)).to_pylist()
+    doubled = paths_there(snapshot, change)
     if doubled:
         if is_retry:
             raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
         raise InvalidArgumentError(f"{doubled[0]}: in the table already; use replace() to put a new file in its place")
+
+
+def paths_there(snapshot: Snapshot, change: Change) -> list[str]:
+    """The paths that a change adds, and that are live already in files that it does not take out."""
+    live = snapshot.files(_partitions_of(snapshot, change))
+    same = live.filter(pc.is_in(live.column("path"), value_set=_added_paths(change)))
+    stays = np.array([i not in change.removed for i in same.column("file_id").to_pylist()], dtype=bool)
+    return same.column("path").filter(from_numpy(stays)).to_pylist()
+
+
+def _added_paths(change: Change) -> pa.Array:
+    return pa.chunked_array(
+        [c for r in change.results for c in r.files.column("path").chunks], pa.string()
+    ).combine_chunks()
 
 
 def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
@@ -179,7 +200,9 @@ def _write(
 ) -> Instant:
     """Writes the runs of one attempt and gives the instant that names them."""
     base = snapshot.instant
-    keys = dict.fromkeys(change.freed, False) | ({} if change.key is None else {change.key: True})
+    keys: dict[str, int | None] = {**dict.fromkeys(change.freed), **change.taken}
+    if change.key is not None:
+        keys[change.key] = base.version + 1
     bound = bind(snapshot, spoken, change.results, change.removed, remember_gone=change.remember_gone, keys=keys)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
@@ -202,10 +225,10 @@ def _write(
         if index.kind == "stats":
             has_fine = index.id == first_stats(after).id
             is_left_behind = index.maintain == "refresh" and bool(bound.added)
-            added, holes = ([], []) if is_left_behind else kept_by(index, spoken, bound.added)
+            added, holes, fine = ([], [], []) if is_left_behind else told_to(index, spoken, after, bound.added)
             # Aggregates are told of every file that goes, or the next to come would take its place in their count.
             rows = stat_rows(after, index, readers, added, bound.gone, has_fine=has_fine)
-            runs = writing.stats(index, rows, version)
+            runs = writing.stats(index, joined_rows([rows, *fine]), version)
             coverage = index.coverage if is_left_behind else index.coverage.with_segment(version, holes)
             after = after.with_index(replace(index, runs=runs, coverage=coverage))
     ids = [files.ids for files in bound.added]
@@ -219,6 +242,7 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
         "files_removed": len(change.removed),
         "rows_changed": after.totals["rows"] - base.totals["rows"],
         "bytes_changed": after.totals["bytes"] - base.totals["bytes"],
+        **change.told,
     }
 
 

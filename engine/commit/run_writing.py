@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,12 @@ class RunWriting:
             return path
 
         return path_of
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """The rows of several parts, in one."""
+    keys, values, deleted = zip(*parts, strict=True)
+    return pa.concat_arrays(keys), pa.concat_tables(values), np.concatenate(deleted)
 
 
 def stats_form(index: IndexState) -> Form:

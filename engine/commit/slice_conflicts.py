@@ -54,6 +54,23 @@ def check_slices(
             raise CommitConflictError(f"{paths[0]}: {told}; read the table anew and decide again", paths=paths)
 
 
+def check_not_superseded(then: Snapshot, newer: Snapshot, ids: np.ndarray, states: Mapping[str, str]) -> None:
+    """Raises CommitConflictError where some files of a version (uint64 ids) that were read there are live still, and
+    yet read no more: a later base holds what they held, so to take them out would not undo what they did. Both versions
+    are judged by the same states of commits."""
+    partitions = np.unique(split_file_ids(ids)[0])
+    before, now = then.files(partitions), newer.files(partitions)
+    if now.column("file_group").null_count == now.num_rows:
+        return
+    none = now.slice(0, 0)
+    read = _ids(before)[_live(before, none, states)]
+    still = _ids(now)[_live(now, none, states)]
+    lost = np.isin(_ids(now), ids) & np.isin(_ids(now), read) & ~np.isin(_ids(now), still)
+    if lost.any():
+        paths = now.column("path").filter(from_numpy(lost)).to_pylist()
+        raise CommitConflictError(f"{paths[0]}: a later commit replaced its slice", paths=paths)
+
+
 def _added(newer: Snapshot, results: Sequence[TaskResult]) -> pa.Table:
     """The files of results that go to partitions which are there already: elsewhere nobody can be in the way."""
     known = newer.partitions()

@@ -126,6 +126,11 @@ class Snapshot:
         found = rows.to_pylist()
         return found[0]["segment"] if found and found[0]["path"] == key else None
 
+    def keys(self) -> dict[str, int]:
+        """The keys of idempotent commits that stand, and the versions that those made."""
+        found = self._scan([KEYS.prefix(kind=KIND_KEY)], KEY_ROW)
+        return dict(zip(*(found.column(name).to_pylist() for name in KEY_ROW), strict=True))
+
     def _kept(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
         with self._damage_told():

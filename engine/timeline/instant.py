@@ -27,9 +27,9 @@ instant names is ever trusted.
     pending          files seen but not yet readable: [{"path", "reason"}]
     fenced           transactions that this instant gives up: none of them may publish any more
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
-    savepoints       {name: version}
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
                      one that is not named is completed, or not known
+    savepoints       {name: version}: versions that were given a name, which holds back `clean`
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from ...errors import CorruptionError, FormatVersionError, SkipstoneError
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
 
 INSTANT_FORMAT = 1  # experimental until the format is frozen: one of another number is built again
 
@@ -194,6 +194,21 @@ class Instant:
         is forgotten, so that the instant does not grow with every commit."""
         known = {**self.commit_states, **states}
         return replace(self, commit_states={c: state for c, state in known.items() if state != COMPLETED})
+
+    def version_of_savepoint(self, name: str) -> int:
+        """The version that a savepoint names. Raises InvalidArgumentError where there is none of that name."""
+        found = self.savepoints.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(map(repr, sorted(self.savepoints))) or "none"
+            raise InvalidArgumentError(f"no savepoint {name!r}; there are: {known}")
+        return found
+
+    def check_kept(self, version: int) -> None:
+        """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""
+        if any(first <= version <= last for first, last in self.cleaned):
+            raise NotATableError(
+                f"version {version} was cleaned, and can be read no more; a savepoint would have kept it"
+            )
 
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""

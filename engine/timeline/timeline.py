@@ -83,12 +83,8 @@ class Timeline:
         """Raises NotATableError for a version that was cleaned: what it names is removed."""
         with contextlib.suppress(CorruptionError):  # a damaged latest version hides no older one
             latest = self.latest(known=instant)
-            for first, last in latest.cleaned if latest is not None else ():
-                if first <= instant.version <= last:
-                    raise NotATableError(
-                        f"{self.storage.uri}: version {instant.version} was cleaned, as all from {first} to {last}; "
-                        "what it named is removed"
-                    )
+            if latest is not None:
+                latest.check_kept(instant.version)
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where

@@ -1,0 +1,96 @@
+"""`skipstone rollback`, `restore` and `savepoint`: what was done is undone, and versions get names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..engine.table import Table
+from ..errors import InvalidArgumentError
+from .options import AsJson, IndexPath, Path, opened
+from .output import count_of, print_json, records, stdout, table
+
+
+def rollback(
+    path: Path,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The commit to undo.", show_default=False)],
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo one commit: what it added goes, what it took out comes back; what came after it stays."""
+    with opened(path, index_path) as found:
+        before = found.version
+        found.rollback(version)
+        _print_change(found, found.version != before, as_json, rolled_back=version)
+
+
+def restore(
+    path: Path,
+    version: Annotated[int | None, typer.Option(help="The version whose files are to be live again.")] = None,
+    savepoint: Annotated[str | None, typer.Option(metavar="NAME", help="The same, by the name of a savepoint.")] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the live files those of an older version again; the schema and the indexes stay as they are."""
+    with opened(path, index_path) as found:
+        before = found.version
+        found.restore(version, savepoint=savepoint)
+        named = version if savepoint is None else found.instant.version_of_savepoint(savepoint)
+        _print_change(found, found.version != before, as_json, restored=named)
+
+
+def savepoint(
+    path: Path,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="What the latest version is to be called.", show_default=False)
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Take the savepoint of that name away.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the savepoints.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the latest version a name, which keeps it from being cleaned; or drop a name, or list them."""
+    if list_ == (name is not None) or (drop and name is None):
+        raise InvalidArgumentError("give the NAME of a savepoint to make, or to --drop; or --list alone")
+    with opened(path, index_path) as found:
+        if name is None:
+            _print_savepoints(found, as_json)
+            return
+        named = found.instant.savepoints.get(name) if drop else found.version
+        made = found.drop_savepoint(name) if drop else found.savepoint(name)
+        if as_json:
+            print_json({"version": made, "savepoint": name, "of": named, "dropped": drop})
+        elif drop:
+            stdout().print(f"savepoint {name!r} is dropped; version {named} stays until it is cleaned")
+        else:
+            stdout().print(f"savepoint {name!r}: version {named}")
+
+
+def _print_change(found: Table, is_new: bool, as_json: bool, **told: int | None) -> None:
+    summary = found.instant.summary if is_new else {"files_added": 0, "files_removed": 0}
+    added, removed = summary["files_added"], summary["files_removed"]
+    totals = found.instant.totals
+    if as_json:
+        counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
+        print_json({"changed": is_new, "version": found.version, **told, **counts})
+        return
+    screen = stdout()
+    if is_new:
+        screen.print(f"version {found.version}: {count_of(added, 'file')} came back, {removed:,} went")
+        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in found.indexes().to_pylist()}
+        for name, count in lacking.items():
+            if count:
+                screen.print(f"{name} does not speak of {count_of(count, 'file')}: skipstone index refresh")
+    else:
+        screen.print(f"nothing to change: version {found.version} stands")
+    screen.print(f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}", style="dim")
+
+
+def _print_savepoints(found: Table, as_json: bool) -> None:
+    rows = found.savepoints()
+    if as_json:
+        print_json(records(rows))
+        return
+    cells = [[r["name"], str(r["version"]), r["time"].strftime("%Y-%m-%d %H:%M:%S")] for r in rows.to_pylist()]
+    stdout().print(table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))
