@@ -1,6 +1,6 @@
 """Lists of files of RFC-15's three shapes, for the listing benchmark: made once and kept in .cache/bench/.
 
-Names are Hudi's, about 110 bytes a path: a date partition, then file id (a uuid), write token and the instant that wrote it:
+Names are Hudi's, about 110 bytes a path: a date partition, then file id (a uuid), write token and instant of the write:
 
     ingestion_datestr=2019-01-07/0c4d...-0_17-204-91874_20190107031512042.parquet
 
@@ -133,21 +133,32 @@ def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
 
 
 def manifest(files: Files, cache: Path = CACHE) -> Made:
-    """`manifest.parquet`, zstd: partition, path (delta byte array), size_bytes, row_count."""
-    return _made(files.shape, "manifest", lambda folder: make_manifest(folder / "manifest.parquet", files), cache)
+    """`manifest.parquet`, zstd: partition, path, size_bytes, row_count."""
+    return _made(files.shape, "manifest", lambda f: write_manifest(f / "manifest.parquet", files.table()), cache)
 
 
-def make_manifest(target: Path, files: Files) -> None:
-    """The list as one Parquet file, in its order."""
-    texts = files.partitions.take(pa.array(files.partition))
+def write_manifest(target: Path, files: pa.Table) -> None:
+    """A list of files as one Parquet file, in its order; paths as delta byte arrays, the smallest form found."""
+    texts = pc.utf8_slice_codeunits(files.column("path"), 0, len(KEY) + 11)
+    target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        files.table().add_column(0, "partition", texts),
+        files.add_column(0, "partition", texts),
         target,
         row_group_size=MANIFEST_ROW_GROUP_FILES,
         compression="zstd",
         use_dictionary=["partition"],
         column_encoding={"path": "DELTA_BYTE_ARRAY"},
     )
+
+
+def duck_manifest(target: Path, files: pa.Table) -> None:
+    """The list as a Parquet file, by DuckDB."""
+    import duckdb
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with duckdb.connect() as connection:
+        connection.register("files", files)
+        connection.sql(f"COPY files TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
 
 
 def delta(files: Files, cache: Path = CACHE) -> Made:
