@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,12 @@ def commits(lake: Lake, count: int, slower: float) -> list[str]:
                 kind = _NEWEST if at % 2 else _SPREAD
                 files = _new_files(lake, random, is_spread=kind == _SPREAD)
                 before = _bytes_written()
-                taken[kind].append(_timed(lambda files=files: _commit(table, files)))
+                taken[kind].append(_timed(partial(_commit, table, files)))
                 written[kind].append(_bytes_written() - before)
                 if at % _DELTA_EVERY == 0:
-                    taken["deltalake"].append(_timed(lambda files=files: _commit_delta(delta, files)))
+                    taken["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
                 if at % _FLOOR_EVERY == 0:
-                    taken["floor"].append(_timed(lambda: _put_twice(folder)))
+                    taken["floor"].append(_timed(partial(_put_twice, folder)))
             runs = len(table.instant.manifest)
     return _commit_lines(lake, count, slower, taken, written, runs)
 
