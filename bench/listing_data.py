@@ -74,6 +74,7 @@ class Files:
         self.partitions = pc.binary_join_element_wise(f"{KEY}=", _texts(days), "")
         weights = random.lognormal(0, 0.3, shape.partitions)
         counts = 1 + random.multinomial(shape.files - shape.partitions, weights / weights.sum())
+        self._bounds = [0, *np.cumsum(counts).tolist()]
         self.partition = np.repeat(np.arange(shape.partitions), counts)
         within = np.arange(shape.files) - np.repeat(np.cumsum(counts) - counts, counts)
         task = within % COMMIT_FILES_MAX
@@ -92,8 +93,7 @@ class Files:
 
     def of(self, partition: int) -> pa.Array:
         """The paths of one partition."""
-        first, last = np.searchsorted(self.partition, [partition, partition + 1])
-        return self.paths[first:last]
+        return self.paths[self._bounds[partition] : self._bounds[partition + 1]]
 
 
 def _tokens(task: np.ndarray, commit: np.ndarray, days: np.ndarray, random: np.random.Generator) -> pa.Array:
