@@ -122,11 +122,11 @@ def test_a_file_that_changes_while_it_is_read_gives_no_rows(
 def _change_at_open(monkeypatch: pytest.MonkeyPatch, root: Path, change: Callable[[Path], None], when: str) -> None:
     real, left = reading_rows.open_parquet, [change]
 
-    def open_parquet(storage: Any, path: str, **options: Any) -> Any:
-        file = real(storage, path, **options) if when == "once it is open" else None
-        if path == NAME and left:
+    def open_parquet(storage: Any, asked: Any, **options: Any) -> Any:
+        file = real(storage, asked, **options) if when == "once it is open" else None
+        if getattr(asked, "path", asked) == NAME and left:
             left.pop()(root / NAME)
-        return real(storage, path, **options) if file is None else file
+        return real(storage, asked, **options) if file is None else file
 
     monkeypatch.setattr(reading_rows, "open_parquet", open_parquet)
 
