@@ -7,7 +7,8 @@ import importlib
 import sys
 from pathlib import Path
 
-_HELPERS = {"__main__", "harness", "data", "targets", "planning_data", "planning_lake", "planning_sizes"}
+_HELPERS = {"__main__", "harness", "data", "made", "targets", "planning_data", "planning_lake", "planning_sizes"}
+_HELPERS |= {"listing_data", "listing_lake", "listing_commits", "listing_create"}
 
 
 def benchmarks() -> dict[str, str]:

@@ -13,12 +13,8 @@ memory for numpy. The first n files are the same whatever the number of files.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ import pyarrow.compute as pc
 import skipstone as ss
 
 from bench.data import CACHE, random_uuids
+from bench.made import Made, code_fingerprint, made
 
 COLUMNS = {"clustered": pa.int64(), "random": pa.int64(), "name": pa.string(), "seen": pa.timestamp("us")}
 ROWS_A_FILE = 100_000
@@ -41,15 +38,6 @@ DELTA_COMMIT_FILES = 100_000
 ICEBERG_APPEND_FILES = 25_000
 _SEED = 20_190_927
 _LAYOUT = 1  # raised where this file writes something else for the same arguments
-
-
-@dataclass(frozen=True)
-class Made:
-    """A folder that was made, whole."""
-
-    folder: Path
-    build_s: float
-    size_bytes: int
 
 
 class Statistics:
@@ -153,9 +141,8 @@ def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Pa
             for at in range(0, statistics.files, FILES_AT_ONCE):
                 tx.add_files(whole.slice(at, FILES_AT_ONCE))
 
-    # The index's format is the code's: an index that other code wrote is made anew.
     mark = f"ours-{'-'.join(columns) or 'none'}"
-    return _made(statistics, mark, make, cache, fingerprint=_code_fingerprint())
+    return _made(statistics, mark, make, cache, fingerprint=code_fingerprint())
 
 
 def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CACHE) -> Made:
@@ -298,35 +285,6 @@ def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) ->
 
 
 def _made(statistics: Statistics, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> Made:
-    """The folder that `make` fills, made where it is not there whole. Iceberg writes its own place into its files, so
-    a folder is made where it stays; what makes it whole is `made.json`, written last."""
     columns = "-".join(statistics.columns)
     folder = cache / f"planning-{statistics.files}-{statistics.names}-{columns}-v{_LAYOUT}" / mark
-    done = folder / "made.json"
-    wanted = {"place": str(folder), "fingerprint": fingerprint, "pyarrow": pa.__version__}
-    if done.exists():
-        told = json.loads(done.read_text(encoding="utf-8"))
-        if {name: told[name] for name in wanted} == wanted:
-            return Made(folder, told["build_s"], told["size_bytes"])
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    start = time.perf_counter()
-    make(folder)
-    build_s = time.perf_counter() - start
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    told = {**wanted, "build_s": build_s, "size_bytes": size}
-    unfinished = folder / "made.json.tmp"
-    unfinished.write_text(json.dumps(told), encoding="utf-8")
-    os.replace(unfinished, done)
-    return Made(folder, build_s, size)
-
-
-def _code_fingerprint() -> str:
-    """What changes with the code that writes our files."""
-    root = Path(ss.__file__).parent
-    paths = [root / "arrays.py", root / "canon.py"]
-    paths += sorted((root / "engine").rglob("*.py")) + sorted((root / "hfile_like").rglob("*.py"))
-    checksum = 0
-    for path in paths:
-        checksum = zlib.crc32(path.read_bytes(), checksum)
-    return f"{checksum:08x}"
+    return made(folder, make, fingerprint)

@@ -24,6 +24,7 @@ from .altering import alter
 from .file_slices import print_slices
 from .indexing import indexes
 from .keeping import clean, optimize
+from .listing import history, ls
 from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, Version, opened, split
 from .output import (
     bytes_text,
@@ -38,6 +39,7 @@ from .output import (
     table,
     working,
 )
+from .perf import perf
 from .undoing import restore, rollback, savepoint
 
 app = typer.Typer(
@@ -180,41 +182,9 @@ app.command("savepoint")(savepoint)
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-@app.command("ls")
-def ls(
-    path: Path,
-    files: Annotated[bool, typer.Option("--files", help="List files instead of partitions.")] = False,
-    partition: Annotated[
-        str | None, typer.Option(metavar="KEY=VALUE/...", help="The files of one partition.", show_default=False)
-    ] = None,
-    version: Version = None,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Partitions, or files, with their rows and sizes: from the index, nothing is listed."""
-    with opened(path, index_path, version) as found:
-        one_by_one = files or partition is not None
-        rows = found.files(partition) if one_by_one else found.partitions()
-        if as_json:
-            print_json(records(rows))
-            return
-        rows_bytes = {"row_count": lambda n: f"{n:,}", "size_bytes": bytes_text, "file_count": lambda n: f"{n:,}"}
-        wanted = ["path", "row_count", "size_bytes"] if one_by_one else [*_PARTITION_COLUMNS]
-        cells = [
-            [rows_bytes[name](row[name]) if name in rows_bytes else row[name] or "(all)" for name in wanted]
-            for row in rows.select(wanted).to_pylist()
-        ]
-        headings = [_HEADINGS[name] for name in wanted]
-        screen = stdout()
-        screen.print(table(headings, cells, right=["rows", "size", "files"]))
-        total_rows, total_bytes = (sum(rows.column(name).to_pylist()) for name in ("row_count", "size_bytes"))
-        file_count = rows.num_rows if one_by_one else sum(rows.column("file_count").to_pylist())
-        summary = f"{count_of(file_count, 'file')}, {count_of(total_rows, 'row')}, {bytes_text(total_bytes)}"
-        screen.print(f"{summary}; version {found.version}", style="dim")
-
-
-_PARTITION_COLUMNS = ("partition", "file_count", "row_count", "size_bytes")
-_HEADINGS = {"partition": "partition", "path": "file", "file_count": "files", "row_count": "rows", "size_bytes": "size"}
+app.command("ls")(ls)
+app.command("history")(history)
+app.command("perf")(perf)
 
 
 @app.command("slices")
@@ -231,31 +201,6 @@ def slices(
     """File slices: the base of each file group, and the logs that are read over it."""
     with opened(path, index_path, version) as found:
         print_slices(found.slices(partition, latest=not every), as_json)
-
-
-@app.command("history")
-def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """The versions: what each did, and when."""
-    with opened(path, index_path) as found:
-        rows = found.history()
-        if as_json:
-            print_json(records(rows))
-            return
-        cells = [
-            [
-                str(row["version"]),
-                row["time"].strftime("%Y-%m-%d %H:%M:%S"),
-                row["action"],
-                f"+{row['files_added']:,}" if row["files_added"] else "-",
-                f"-{row['files_removed']:,}" if row["files_removed"] else "-",
-                f"{row['files']:,}",
-                f"{row['rows']:,}",
-                row["detail"] or "",
-            ]
-            for row in rows.to_pylist()
-        ]
-        headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then", "detail"]
-        stdout().print(table(headings, cells, right=[headings[0], *headings[3:-1]]))
 
 
 @app.command("verify")

@@ -88,7 +88,7 @@ def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
 
 def _files(table: Table, deep: bool) -> list[Finding]:
     found = []
-    names = ["path", "size_bytes", "modified_ns", "row_count", "rows_exact", "schema_id"]
+    names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "schema_id"]
     for row in table.snapshot.files().select(names).to_pylist():
         path = row["path"]
         try:
@@ -96,7 +96,7 @@ def _files(table: Table, deep: bool) -> list[Finding]:
         except SkipstoneError as error:
             found.append(Finding("missing", path, str(error)))
             continue
-        if not entry.is_same(row["size_bytes"], row["modified_ns"]):
+        if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
         elif deep and not table.instant.file_schemas[row["schema_id"]].is_told:
             try:

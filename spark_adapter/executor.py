@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..engine.ingest.footers import open_parquet
 from ..engine.scan.fine import RowGroups, row_groups_of
-from ..engine.scan.rows import check_identity, read_matches
+from ..engine.scan.rows import as_planned, read_matches
 from ..engine.scan.tasks import ReadContext
 from ..engine.storage import Counted, Storage, open_storage
 from .packing import Share
@@ -41,8 +41,7 @@ def _own(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
     if share.count == 1:
         return groups
     if groups.kept is None:
-        check_identity(share.task, data)
-        with open_parquet(data, share.task.path) as file:
+        with as_planned(share.task, data), open_parquet(data, share.task.path) as file:
             return RowGroups(list(range(share.number, file.metadata.num_row_groups, share.count)))
     at = [i for i, group in enumerate(groups.kept) if group % share.count == share.number]
 

@@ -137,9 +137,12 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [lake]
 
 
+_PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["deltalake", "pyiceberg"]}
+
+
 def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
     """A benchmark at a scale where it says nothing of speed: that it runs, and that all contenders agree."""
-    needed = ["duckdb", *(["polars", "deltalake", "pyiceberg"] if name == "planning" else [])]
+    needed = ["duckdb", *_PEERS.get(name, [])]
     absent = [library for library in needed if importlib.util.find_spec(library) is None]
     if absent:
         pytest.skip(f'{absent[0]} is not installed: pip install -e ".[bench]"')
@@ -158,6 +161,18 @@ def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
     verdicts = [line for line in told["sections"] if line.endswith(("won |", "**lost** |"))]
     assert len(verdicts) == 12  # ten of time, two of bytes
+
+
+def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
+    shapes = "[b.Shape('C', 60, 25), b.Shape('E', 300, 4)]"
+    told = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in told["cases"]}
+    assert contenders >= {"skipstone", "os.scandir", "deltalake", "pyiceberg", "pyarrow", "DuckDB", "memcpy"}
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 2 * 6
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
+    asked = [line for line in told["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
+    assert len(asked) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
 
 
 @pytest.mark.parametrize("name", ["ids", "inverted"])

@@ -192,7 +192,7 @@ def test_ls(say, lake: str) -> None:
     assert [r["path"] for r in _json(say, "ls", lake, "--partition", "month=2")] == ["month=2/a.parquet"]
     _, out, _ = say("ls", lake)
     assert out.splitlines()[2].split()[:3] == ["month=1", "1", "40"]
-    assert out.splitlines()[-1].startswith("3 files, 120 rows, ")
+    assert out.splitlines()[-1].startswith("3 partitions, 3 files, 120 rows, ")
 
 
 def test_slices(say, tmp_path: Path) -> None:

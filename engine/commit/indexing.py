@@ -261,7 +261,7 @@ def _hashes(
     """Each file's distinct hashes by row group, in order, a bounded number of files ahead."""
     known = column_in_files(table.instant, column)
     assert known is not None  # else it could not be indexed
-    rows = files.select(["path", "size_bytes", "modified_ns", "schema_id"]).to_pylist()
+    rows = files.select(["path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
     def read(row: dict) -> tuple[str, list[np.ndarray]] | Exception:
         try:
@@ -277,7 +277,7 @@ def _file_hashes(table: Table, row: dict, known: ColumnInFiles) -> tuple[str, li
     path, _ = known.located.get(number, (None, known.type))
     if path is None and number not in known.lacking:
         raise SchemaError(f"{row['path']}: where the column lies in it is not known")
-    if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"]):
+    if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
         raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
     with open_parquet(table.storage, row["path"]) as file:
         groups = file.metadata.num_row_groups

@@ -13,13 +13,13 @@ from ..progress import Progress
 from ..storage import Entry, Storage
 
 _ENDINGS = (".parquet", ".parq", ".pq")
-_THREADS = 8
+THREADS = 8
 
 
 def list_parquet(storage: Storage, progress: Progress | None = None) -> list[Entry]:
     """Every visible Parquet file below the root, by path. `progress("list", files so far, None)` tells how it goes."""
     found: list[Entry] = []
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-list") as pool:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
         waiting: set[Future] = {pool.submit(_folder, storage, "")}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)

@@ -80,8 +80,8 @@ def cells(step: Step) -> tuple[str, ...]:
 
 def bytes_text(count: float) -> str:
     """A number of bytes in a unit that suits it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1000
     raise AssertionError

@@ -13,7 +13,7 @@ from .gather import Gatherer
 from .pruned import Pruned
 from .tasks import FileTask
 
-_FIELDS = ["path", "size_bytes", "modified_ns", "row_count", "schema_id"]
+_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 
 
 def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Sequence[str]) -> list[FileTask]:
@@ -32,6 +32,7 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
                 path=row["path"],
                 size_bytes=row["size_bytes"],
                 modified_ns=row["modified_ns"],
+                etag=row["etag"],
                 partition=partitions[i],
                 row_count=row["row_count"],
                 is_exact=bool(units.exact[unit]),

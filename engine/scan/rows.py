@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false, to_numpy
-from ...errors import NotReadableError, SchemaError
+from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..ingest.exact_cast import conformed
 from ..ingest.footers import open_parquet, reading
 from ..ingest.leaves import top_level
@@ -35,14 +36,14 @@ def read_matches(
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    check_identity(task, storage)
-    with open_parquet(storage, task.path) as file:
+    with as_planned(task, storage), open_parquet(storage, task.path) as file:
         reader = _FileReader(file, task, context, storage, threads)
         kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
             with reading(task.path):
                 rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
+            check_identity(task, storage)
             if rows is not None and rows.num_rows:
                 yield rows
 
@@ -57,13 +58,32 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    check_identity(task, storage)
-    with open_parquet(storage, task.path) as file:
+    with as_planned(task, storage), open_parquet(storage, task.path) as file:
         reader = _FileReader(file, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
+        check_identity(task, storage)
     return total
+
+
+@contextlib.contextmanager
+def as_planned(task: FileTask, storage: Storage) -> Iterator[None]:
+    """Around the reading of one file: what it meets in another file than the planned one, be it damage or other columns
+    and row groups, is a NotReadableError that says so.
+
+    What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
+    writes over a file may be quick.
+    """
+    check_identity(task, storage)
+    try:
+        yield
+    except SkipstoneError:
+        check_identity(task, storage)
+        raise
+    except LookupError as error:
+        check_identity(task, storage)
+        raise _overwritten(task) from error
 
 
 def check_identity(task: FileTask, storage: Storage) -> None:
@@ -75,10 +95,14 @@ def check_identity(task: FileTask, storage: Storage) -> None:
             f"{task.path}: planned, but gone from storage; sync() or refresh() the table and scan again",
             paths=[task.path],
         ) from None
-    if not found.is_same(task.size_bytes, task.modified_ns):
-        raise NotReadableError(
-            f"{task.path}: overwritten since it was indexed; sync() the table and scan again", paths=[task.path]
-        )
+    if not found.is_same(task.size_bytes, task.modified_ns, task.etag):
+        raise _overwritten(task)
+
+
+def _overwritten(task: FileTask) -> NotReadableError:
+    return NotReadableError(
+        f"{task.path}: overwritten since it was indexed; sync() the table and scan again", paths=[task.path]
+    )
 
 
 class _FileReader:

@@ -15,7 +15,7 @@ from .columns import ColumnInFiles
 class FileTask:
     """One file to be read.
 
-    path, size_bytes, modified_ns    where it is and what was planned; another identity is another file
+    path, size_bytes, modified_ns, etag    where it is and what was planned; another identity is another file
     partition       value of each partition column
     row_count       rows; exact where `is_exact`
     schema_id       which of the version's file schemas
@@ -38,6 +38,7 @@ class FileTask:
     has_rows: bool = True
     fine: tuple[tuple[str, int, int], ...] = ()
     filters: dict[str, tuple[str, FileFilter]] = field(default_factory=dict)
+    etag: str | None = None
 
 
 @dataclass(frozen=True)

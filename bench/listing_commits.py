@@ -1,0 +1,227 @@
+"""Commits of 10 files onto the largest list of the listing benchmark: how long each takes, how many bytes it writes,
+and what a look-up reads after many of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import skipstone as ss
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+from skipstone import col
+
+from bench import listing_data
+from bench.data import random_uuids
+from bench.listing_data import KEY, ROWS_A_FILE, SCHEMA, SIZE_BYTES
+from bench.listing_lake import Lake
+
+FILES_A_COMMIT = 10
+COMMIT_MS_MAX = {50: 5, 99: 25}
+COMMIT_BYTES_MAX = 64_000
+ROWS_A_WRITTEN_FILE = 100
+_DELTA_EVERY = 50
+_FLOOR_EVERY = 10
+_ROUNDS = 9
+_NEWEST, _SPREAD = "10 files of the newest partition", "10 files of 10 partitions"
+
+
+def commits(lake: Lake, count: int, slower: float) -> list[str]:
+    """`count` commits onto a copy of the table, one half to its newest partition, one half spread over many; commits
+    of deltalake, and what a commit's two durable files cost at least, in between."""
+    with tempfile.TemporaryDirectory(prefix="commits-", dir=lake.ours_folder.parent) as name:
+        folder = Path(name)
+        shutil.copytree(lake.ours_folder, folder / "ours")
+        shutil.copytree(lake.delta_folder, folder / "delta")
+        taken: dict[str, list[float]] = {_NEWEST: [], _SPREAD: [], "deltalake": [], "floor": []}
+        written: dict[str, list[int]] = {_NEWEST: [], _SPREAD: []}
+        delta = DeltaTable(str(folder / "delta"))
+        random = np.random.default_rng(9)
+        with ss.open(folder / "ours") as table:
+            for at in range(count):
+                kind = _NEWEST if at % 2 else _SPREAD
+                files = _new_files(lake, random, is_spread=kind == _SPREAD)
+                before = _bytes_written()
+                taken[kind].append(_timed(partial(_commit, table, files)))
+                written[kind].append(_bytes_written() - before)
+                if at % _DELTA_EVERY == 0:
+                    taken["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
+                if at % _FLOOR_EVERY == 0:
+                    taken["floor"].append(_timed(partial(_put_twice, folder)))
+            runs = len(table.instant.manifest)
+    return _commit_lines(lake, count, slower, taken, written, runs)
+
+
+def _commit_lines(
+    lake: Lake,
+    count: int,
+    slower: float,
+    taken: dict[str, list[float]],
+    written: dict[str, list[int]],
+    runs: int,
+) -> list[str]:
+    shape = lake.files.shape
+    lines = [
+        f"## {count:,} commits of {FILES_A_COMMIT} files onto {shape.name} ({shape.files:,} files)",
+        "",
+        "| commit | p50 | p99 | slowest | bytes written, mean | most in one |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    both = [*taken[_NEWEST], *taken[_SPREAD]]
+    all_bytes = [*written[_NEWEST], *written[_SPREAD]]
+    rows = [(kind, taken[kind], written[kind]) for kind in (_NEWEST, _SPREAD)]
+    rows += [("**skipstone**, both", both, all_bytes)]
+    rows += [(f"deltalake, {len(taken['deltalake'])} commits to the newest or spread", taken["deltalake"], [])]
+    rows += [("*floor:* two files written, flushed and named", taken["floor"], [])]
+    for name, seconds, sizes in rows:
+        times = [*np.percentile(seconds, [50, 99]), max(seconds)]
+        shown = [f"{1e3 * one:.2f} ms" for one in times]
+        shown += [f"{np.mean(sizes):,.0f}", f"{max(sizes):,}"] if sizes else ["", ""]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    lines += ["", f"Runs of the manifest after the last: {runs}. Bytes are all that the process wrote.", ""]
+    for percent, most in COMMIT_MS_MAX.items():
+        ours = 1e3 * float(np.percentile(both, percent))
+        verdict = "won" if ours <= most * slower else "**lost**"
+        lines.append(
+            f"- p{percent}: {ours:.2f} ms, at most {most} ms x {slower:.2f} (this run's memcpy over that of the "
+            f"machine for which it was asked): {verdict}"
+        )
+    mean = float(np.mean(all_bytes))
+    verdict = "won" if mean <= COMMIT_BYTES_MAX else "**lost**"
+    return [*lines, f"- bytes a commit: {mean:,.0f}, at most {COMMIT_BYTES_MAX:,}: {verdict}"]
+
+
+def _timed(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def _new_files(lake: Lake, random: np.random.Generator, *, is_spread: bool) -> pa.Table:
+    partitions = lake.files.partitions
+    if is_spread:
+        wanted = random.choice(len(partitions), min(FILES_A_COMMIT, len(partitions)), replace=False)
+    else:
+        wanted = np.full(FILES_A_COMMIT, len(partitions) - 1)
+    folders = partitions.take(pa.array(wanted))
+    names = pc.binary_join_element_wise(random_uuids(len(wanted), random), "-0_0-20-1_20300101000000000.parquet", "")
+    counts = np.full(len(wanted), ROWS_A_FILE)
+    sizes = SIZE_BYTES + random.integers(0, listing_data.SIZE_SPREAD_BYTES, len(wanted))
+    return pa.table(
+        {"path": pc.binary_join_element_wise(folders, names, "/"), "size_bytes": sizes, "row_count": counts}
+    )
+
+
+def _commit(table: ss.Table, files: pa.Table) -> None:
+    with table.transaction() as tx:
+        tx.add_files(files)
+
+
+def _commit_delta(table: DeltaTable, files: pa.Table) -> None:
+    actions = [
+        AddAction(
+            path=row["path"],
+            size=row["size_bytes"],
+            partition_values={KEY: row["path"].partition("/")[0].partition("=")[2]},
+            modification_time=0,
+            data_change=True,
+            stats=f'{{"numRecords":{row["row_count"]}}}',
+        )
+        for row in files.to_pylist()
+    ]
+    table.create_write_transaction(actions, "append", SCHEMA, partition_by=[KEY])
+
+
+def _put_twice(folder: Path) -> None:
+    """A run and an instant: each written, flushed, given its name, and the folder flushed."""
+    for name in ("run", "instant"):
+        with open(folder / "temporary", "wb") as file:
+            file.write(b"0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(folder / "temporary", folder / name)
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _bytes_written() -> int:
+    """What this process has handed to the system to write, as Linux counts it."""
+    told = Path("/proc/self/io").read_text(encoding="ascii")
+    return int(told.partition("wchar: ")[2].partition("\n")[0])
+
+
+# -- look-ups ---------------------------------------------------------------------------------------------------------
+
+
+def look_ups(lake: Lake, count: int, cache: Path) -> list[str]:
+    """What a look-up of one random value reads after ever more commits of 10 small files that were written with a
+    filter on it. All of them lie in 10 new partitions, so a partition has a file of every commit."""
+    shape = lake.files.shape
+    lines = [
+        f"## A look-up after many commits onto {shape.name}, a bloom index kept",
+        "",
+        "`id = ? AND " + KEY + " = ?` of a value that one file holds, from `ss.open` with nothing kept to "
+        "`plan.row_groups()`; the partition has a file of each commit. Runs: of the manifest, of statistics, of the "
+        "filter. There is no secondary index yet.",
+        "",
+        "| commits | runs | requests | bytes | time | files kept | s for the commits since |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    stops = sorted({stop for stop in (1, 10, 100, 1_000, 10_000) if stop < count} | {count})
+    with tempfile.TemporaryDirectory(prefix="lookups-", dir=lake.ours_folder.parent) as name:
+        folder = Path(name) / "table"
+        shutil.copytree(listing_data.ours(lake.files, cache, bloom=True).folder / "table", folder)
+        done = 0
+        for stop in stops:
+            start = time.perf_counter()
+            with ss.open(folder) as table:
+                for at in range(done, stop):
+                    with table.transaction() as tx:
+                        tx.write(_rows(at))
+            elapsed_s, done = time.perf_counter() - start, stop
+            lines.append(_look_up_line(folder, stop, elapsed_s))
+    return lines
+
+
+def _rows(commit: int) -> pa.Table:
+    """Rows of one commit: a file's worth for each of 10 partitions, `id` random."""
+    count = FILES_A_COMMIT * ROWS_A_WRITTEN_FILE
+    ids = np.random.default_rng([17, commit]).integers(0, 1 << 62, count)
+    days = np.repeat([f"2030-01-{day:02d}" for day in range(1, FILES_A_COMMIT + 1)], ROWS_A_WRITTEN_FILE)
+    return pa.table({"id": ids, KEY: pa.array(days.astype(object), pa.string())}, schema=SCHEMA)
+
+
+def _look_up_line(folder: Path, commits_done: int, elapsed_s: float) -> str:
+    picked = np.random.default_rng(5).integers(0, commits_done, _ROUNDS).tolist()
+    times, requests, bytes_read, kept = [], [], [], []
+    runs: Sequence[int] = ()
+    for commit in picked:
+        row = _rows(commit).slice(ROWS_A_WRITTEN_FILE * 3 + 7, 1).to_pylist()[0]
+        ss.open(folder).forget()
+        start = time.perf_counter()
+        with ss.open(folder) as table:
+            plan = table.scan((col("id") == row["id"]) & (col(KEY) == row[KEY]))
+            groups = plan.row_groups()
+            times.append(time.perf_counter() - start)
+            told = table.index_storage.reading()
+            requests.append(told[0])
+            bytes_read.append(told[1])
+            kept.append(len(groups.column("path").unique()))
+            found = {index.kind: len(index.runs) for index in table.instant.indexes}
+            runs = (len(table.instant.manifest), found["stats"], found["bloom"])
+    middle = [statistics.median(one) for one in (requests, bytes_read, times, kept)]
+    return (
+        f"| {commits_done:,} | {' + '.join(map(str, runs))} | {middle[0]:,.0f} | {middle[1]:,.0f} | "
+        f"{1e3 * middle[2]:.1f} ms | {middle[3]:g} | {elapsed_s:.1f} |"
+    )

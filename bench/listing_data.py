@@ -1,0 +1,288 @@
+"""Lists of files of RFC-15's three shapes, for the listing benchmark: made once and kept in .cache/bench/.
+
+Names are Hudi's, about 110 bytes a path: a date partition, then file id (a uuid), write token and instant of the write:
+
+    ingestion_datestr=2019-01-07/0c4d...-0_17-204-91874_20190107031512042.parquet
+
+Files stand in the order in which they were written. A commit writes up to 500 of a partition and closes each at 500,000
+rows, but for its last; sizes spread over 16 MiB around 120 MB. No file of data exists. One list serves all contenders,
+in the form that each reads: our index, a Delta log with its checkpoint, an Iceberg table, a Parquet file of the list,
+and a real tree of empty files to be listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import skipstone as ss
+
+from bench.data import CACHE, random_uuids
+from bench.made import Made, code_fingerprint, made
+
+KEY = "ingestion_datestr"
+SCHEMA = pa.schema([("id", pa.int64()), (KEY, pa.string())])
+COMMIT_FILES_MAX = 500
+ROWS_A_FILE = 500_000
+SIZE_BYTES = 120_000_000
+SIZE_SPREAD_BYTES = 1 << 24
+DELTA_COMMIT_FILES = 500_000
+ICEBERG_APPEND_FILES = 25_000
+MANIFEST_ROW_GROUP_FILES = 1 << 17
+_FIRST_DAY = np.datetime64("2015-01-01")
+_SEED = 20_201_015
+_LAYOUT = 1  # raised where this file writes something else for the same arguments
+
+
+@dataclass(frozen=True)
+class Shape:
+    """So many files in so many partitions; RFC-15's have a letter."""
+
+    name: str
+    files: int
+    partitions: int
+
+
+SHAPES = {
+    "C": Shape("C", 1_050, 719),
+    "M": Shape("M", 283_675, 3_617),
+    "E": Shape("E", 2_275_402, 497),
+}
+
+
+class Files:
+    """The list of a shape.
+
+    partitions     pa.StringArray: `ingestion_datestr=...`, by date
+    partition      int64 [files]: position in `partitions`, ascending
+    paths          pa.StringArray
+    sizes_bytes, row_counts    int64 [files]
+    """
+
+    def __init__(self, shape: Shape):
+        random = np.random.default_rng([_SEED, zlib.crc32(shape.name.encode()), shape.files])
+        self.shape = shape
+        days = _FIRST_DAY + np.arange(shape.partitions)
+        self.partitions = pc.binary_join_element_wise(f"{KEY}=", _texts(days), "")
+        weights = random.lognormal(0, 0.3, shape.partitions)
+        counts = 1 + random.multinomial(shape.files - shape.partitions, weights / weights.sum())
+        self._bounds = [0, *np.cumsum(counts).tolist()]
+        self.partition = np.repeat(np.arange(shape.partitions), counts)
+        within = np.arange(shape.files) - np.repeat(np.cumsum(counts) - counts, counts)
+        task = within % COMMIT_FILES_MAX
+        commit = np.cumsum(task == 0) - 1
+        uuids = random_uuids(shape.files, random)
+        tokens = _tokens(task, commit, days[self.partition[task == 0]], random)
+        folders = self.partitions.take(pa.array(self.partition))
+        self.paths = pc.binary_join_element_wise(folders, "/", uuids, tokens, "")
+        self.sizes_bytes = SIZE_BYTES + random.integers(0, SIZE_SPREAD_BYTES, shape.files)
+        is_last = np.append(task[1:] == 0, True)
+        self.row_counts = np.where(is_last, random.integers(1, ROWS_A_FILE, shape.files), ROWS_A_FILE)
+
+    def table(self) -> pa.Table:
+        """As `tx.add_files` takes it."""
+        return pa.table({"path": self.paths, "size_bytes": self.sizes_bytes, "row_count": self.row_counts})
+
+    def of(self, partition: int) -> pa.Array:
+        """The paths of one partition."""
+        return self.paths[self._bounds[partition] : self._bounds[partition + 1]]
+
+
+def _tokens(task: np.ndarray, commit: np.ndarray, days: np.ndarray, random: np.random.Generator) -> pa.Array:
+    """`-0_<task>-<stage>-<attempt>_<instant>.parquet`: task numbers run within a commit, attempts on from its first."""
+    stages, first = random.integers(20, 900, len(days)), np.cumsum(random.integers(500, 900, len(days)))
+    instants = days.astype("datetime64[ms]") + np.sort(random.integers(0, 86_400_000, len(days)))
+    shown = pc.replace_substring_regex(_texts(instants), "[-T:.]", "")
+    parts = [_texts(task), "-", _texts(stages[commit]), "-", _texts(first[commit] + task), "_"]
+    return pc.binary_join_element_wise("-0_", *parts, shown.take(pa.array(commit)), ".parquet", "")
+
+
+def _texts(values: np.ndarray) -> pa.Array:
+    if values.dtype.kind == "M":
+        return pa.array(np.datetime_as_string(values).astype(object), pa.string())
+    return pa.array(values).cast(pa.string())
+
+
+# -- each contender's own form ---------------------------------------------------------------------------------------
+
+
+def ours(files: Files, cache: Path = CACHE, *, bloom: bool = False) -> Made:
+    """A table of those files; with `bloom` it keeps a filter on `id`, which says nothing of them."""
+
+    def make(folder: Path) -> None:
+        make_ours(folder / "table", files.table(), bloom=bloom)
+
+    return _made(files.shape, "ours-bloom" if bloom else "ours", make, cache, code_fingerprint())
+
+
+def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
+    """An index from a list of files."""
+    with ss.create(folder, schema=SCHEMA, partitioning=[KEY]) as table:
+        if bloom:
+            table.create_index("id", kind="bloom")
+        with table.transaction() as tx:
+            tx.add_files(files)
+
+
+def manifest(files: Files, cache: Path = CACHE) -> Made:
+    """`manifest.parquet`, zstd: partition, path, size_bytes, row_count."""
+    return _made(files.shape, "manifest", lambda f: write_manifest(f / "manifest.parquet", files.table()), cache)
+
+
+def write_manifest(target: Path, files: pa.Table) -> None:
+    """A list of files as one Parquet file, in its order; paths as delta byte arrays, the smallest form found."""
+    texts = pc.utf8_slice_codeunits(files.column("path"), 0, len(KEY) + 11)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        files.add_column(0, "partition", texts),
+        target,
+        row_group_size=MANIFEST_ROW_GROUP_FILES,
+        compression="zstd",
+        use_dictionary=["partition"],
+        column_encoding={"path": "DELTA_BYTE_ARRAY"},
+    )
+
+
+def duck_manifest(target: Path, files: pa.Table) -> None:
+    """The list as a Parquet file, by DuckDB."""
+    import duckdb
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with duckdb.connect() as connection:
+        connection.register("files", files)
+        connection.sql(f"COPY files TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+
+
+def delta(files: Files, cache: Path = CACHE) -> Made:
+    """A Delta log whose last version has a checkpoint, as deltalake itself writes one. The entries before it are
+    removed, as Delta does it with time."""
+
+    def make(folder: Path) -> None:
+        from deltalake import DeltaTable
+
+        log = folder / "table" / "_delta_log"
+        log.mkdir(parents=True)
+        for version, start in enumerate(range(0, files.shape.files, DELTA_COMMIT_FILES)):
+            with open(log / f"{version:020d}.json", "w", encoding="utf-8") as file:
+                if version == 0:
+                    file.writelines(json.dumps(action) + "\n" for action in _delta_head())
+                file.write("\n".join(_delta_adds(files, start).to_pylist()) + "\n")
+        DeltaTable(folder / "table").create_checkpoint()
+        for path in sorted(log.glob("*.json"))[:-1]:
+            path.unlink()
+
+    return _made(files.shape, "delta", make, cache)
+
+
+def _delta_head() -> list[dict]:
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": KEY, "type": "string", "nullable": True, "metadata": {}},
+    ]
+    metadata = {
+        "id": "00000000-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [KEY],
+        "configuration": {},
+        "createdTime": 0,
+    }
+    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+
+
+def _delta_adds(files: Files, start: int) -> pa.Array:
+    part = slice(start, start + DELTA_COMMIT_FILES)
+    day = pc.utf8_slice_codeunits(files.partitions, len(KEY) + 1).take(pa.array(files.partition[part]))
+    quoted = json.dumps('{"numRecords":#}').split("#")
+    return pc.binary_join_element_wise(
+        '{"add":{"path":"',
+        files.paths[part],
+        f'","partitionValues":{{"{KEY}":"',
+        day,
+        '"},"size":',
+        _texts(files.sizes_bytes[part]),
+        f',"modificationTime":0,"dataChange":true,"stats":{quoted[0]}',
+        _texts(files.row_counts[part]),
+        f"{quoted[1]}}}}}",
+        "",
+    )
+
+
+def iceberg(files: Files, cache: Path = CACHE) -> Made:
+    """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
+
+    def make(folder: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.schema import Schema
+        from pyiceberg.transforms import IdentityTransform
+        from pyiceberg.types import LongType, NestedField, StringType
+
+        catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
+        catalog.create_namespace("bench")
+        spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name=KEY))
+        fields = NestedField(1, "id", LongType()), NestedField(2, KEY, StringType())
+        table = catalog.create_table("bench.files", Schema(*fields), partition_spec=spec)
+        for start in range(0, files.shape.files, ICEBERG_APPEND_FILES):
+            with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
+                _append(append, files, table.location(), start)
+        (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
+        catalog.engine.dispose()
+
+    return _made(files.shape, "iceberg", make, cache)
+
+
+def _append(append: object, files: Files, location: str, start: int) -> None:
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    for at in range(start, min(start + ICEBERG_APPEND_FILES, files.shape.files)):
+        path = files.paths[at].as_py()
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{location}/{path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(path.partition("/")[0].partition("=")[2]),
+            record_count=int(files.row_counts[at]),
+            file_size_in_bytes=int(files.sizes_bytes[at]),
+            column_sizes={},
+            value_counts={},
+            null_value_counts={},
+            nan_value_counts={},
+            lower_bounds={},
+            upper_bounds={},
+            split_offsets=[4],
+            sort_order_id=None,
+        )
+        file.spec_id = 0
+        append.append_data_file(file)  # type: ignore[attr-defined]
+
+
+def tree(files: Files, cache: Path = CACHE) -> Made:
+    """`tree/`: a directory for each partition, and an empty file of each name."""
+
+    def make(folder: Path) -> None:
+        root = folder / "tree"
+        for partition in files.partitions.to_pylist():
+            os.makedirs(root / partition)
+        for path in files.paths.to_pylist():
+            os.close(os.open(f"{root}/{path}", os.O_CREAT | os.O_WRONLY | os.O_EXCL))
+
+    return _made(files.shape, "tree", make, cache)
+
+
+def folder_of(shape: Shape, cache: Path) -> Path:
+    """Where all forms of a shape are kept."""
+    return cache / f"listing-{shape.name}-{shape.files}-{shape.partitions}-v{_LAYOUT}"
+
+
+def _made(shape: Shape, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> Made:
+    return made(folder_of(shape, cache) / mark, make, fingerprint)

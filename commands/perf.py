@@ -1,0 +1,68 @@
+"""`skipstone perf`: what each call costs from the index, and by listing the storage."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ..engine.perf import ROUNDS, Call, Listing, perf_of
+from .options import AsJson, IndexPath, Path, Version, opened
+from .output import bytes_text, count_of, print_json, progress, stdout, table
+
+_HEADINGS = ("call", "answers", "cold", "warm", "requests", "read", "listing", "folders", "listing / cold")
+
+
+def perf(
+    path: Path,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY=VALUE/...", help="The partition asked for; by default the largest.", show_default=False
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Each call is made so often; medians are told.")] = ROUNDS,
+    listing: Annotated[bool, typer.Option("--listing/--no-listing", help="List the storage, to compare.")] = True,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what the index saves: partitions, files and the file-system view's calls, against listing the storage."""
+    with opened(path, index_path, version) as found:
+        with progress() as tell:
+            told = perf_of(found, partition, rounds, listing, tell)
+        totals, partitions = found.instant.totals, found.partitions().num_rows
+        if as_json:
+            print_json({"location": found.location, "files": totals["files"], "partitions": partitions, **asdict(told)})
+            return
+        screen = stdout()
+        which = f"partition {told.partition}" if told.partition else "the one partition"
+        screen.print(
+            f"{found.location} at version {told.version}: {count_of(totals['files'], 'file')} in "
+            f"{count_of(partitions, 'partition')}; {which} has {count_of(told.partition_files, 'file')}",
+            soft_wrap=True,
+        )
+        screen.print()
+        screen.print(table(_HEADINGS, map(_cells, told.calls), right=_HEADINGS[1:]))
+        screen.print(
+            f"Medians of {told.rounds}. cold: the process keeps nothing of the index, and opening is a call of its "
+            "own; warm: the same handle again. A listing is the least that a call costs without an index: names alone.",
+            style="dim",
+            soft_wrap=True,
+        )
+
+
+def _cells(call: Call) -> list[str]:
+    listing = call.listing
+    name = f"{call.name} ({call.hudi})" if call.hudi else call.name
+    mine = [f"{call.answers:,}", _time(call.cold_s), _time(call.warm_s), f"{call.requests:,}", bytes_text(call.bytes)]
+    return [name, *mine, *(["-"] * 3 if listing is None else _listing_cells(call, listing))]
+
+
+def _listing_cells(call: Call, listing: Listing) -> list[str]:
+    return [_time(listing.elapsed_s), f"{listing.folders:,}", f"{listing.elapsed_s / call.cold_s:,.1f}"]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"

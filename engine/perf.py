@@ -1,0 +1,228 @@
+"""What the index saves this very table: RFC-15's table of calls, each from the index and by listing the storage.
+
+The calls are those that Hudi's metadata is asked (all partitions, all files of a partition) and six of its
+`TableFileSystemView`, of one partition: all base files, the latest base files, all file slices, the latest file slices,
+the latest uncompacted slices (those with logs) and all file groups. A listing gives names alone, out of which base
+files, slices and groups would have to be made yet: it is the least that the call costs without an index.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..arrays import to_numpy
+from ..errors import InvalidArgumentError
+from .ahead import ahead
+from .ingest.listing import THREADS as LISTING_THREADS
+from .ingest.listing import list_parquet
+from .manifest.runs import RunReaders
+from .progress import Progress
+from .storage import Entry, Storage
+from .table import Table
+from .views import partition_id
+
+ROUNDS = 5
+OPEN = "open"
+
+R = TypeVar("R")
+Ask = Callable[[Table], int]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A listing of the storage: its median time, folders listed (a request each, or more where an object store tells
+    them in pages), files found."""
+
+    elapsed_s: float
+    folders: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, answered from the index.
+
+    name, hudi     what is asked, and what Hudi calls it ("" where it has no such call)
+    answers        how many partitions, files, slices or groups came
+    cold_s         median time where the process keeps nothing of the index; opening is a call of its own
+    warm_s         median time on a handle that was asked before
+    requests, bytes    of a cold call
+    listing        None where no listing would answer it, or none was made
+    """
+
+    name: str
+    hudi: str
+    answers: int
+    cold_s: float
+    warm_s: float
+    requests: int
+    bytes: int
+    listing: Listing | None
+
+
+@dataclass(frozen=True)
+class Perf:
+    """The calls, and the partition that some of them ask for."""
+
+    version: int
+    partition: str
+    partition_files: int
+    rounds: int
+    calls: list[Call]
+
+
+def perf_of(
+    table: Table,
+    partition: str | None = None,
+    rounds: int = ROUNDS,
+    with_listing: bool = True,
+    progress: Progress | None = None,
+) -> Perf:
+    """Measures the calls at the version of a handle, which forgets what the process keeps of its index.
+
+    Args:
+        partition: which one, by its text; by default the one with most files.
+        rounds: how often each call is made; medians are told. The whole storage is listed once.
+        with_listing: also list the storage.
+
+    Raises InvalidArgumentError for a partition that is not there.
+    """
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
+    chosen = _largest(table) if partition is None else partition
+    partition_id(table.snapshot, chosen)
+    listings: dict[str, Listing | None] = {OPEN: None}
+    of_partition = None
+    if with_listing:
+        listings |= {"all partitions": _listed_folders(table), "all files": _listed(table, progress)}
+        of_partition = _listed_partition(table, chosen, rounds)
+    calls, measured = _calls(chosen), []
+    for at, (name, hudi, ask) in enumerate(calls):
+        if progress:
+            progress("calls", at, len(calls))
+        measured.append(_measured(table, name, hudi, ask, rounds, listings.get(name, of_partition)))
+    return Perf(table.version, chosen, table.files(chosen).num_rows, rounds, measured)
+
+
+def _calls(partition: str) -> list[tuple[str, str, Ask]]:
+    """(what is asked, Hudi's name for it, asking it: how many answers)."""
+    return [
+        (OPEN, "", lambda table: int(table.timeline.latest() is not None)),
+        ("all partitions", "getAllPartitionPaths", lambda table: len(table.partitions())),
+        ("all files", "", lambda table: len(table.files())),
+        ("files of the partition", "getAllFilesInPartition", lambda table: len(table.files(partition))),
+        ("all base files", "getAllBaseFiles", lambda table: _bases(table.slices(partition, latest=False))),
+        ("latest base files", "getLatestBaseFiles", lambda table: _bases(table.slices(partition))),
+        ("all file slices", "getAllFileSlices", lambda table: len(table.slices(partition, latest=False))),
+        ("latest file slices", "getLatestFileSlices", lambda table: len(table.slices(partition))),
+        ("uncompacted slices", "getLatestUnCompactedFileSlices", lambda table: _uncompacted(table.slices(partition))),
+        ("all file groups", "getAllFileGroups", lambda table: len(table.file_groups(partition))),
+    ]
+
+
+def _bases(slices: pa.Table) -> int:
+    return len(slices.column("base").drop_null())
+
+
+def _uncompacted(slices: pa.Table) -> int:
+    return len(slices.filter(pc.invert(slices.column("is_compacted"))))
+
+
+def _largest(table: Table) -> str:
+    found = table.partitions()
+    if not found.num_rows:
+        raise InvalidArgumentError(f"{table.location}: the table has no files, so there is nothing to measure")
+    return found.column("partition")[int(np.argmax(to_numpy(found.column("file_count"))))].as_py()
+
+
+def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing: Listing | None) -> Call:
+    cold, warm = [], []
+    cost, answers = (0, 0), 0
+    for _ in range(rounds):
+        table.forget()
+        fresh = table if name == OPEN else _opened_again(table)
+        before = table.index_storage.reading()
+        elapsed_s, answer = _timed(partial(ask, fresh))
+        after = table.index_storage.reading()
+        cold.append(elapsed_s)
+        warm.append(_timed(partial(ask, fresh))[0])
+        cost, answers = (after[0] - before[0], after[1] - before[1]), answer
+    return Call(name, hudi, answers, statistics.median(cold), statistics.median(warm), *cost, listing)
+
+
+def _opened_again(table: Table) -> Table:
+    """A handle on the same version that has read nothing but its instant."""
+    instant = table.timeline.read(table.version)
+    return Table(table.storage, table.index_storage, table.timeline, RunReaders(table.index_storage), instant, True)
+
+
+def _timed(action: Callable[[], R]) -> tuple[float, R]:
+    start = time.perf_counter()
+    answer = action()
+    return time.perf_counter() - start, answer
+
+
+# -- listing the storage ----------------------------------------------------------------------------------------------
+
+
+class _Folders:
+    """A storage that counts the folders it lists."""
+
+    def __init__(self, storage: Storage):
+        self._storage, self._lock, self.listed = storage, threading.Lock(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+        with self._lock:
+            self.listed += 1
+        return self._storage.list_folder(path)
+
+
+def _listed(table: Table, progress: Progress | None) -> Listing:
+    """All of the table's files, as `sync` finds them."""
+    storage = _Folders(table.storage)
+    elapsed_s, found = _timed(partial(list_parquet, storage, progress))
+    return Listing(elapsed_s, storage.listed, len(found))
+
+
+def _listed_folders(table: Table) -> Listing | None:
+    """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
+    None where folders do not tell partitions."""
+    if not table.is_hive or not table.instant.partitioning:
+        return None
+    storage, level = _Folders(table.storage), [""]
+    start = time.perf_counter()
+    for _ in table.instant.partitioning:
+        found = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
+        level = [
+            f"{folder}/{name}".lstrip("/")
+            for folder, (_, names) in zip(level, found, strict=True)
+            for name in names
+            if "=" in name
+        ]
+    return Listing(time.perf_counter() - start, storage.listed, 0)
+
+
+def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | None:
+    """A partition's own folder. None where it is none, or holds other files than the partition."""
+    if partition and not table.is_hive:
+        return None
+    storage = _Folders(table.storage)
+    times, files = [], 0
+    for _ in range(rounds):
+        elapsed_s, (found, _) = _timed(partial(storage.list_folder, partition))
+        times.append(elapsed_s)
+        files = len(found)
+    return Listing(statistics.median(times), 1, files) if files else None

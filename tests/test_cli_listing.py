@@ -1,0 +1,227 @@
+"""The command line on what there is: `ls`, `history`, `sync` and `perf`, for people and for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+from skipstone.commands import listing
+from skipstone.commands.output import progress
+from skipstone.engine.perf import perf_of
+
+VIEW_CALLS = {
+    "getAllBaseFiles",
+    "getLatestBaseFiles",
+    "getAllFileSlices",
+    "getLatestFileSlices",
+    "getLatestUnCompactedFileSlices",
+    "getAllFileGroups",
+}
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]):
+    """say(*arguments) -> (status, stdout, stderr)"""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return run
+
+
+def _json(say, *arguments: str):
+    status, out, err = say(*arguments, "--json")
+    assert (status, err) == (0, ""), err
+    return json.loads(out)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Two levels of folders: 2 years of 3 months, n files in month n."""
+    for year in (2020, 2021):
+        for month in (1, 2, 3):
+            folder = tmp_path / "lake" / f"year={year}" / f"month={month}"
+            folder.mkdir(parents=True)
+            for number in range(month):
+                pq.write_table(pa.table({"k": list(range(10))}), folder / f"{number}.parquet")
+    with ss.create(tmp_path / "lake"):
+        return tmp_path / "lake"
+
+
+# -- ls ---------------------------------------------------------------------------------------------------------------
+
+
+def test_ls_shows_partitions_or_files(say, lake: Path) -> None:
+    _, out, _ = say("ls", str(lake))
+    assert say("ls", str(lake), "--partitions")[1] == out
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["partition", "files", "rows", "size"]
+    assert lines[2][:3] == ["year=2020/month=1", "1", "10"]
+    assert out.splitlines()[-1].startswith("6 partitions, 12 files, 120 rows, ")
+    _, out, _ = say("ls", str(lake), "--files")
+    assert out.splitlines()[2].split()[:2] == ["year=2020/month=1/0.parquet", "10"]
+    assert out.splitlines()[-1].startswith("12 files, 120 rows, ")
+    _, out, _ = say("ls", str(lake), "--partition", "year=2021/month=3")
+    assert [line.split()[0][-9:] for line in out.splitlines()[2:-1]] == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def test_ls_ends_after_some_lines_and_says_how_many_are_left(say, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = say("ls", str(lake), "--limit", "2")
+    assert len(out.splitlines()) == 2 + 2 + 2
+    assert out.splitlines()[-2] == "... 4 more: --limit shows them"
+    assert out.splitlines()[-1].startswith("6 partitions, 12 files, 120 rows")  # of all, not of those that are shown
+    _, out, _ = say("ls", str(lake), "--files", "--limit", "12")
+    assert "more" not in out
+    monkeypatch.setattr(listing, "SHOWN_ROWS", 5)
+    assert "... 7 more" in say("ls", str(lake), "--files")[1]
+    assert len(_json(say, "ls", str(lake), "--files")) == 12
+    assert [row["path"] for row in _json(say, "ls", str(lake), "--files", "--limit", "1")] == [
+        "year=2020/month=1/0.parquet"
+    ]
+    assert _json(say, "ls", str(lake), "--limit", "0") == []
+
+
+def test_ls_refuses_what_contradicts_itself_or_is_not_there(say, lake: Path) -> None:
+    status, out, err = say("ls", str(lake), "--partitions", "--files")
+    assert (status, out) == (2, "") and "give one" in err
+    status, _, err = say("ls", str(lake), "--partition", "year=1999/month=1")
+    assert status == 2 and "year=1999/month=1" in err
+
+
+def test_ls_of_an_empty_table(say, tmp_path: Path) -> None:
+    with ss.create(tmp_path / "empty", schema=pa.schema([("k", pa.int64())])):
+        pass
+    _, out, _ = say("ls", str(tmp_path / "empty"))
+    assert out.splitlines()[-1].startswith("0 files, 0 rows, ")
+
+
+# -- history, sync ----------------------------------------------------------------------------------------------------
+
+
+def test_history_shows_what_is_in_flight(say, lake: Path) -> None:
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.write(pa.table({"k": [1], "year": pa.array([2022], pa.int32()), "month": pa.array([1], pa.int32())}))
+        _, out, _ = say("history", str(lake))
+        lines = out.splitlines()
+        assert lines[2].split()[0] == "1" and "+12" in lines[2]
+        assert lines[-1].split()[0] == "-" and "in flight" in lines[-1]
+        assert [row["state"] for row in _json(say, "history", str(lake))] == ["completed", "inflight"]
+    _, out, _ = say("history", str(lake))
+    assert "in flight" not in out and len(out.splitlines()) == 2 + 2
+
+
+def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
+    assert "nothing new: version 1 stands" in say("sync", str(lake))[1]
+    (lake / "year=2020/month=1/0.parquet").unlink()
+    pq.write_table(pa.table({"k": [7] * 90}), lake / "year=2020/month=2/0.parquet")
+    (lake / "year=2021" / "month=1" / "half.parquet").write_bytes(b"PAR1half")
+    status, out, err = say("sync", str(lake))
+    assert (status, err) == (0, "")  # no bars where nobody watches
+    assert "1 file added, 2 files removed" in out and "1 file not whole Parquet" in out
+    told = _json(say, "sync", str(lake))
+    assert told == {"changed": False, "version": 2, "pending": 1}
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = _Terminal()
+    with progress(stream) as tell:
+        assert tell is not None
+        ss.create(lake, index_path=lake.parent / "other", progress=tell)
+    drawn = stream.getvalue()
+    assert "list" in drawn and "footers" in drawn and "12/12" in drawn
+    assert drawn.endswith(("\x1b[2K", "\x1b[?25h", "\r", "\n")) or "\x1b[2K" in drawn[-40:]
+    with progress(io.StringIO()) as tell:
+        assert tell is None
+
+
+# -- perf -------------------------------------------------------------------------------------------------------------
+
+
+def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
+    told = _json(say, "perf", str(lake), "--rounds", "2")
+    assert (told["version"], told["files"], told["partitions"], told["rounds"]) == (1, 12, 6, 2)
+    assert (told["partition"], told["partition_files"]) == ("year=2020/month=3", 3)
+    calls = {call["hudi"] or call["name"]: call for call in told["calls"]}
+    assert set(calls) >= VIEW_CALLS | {"open", "all files", "getAllPartitionPaths", "getAllFilesInPartition"}
+    assert {name: calls[name]["answers"] for name in calls} == {
+        "open": 1,
+        "all files": 12,
+        "getAllPartitionPaths": 6,
+        **dict.fromkeys(VIEW_CALLS | {"getAllFilesInPartition"}, 3),
+        "getLatestUnCompactedFileSlices": 0,
+    }
+    assert all(call["cold_s"] > 0 and call["warm_s"] > 0 for call in calls.values())
+    assert all(call["requests"] > 0 and call["bytes"] > 0 for call in calls.values())
+    listings = {
+        name: call["listing"] and (call["listing"]["folders"], call["listing"]["files"]) for name, call in calls.items()
+    }
+    assert listings == {
+        "open": None,
+        "all files": (9, 12),  # the root, 2 years, 6 months
+        "getAllPartitionPaths": (3, 0),  # who knows that there are two levels need not look into the months
+        **dict.fromkeys(VIEW_CALLS | {"getAllFilesInPartition"}, (1, 3)),
+    }
+
+
+def test_perf_for_people(say, lake: Path) -> None:
+    status, out, err = say("perf", str(lake), "--partition", "year=2021/month=2", "--rounds", "1")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0].endswith("12 files in 6 partitions; partition year=2021/month=2 has 2 files")
+    (line,) = [line for line in out.splitlines() if "getLatestBaseFiles" in line]
+    assert line.split("(getLatestBaseFiles)")[1].split()[0] == "2"
+    assert "listing / cold" in out
+    _, out, _ = say("perf", str(lake), "--no-listing", "--rounds", "1")
+    assert [line.split()[-3:] for line in out.splitlines() if "(get" in line] == [["-", "-", "-"]] * 8
+
+
+def test_perf_of_slices_and_of_files_that_no_folder_holds(say, tmp_path: Path) -> None:
+    table = ss.create(tmp_path / "t", schema=pa.schema([("a", pa.int64())]))
+    told = [("b1", "1", "base"), ("l1", "1", "log"), ("b2", "2", "base"), ("l2", "2", "log")]
+    group = {"size_bytes": 1000, "row_count": 5, "file_group": "g"}
+    with table.transaction() as tx:
+        tx.add_files(
+            pa.Table.from_pylist(
+                [{"path": f"s3://lake/{p}", "slice_instant": i, "kind": k, **group} for p, i, k in told]
+            )
+        )
+    calls = {call.hudi: call for call in perf_of(table, rounds=1).calls}
+    expected = {"getAllBaseFiles": 2, "getLatestBaseFiles": 1, "getAllFileSlices": 2, "getLatestFileSlices": 1}
+    expected |= {"getLatestUnCompactedFileSlices": 1, "getAllFileGroups": 1, "getAllFilesInPartition": 4}
+    assert {name: calls[name].answers for name in expected} == expected
+    assert all(calls[name].listing is None for name in expected)  # a listing would not find them
+
+
+def test_perf_refuses_what_is_not_there(say, lake: Path, tmp_path: Path) -> None:
+    status, _, err = say("perf", str(lake), "--partition", "year=1999/month=1")
+    assert status == 2 and "year=1999/month=1" in err
+    empty = ss.create(tmp_path / "empty", schema=pa.schema([("k", pa.int64())]))
+    with pytest.raises(ss.InvalidArgumentError, match="no files"):
+        perf_of(empty)
+    with ss.open(lake) as table, pytest.raises(ss.InvalidArgumentError, match="rounds"):
+        perf_of(table, rounds=0)
+
+
+def test_perf_of_a_lake_that_is_gone(lake: Path, tmp_path: Path) -> None:
+    """The index answers all the same; a listing finds nothing."""
+    with ss.create(lake, index_path=tmp_path / "index") as table:
+        os.rename(lake, tmp_path / "away")
+        calls = {call.name: call for call in perf_of(table, rounds=1).calls}
+    assert calls["all files"].answers == 12 and calls["all files"].listing.files == 0
+    assert calls["files of the partition"].listing is None
