@@ -53,8 +53,8 @@ def build_block(
     pieces.extend(values.encode_column(column) for column in columns)
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)
-    for encoding, flags, raw, gain in pieces:
-        packed_as, stored = codec.compress(raw, compressor, gain)
+    for encoding, flags, raw, gain, tail_bytes in pieces:
+        packed_as, stored = codec.compress(raw, compressor, gain, tail_bytes)
         body = stored + codec.padding(len(stored))
         checksum = codec.checksum_at(offset + at, body)
         directory.append(SECTION.pack(packed_as, encoding, flags, len(stored), len(raw), checksum))

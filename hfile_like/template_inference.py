@@ -39,9 +39,9 @@ _SAMPLE = 16
 _PLAIN_MAX = 12
 
 
-def infer_template(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
-    """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null; None
-    where not all of them fit one."""
+def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
+    """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null, and how
+    many of them, the last, are hexadecimal digits; None where not all values fit one template."""
     offsets, data = offsets_and_data(column)
     offsets = offsets.astype(np.int64)
     live = None if valid is None else np.flatnonzero(valid)
@@ -63,7 +63,7 @@ def _guess(samples: Sequence[bytes], pattern: bytes) -> list[tuple[int, bytes | 
     """(kind, literal or size) of each part; None where the samples are not of one make, or without fields."""
     split = [re.split(pattern, sample) for sample in samples]
     first = split[0]
-    if len(first) == 1 or 2 * len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
+    if len(first) == 1 or len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
         return None
     guess: list[tuple[int, bytes | int]] = []
     for i, piece in enumerate(first):

@@ -4,7 +4,7 @@ A template is a few parts: literals, decimal numbers, runs of hexadecimal digits
 one field for each entry:
 
     u32 parts | u32 bytes of all literals | a record for each part | the literals, padded to 8
-    | the fields of each part in turn, padded to 8
+    | the fields of each part in turn, padded to 8: of numbers first, then of digits and uuids, which do not compress
 
     record   u8 kind | u8 item width | u16 reserved | u32 size | u64 base | u64 step
 
@@ -59,18 +59,21 @@ class Part(NamedTuple):
     data: np.ndarray | None = None
 
 
-def encode_template(parts: list[Part]) -> bytes:
-    """The bytes of a template and its fields."""
+def encode_template(parts: list[Part]) -> tuple[bytes, int]:
+    """The bytes of a template and its fields, and how many of them, the last, are hexadecimal digits."""
     literals = b"".join(part.literal for part in parts)
-    records, bodies = [], []
+    records, numbers, digits = [], [], []
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
-        width = line.width
-        records.append(_RECORD.pack(part.kind, width, 0, part.size, line.base, line.step))
-        body = line.packed() if part.data is None else part.data.tobytes()
-        bodies += [body, padding(len(body))]
+        records.append(_RECORD.pack(part.kind, line.width, 0, part.size, line.base, line.step))
+        if part.data is None:
+            body = line.packed()
+            numbers += [body, padding(len(body))]
+        else:
+            body = part.data.tobytes()
+            digits += [body, padding(len(body))]
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
-    return b"".join((head, padding(len(head)), *bodies))
+    return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
 
 
 class TemplateStrings:
@@ -89,23 +92,29 @@ class TemplateStrings:
         at = place + literal_bytes + len(padding(place + literal_bytes))
         if parts > PARTS_MAX or at > len(raw):
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
-        self._parts: list[Part] = []
-        for form, width, _, size, base, step in _RECORD.iter_unpack(raw[_HEAD.size : place]):
+        records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
+        fields = []
+        for form, width, _, size, _, _ in records:
             self._check(form, width, size)
-            literal, field = b"", 0
+            fields.append(0 if form == LITERAL else count * (size if form in (HEX, UUID) else width))
+        # Numbers first, then digits: where the fields of each part begin.
+        starts = [0] * parts
+        for i in sorted(range(parts), key=lambda i: records[i][0] in (HEX, UUID)):
+            starts[i] = at
+            at += fields[i] + len(padding(fields[i]))
+        self._parts: list[Part] = []
+        for (form, _, _, size, base, step), start, field in zip(records, starts, fields, strict=True):
+            literal = b""
             if form == LITERAL:
                 literal = bytes(raw[place : place + size])
                 place += size
                 literal_bytes -= size
-            else:
-                field = count * (size if form in (HEX, UUID) else width)
-            if literal_bytes < 0 or at + field > len(raw):
+            if literal_bytes < 0 or start + field > len(raw):
                 raise where.bad("template", "the fields of a template do not fit its section")
-            body = raw[at : at + field]
+            body = raw[start : start + field]
             line = integers.read_line(base, step, body, 0, count, 8, where) if form in (PADDED, PLAIN) else None
             data = np.frombuffer(body, dtype=np.uint8).reshape(count, size) if form in (HEX, UUID) else None
             self._parts.append(self._settled(Part(form, size, literal, line, data)))
-            at += field + len(padding(field))
         if at != len(raw) or literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
         if is_text(kind):

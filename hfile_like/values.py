@@ -114,12 +114,13 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
 
 
 class Piece(NamedTuple):
-    """A section before compression; `gain` is for `codec.compress`."""
+    """A section before compression; `gain` and `tail_bytes` are for `codec.compress`."""
 
     encoding: int
     flags: int
     raw: bytes
     gain: int = GAIN_LEAST
+    tail_bytes: int = 0
 
 
 def encode_column(column: pa.Array) -> Piece:
@@ -127,22 +128,22 @@ def encode_column(column: pa.Array) -> Piece:
     if column.null_count == len(column):
         return Piece(ENCODING_ALL_NULL, 0, b"")
     valid = valid_mask(column)
-    encoding, raw, gain = _encode_values(column, valid)
+    piece = _encode_values(column, valid)
     if valid is None:
-        return Piece(encoding, 0, raw, gain)
+        return piece
     bitmap = np.packbits(valid, bitorder="little").tobytes()
-    return Piece(encoding, FLAG_VALIDITY, b"".join((bitmap, padding(len(bitmap)), raw)), gain)
+    return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
 
 
-def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, bytes, int]:
+def _encode_values(column: pa.Array, valid: np.ndarray | None) -> Piece:
     encoding = encoding_of(column.type)
     assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
         flags = to_numpy(column)
         some = flags if valid is None else flags[valid]
         if some.all() or not some.any():
-            return ENCODING_CONSTANT_BOOL, bytes([bool(some[0])]), GAIN_LEAST
-        return ENCODING_BITS, np.packbits(flags, bitorder="little").tobytes(), GAIN_LEAST
+            return Piece(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
+        return Piece(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
     if encoding == ENCODING_FIXED:
         rows = fixed_rows(column)
         dtype = integer_dtype(column.type)
@@ -151,17 +152,17 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, byt
             line = integers.flat(numbers, valid) if valid is not None else integers.sloped(numbers)
             raw = b"".join((line.base.to_bytes(8, "little"), line.step.to_bytes(8, "little"), line.packed()))
             if len(raw) < rows.size:
-                return ENCODING_FRAME, raw, GAIN_THIRD
-        return ENCODING_FIXED, (rows if valid is None else rows * valid[:, None]).tobytes(), GAIN_LEAST
-    plain = strings.encode_plain(column, valid)
+                return Piece(ENCODING_FRAME, 0, raw, GAIN_THIRD)
+        return Piece(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
+    pieces: list[Piece] = []
     by_dictionary = strings.encode_dictionary(column, valid)
+    if by_dictionary is not None:
+        pieces.append(Piece(ENCODING_DICTIONARY, 0, by_dictionary))
     by_template = template_inference.infer_template(column, valid)
-    least = min(len(raw) for raw in (plain, by_dictionary, by_template) if raw is not None)
-    if by_dictionary is not None and len(by_dictionary) == least:
-        return ENCODING_DICTIONARY, by_dictionary, GAIN_LEAST
-    if by_template is not None and len(by_template) == least:
-        return ENCODING_TEMPLATE, by_template, GAIN_THIRD
-    return encoding, plain, GAIN_LEAST
+    if by_template is not None:
+        pieces.append(Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1]))
+    pieces.append(Piece(encoding, 0, strings.encode_plain(column, valid)))
+    return min(pieces, key=lambda piece: len(piece.raw))
 
 
 def check_text(column: pa.Array, name: str) -> None:
