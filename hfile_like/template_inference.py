@@ -28,6 +28,7 @@ from .templates import (
     UUID_RUNS,
     Part,
     encode_template,
+    random_uuids,
     shapes_of,
 )
 
@@ -55,7 +56,8 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, i
             values = _Values(data[base : int(ends[-1])], starts - base, ends - base, live)
             parts = values.read(guess)
             if parts is not None:
-                return encode_template(parts if live is None else _spread(parts, live, len(column)))
+                spread = parts if live is None else _spread(parts, live, len(column))
+                return encode_template([_narrowed(part) for part in spread])
     return None
 
 
@@ -166,18 +168,29 @@ class _Values:
 
 
 def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
-    """The parts with fields for all rows: what lies under a null is 0."""
+    """The parts with fields for all rows: what lies under a null is 0, or the random uuid of zeros."""
     found = []
     for part in parts:
         if part.line is not None:
             part = part._replace(line=part.line.spread(live, count))
         elif part.data is not None:
             data = np.zeros((count, part.size), dtype=np.uint8)
+            if part.kind == UUID:
+                data[:] = _RANDOM_NIL
             data[live] = part.data
             part = part._replace(data=data)
         found.append(part)
     return found
 
 
+def _narrowed(part: Part) -> Part:
+    """The part in the fewest bytes."""
+    if part.kind != UUID or part.data is None:
+        return part
+    return random_uuids(part.data) or part
+
+
+_RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)
+_RANDOM_NIL[[6, 8]] = 0x40, 0x80
 _NIBBLES = np.full(256, 255, dtype=np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint8)

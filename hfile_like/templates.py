@@ -13,6 +13,11 @@ one field for each entry:
     2  plain number   size: 0; no leading zeros          the same
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
+    5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
+
+A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte
+at 6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two
+follow.
 
 Rows are written as a matrix for each set of lengths that plain numbers have, so that a look-up of some rows pays for
 those alone. `template_inference` finds the template.
@@ -34,12 +39,15 @@ from .codec import Where, padding
 from .integers import Line
 from .strings import Rows, is_large, is_text, with_nulls
 
-LITERAL, PADDED, PLAIN, HEX, UUID = range(5)
+LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
+DIGITS = (HEX, UUID, RANDOM_UUID)
 DIGITS_MAX = 18
 PARTS_MAX = 32
 # Sets of lengths in one block: each is a matrix of its own.
 SHAPES_MAX = 64
 UUID_BYTES = 16
+RANDOM_UUID_BYTES = 15
+_BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 
@@ -50,13 +58,29 @@ _NUMBERS_MAX = 12
 
 class Part(NamedTuple):
     """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
-    hexadecimal digits or of uuids."""
+    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones."""
 
     kind: int
     size: int
     literal: bytes = b""
     line: Line | None = None
     data: np.ndarray | None = None
+    bits: np.ndarray | None = None
+
+    def digits(self, rows: Rows) -> np.ndarray:
+        """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
+        assert self.data is not None
+        if self.bits is None:
+            return self.data[rows]
+        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        most, eighth = self.data[rows], self.data[rows, 7]
+        last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
+        found = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
+        found[:, :6], found[:, 9:] = most[:, :6], most[:, 8:]
+        found[:, 6] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
+        found[:, 7] = most[:, 6]
+        found[:, 8] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
+        return found
 
 
 def encode_template(parts: list[Part]) -> tuple[bytes, int]:
@@ -70,10 +94,23 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
             body = line.packed()
             numbers += [body, padding(len(body))]
         else:
-            body = part.data.tobytes()
+            body = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
             digits += [body, padding(len(body))]
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
     return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
+
+
+def random_uuids(uuids: np.ndarray) -> Part | None:
+    """The part of uint8 [n, 16], n at least 1; None where not all of them are random uuids."""
+    sixth, eighth = uuids[:, 6], uuids[:, 8]
+    if (sixth >> 4 != 4).any() or (eighth >> 6 != 2).any():
+        return None
+    data = np.delete(uuids, 6, axis=1)
+    data[:, 7] = (eighth & 0x3F) | (sixth & 0x0C) << 4
+    last = np.zeros(-len(uuids) % 4 + len(uuids), dtype=np.uint8)
+    last[: len(uuids)] = sixth & 3
+    bits = np.bitwise_or.reduce(last.reshape(-1, 4) << _BITS_AT, axis=1)
+    return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
 class TemplateStrings:
@@ -96,10 +133,11 @@ class TemplateStrings:
         fields = []
         for form, width, _, size, _, _ in records:
             self._check(form, width, size)
-            fields.append(0 if form == LITERAL else count * (size if form in (HEX, UUID) else width))
+            more = -(-count // 4) if form == RANDOM_UUID else 0
+            fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
         starts = [0] * parts
-        for i in sorted(range(parts), key=lambda i: records[i][0] in (HEX, UUID)):
+        for i in sorted(range(parts), key=lambda i: records[i][0] in DIGITS):
             starts[i] = at
             at += fields[i] + len(padding(fields[i]))
         self._parts: list[Part] = []
@@ -113,8 +151,12 @@ class TemplateStrings:
                 raise where.bad("template", "the fields of a template do not fit its section")
             body = raw[start : start + field]
             line = integers.read_line(base, step, body, 0, count, 8, where) if form in (PADDED, PLAIN) else None
-            data = np.frombuffer(body, dtype=np.uint8).reshape(count, size) if form in (HEX, UUID) else None
-            self._parts.append(self._settled(Part(form, size, literal, line, data)))
+            data, bits = None, None
+            if form in DIGITS:
+                data = np.frombuffer(body, dtype=np.uint8, count=count * size).reshape(count, size)
+            if form == RANDOM_UUID:
+                bits = np.frombuffer(body, dtype=np.uint8, offset=count * size)
+            self._parts.append(self._settled(Part(form, size, literal, line, data, bits)))
         if at != len(raw) or literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
         if is_text(kind):
@@ -127,6 +169,7 @@ class TemplateStrings:
             PLAIN: size == 0,
             HEX: size >= 1 and width == 0,
             UUID: size == UUID_BYTES and width == 0,
+            RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
         }
         if not fits.get(form, False):
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
@@ -212,8 +255,8 @@ class TemplateStrings:
             if part.line is not None:
                 write_digits(table[:, start : start + size], numbers[i])
             elif part.data is not None:
-                runs = UUID_RUNS if part.kind == UUID else ((0, 0, size),)
-                write_hex(table[:, start : start + size], part.data[rows], runs)
+                runs = ((0, 0, size),) if part.kind == HEX else UUID_RUNS
+                write_hex(table[:, start : start + size], part.digits(rows), runs)
         dtype = np.int64 if is_large(self._kind) else np.int32
         offsets = np.arange(count + 1, dtype=np.int64) * width
         buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(table.reshape(-1))]
@@ -222,7 +265,7 @@ class TemplateStrings:
     def _width(self, part: Part, digits: int) -> int:
         if part.kind == PLAIN:
             return digits
-        return {HEX: 2 * part.size, UUID: 36}.get(part.kind, part.size)
+        return {HEX: 2 * part.size, UUID: 36, RANDOM_UUID: 36}.get(part.kind, part.size)
 
 
 def digit_counts(numbers: np.ndarray) -> np.ndarray:
