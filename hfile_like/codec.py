@@ -100,15 +100,16 @@ def compress(
     `tail_bytes`: so many bytes at the end are not expected to compress; what is before them may then do so alone."""
     if compressor is None or len(data) < _COMPRESS_MIN_BYTES:
         return CODEC_RAW, data
+    best = CODEC_RAW, data
     packed = compressor.compress(data)
     if len(packed) <= len(data) - len(data) // gain:
-        return CODEC_ZSTD, packed
+        best = CODEC_ZSTD, packed
     head_bytes = len(data) - tail_bytes
     if tail_bytes and head_bytes >= _COMPRESS_MIN_BYTES:
-        packed = compressor.compress(data[:head_bytes])
-        if len(packed) <= head_bytes - head_bytes // gain:
-            return CODEC_ZSTD_HEAD, b"".join((len(packed).to_bytes(4, "little"), packed, data[head_bytes:]))
-    return CODEC_RAW, data
+        head = compressor.compress(data[:head_bytes])
+        if len(head) <= head_bytes - head_bytes // gain and 4 + len(head) + tail_bytes < len(best[1]):
+            best = CODEC_ZSTD_HEAD, b"".join((len(head).to_bytes(4, "little"), head, data[head_bytes:]))
+    return best
 
 
 def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:

@@ -38,6 +38,8 @@ _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
 _PLAIN_MAX = 12
+# Numbers in a chain are read one after the other: only where that takes less than half.
+_CHAINED_SHARE = 2
 
 
 def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
@@ -146,11 +148,20 @@ class _Values:
         leading = self._data[self._at] == ord("0")
         self._at += lengths
         if (lengths == lengths[0]).all():
-            return Part(PADDED, int(lengths[0]), line=integers.sloped(numbers, self._places))
+            return self._numbered(PADDED, int(lengths[0]), numbers)
         if (leading & (lengths > 1)).any():
             return None
         lengths_of_plain.append(lengths)
-        return Part(PLAIN, 0, line=integers.sloped(numbers, self._places))
+        return self._numbered(PLAIN, 0, numbers)
+
+    def _numbered(self, kind: int, size: int, numbers: np.ndarray) -> Part:
+        line = integers.sloped(numbers, self._places)
+        if line.items is not None and self._places is None:
+            chained = integers.chained(numbers)
+            count = len(numbers)
+            if _CHAINED_SHARE * integers.coded_bits(chained, count) < integers.coded_bits(line, count):
+                return Part(kind, size, line=chained, is_chained=True)
+        return Part(kind, size, line=line)
 
     def _digits(self, kind: int, size: int) -> Part | None:
         found = self._next(_UUID_CHARACTERS if kind == UUID else 2 * size)

@@ -6,11 +6,12 @@ one field for each entry:
     u32 parts | u32 bytes of all literals | a record for each part | the literals, padded to 8
     | the fields of each part in turn, padded to 8: of numbers first, then of digits and uuids, which do not compress
 
-    record   u8 kind | u8 item width | u16 reserved | u32 size | u64 base | u64 step
+    record   u8 kind | u8 item width | u16 flags | u32 size | u64 base | u64 step
 
     0  literal        size: its bytes                    no field
     1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
     2  plain number   size: 0; no leading zeros          the same
+                      flag 1: number 0 = base, number i = number i - 1 + step + item i
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
@@ -47,6 +48,7 @@ PARTS_MAX = 32
 SHAPES_MAX = 64
 UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
+FLAG_CHAINED = 1
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
@@ -58,7 +60,7 @@ _NUMBERS_MAX = 12
 
 class Part(NamedTuple):
     """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
-    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones."""
+    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones. is_chained: the line is `integers.chained`."""
 
     kind: int
     size: int
@@ -66,6 +68,7 @@ class Part(NamedTuple):
     line: Line | None = None
     data: np.ndarray | None = None
     bits: np.ndarray | None = None
+    is_chained: bool = False
 
     def digits(self, rows: Rows) -> np.ndarray:
         """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
@@ -89,7 +92,7 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     records, numbers, digits = [], [], []
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
-        records.append(_RECORD.pack(part.kind, line.width, 0, part.size, line.base, line.step))
+        records.append(_RECORD.pack(part.kind, line.width, FLAG_CHAINED * part.is_chained, part.size, line.base, line.step))
         if part.data is None:
             body = line.packed()
             numbers += [body, padding(len(body))]
@@ -131,8 +134,8 @@ class TemplateStrings:
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
         fields = []
-        for form, width, _, size, _, _ in records:
-            self._check(form, width, size)
+        for form, width, flags, size, _, _ in records:
+            self._check(form, width, flags, size)
             more = -(-count // 4) if form == RANDOM_UUID else 0
             fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
@@ -141,7 +144,7 @@ class TemplateStrings:
             starts[i] = at
             at += fields[i] + len(padding(fields[i]))
         self._parts: list[Part] = []
-        for (form, _, _, size, base, step), start, field in zip(records, starts, fields, strict=True):
+        for (form, _, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
             literal = b""
             if form == LITERAL:
                 literal = bytes(raw[place : place + size])
@@ -150,8 +153,10 @@ class TemplateStrings:
             if literal_bytes < 0 or start + field > len(raw):
                 raise where.bad("template", "the fields of a template do not fit its section")
             body = raw[start : start + field]
-            line = integers.read_line(base, step, body, 0, count, 8, where) if form in (PADDED, PLAIN) else None
-            data, bits = None, None
+            line, data, bits = None, None, None
+            if form in (PADDED, PLAIN):
+                line = integers.read_line(base, step, body, 0, count, 8, where)
+                line = integers.unchained(line, count) if flags else line
             if form in DIGITS:
                 data = np.frombuffer(body, dtype=np.uint8, count=count * size).reshape(count, size)
             if form == RANDOM_UUID:
@@ -162,7 +167,7 @@ class TemplateStrings:
         if is_text(kind):
             self._check_text()
 
-    def _check(self, form: int, width: int, size: int) -> None:
+    def _check(self, form: int, width: int, flags: int, size: int) -> None:
         fits = {
             LITERAL: width == 0,
             PADDED: 1 <= size <= DIGITS_MAX,
@@ -171,7 +176,7 @@ class TemplateStrings:
             UUID: size == UUID_BYTES and width == 0,
             RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
         }
-        if not fits.get(form, False):
+        if not fits.get(form, False) or flags & ~(FLAG_CHAINED if form in (PADDED, PLAIN) else 0):
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
     def _settled(self, part: Part) -> Part:

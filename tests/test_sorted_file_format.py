@@ -137,13 +137,15 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
         starts[p], at = at, at + up(sizes[p])
     assert at == len(raw)
     names = [b""] * count
-    for (kind, width, _, size, base, step), at in zip(records, starts, strict=True):
+    for (kind, width, flags, size, base, step), at in zip(records, starts, strict=True):
         if kind == 0:
             pieces = [raw[place : place + size]] * count
             place += size
         elif kind in (1, 2):
             items = items_of(raw[at : at + width * count], count)
-            sums = [(base + step * i + item) % 2**64 for i, item in enumerate(items)]
+            steps = [base, *(step + item for item in items[1:])] if flags else []
+            sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
+            sums = [total % 2**64 for total in sums]
             pieces = [str(number).rjust(size, "0").encode() for number in sums]
         else:
             digits = [raw[at + size * i : at + size * (i + 1)] for i in range(count)]

@@ -19,7 +19,10 @@ from ..timeline import IndexState, Run
 from .leftovers import Leftovers
 
 MANIFEST_FORM = Form(
-    keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES
+    keyspace.BLOCK_BYTES,
+    keyspace.SUMMARIES,
+    cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES,
+    compact=keyspace.COMPACT,
 )
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones
 
