@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
 from .footer import Footer
-from .keys import NUMBER_BYTES, find_numbers, is_numbered, not_numbered, numbers_below
+from .keys import NUMBER_BYTES, find_numbers, is_numbered, not_numbered, numbers_below, numbers_between, prefix_successor
 from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
@@ -130,6 +130,28 @@ def look_up_numbers(
         hits, rows = find_numbers(block.keys, prefix, part)
         if len(hits):
             gather.add(part[hits], rows, block)
+    return gather.finish()
+
+
+def scan_between(
+    reader: SortedFileReader,
+    footer: Footer,
+    prefix: bytes,
+    first: int,
+    last: int,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Numbered:
+    """What `SortedFileReader.numbered_between` gives, with the value columns at `positions`."""
+    start = prefix + first.to_bytes(NUMBER_BYTES, "big")
+    blocks = reader.block_range(start=start, stop=prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
+    indices = list(blocks)
+    gather = _Gather(
+        reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
+    )
+    for block in reader.iter_blocks(indices):
+        low, found = numbers_between(block.keys, prefix, first, last)
+        gather.add(found, slice(low, low + len(found)), block)
     return gather.finish()
 
 

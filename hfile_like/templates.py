@@ -20,14 +20,14 @@ A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 b
 at 6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two
 follow.
 
-Rows are written as a matrix for each set of lengths that plain numbers have, so that a look-up of some rows pays for
-those alone. `template_inference` finds the template.
+A look-up of some rows pays for those alone. `template_inference` finds the template.
 """
 
 from __future__ import annotations
 
 import struct
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,8 @@ DIGITS_MAX = 18
 PARTS_MAX = 32
 # Sets of lengths in one block: each is a matrix of its own.
 SHAPES_MAX = 64
+# Neighbours with one set of lengths are copied together; where there are more such runs, rows are sorted first.
+_RUNS_MAX = 256
 UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
 FLAG_CHAINED = 1
@@ -205,28 +207,18 @@ class TemplateStrings:
         numbers = {
             i: self._numbers(part, rows, count, valid) for i, part in enumerate(self._parts) if part.line is not None
         }
-        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN}
-        shape = shapes_of(list(digits.values()), count)
-        if shape is None:
-            column = self._written(rows, numbers, {i: int(d[0]) for i, d in digits.items() if count}, count)
-            return column if valid is None else with_nulls(column, valid)
-        which, back = np.unique(shape, return_inverse=True)
-        if len(which) > SHAPES_MAX:
-            raise self._where.bad("template", f"the numbers of a template have {len(which)} sets of lengths")
-        pieces: list[pa.Array] = []
-        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        order = np.argsort(back, kind="stable")
-        ends = np.cumsum(np.bincount(back, minlength=len(which))).tolist()
-        for low, high in zip([0, *ends[:-1]], ends, strict=True):
-            part = order[low:high]
-            some = {i: n[part] for i, n in numbers.items()}
-            lengths = {i: int(d[part[0]]) for i, d in digits.items()}
-            pieces.append(self._written(places[part], some, lengths, high - low, sum(p.nbytes for p in pieces)))
-        column = pa.concat_arrays(pieces)
-        if (back[1:] < back[:-1]).any():
-            inverse = np.empty(count, dtype=np.int64)
-            inverse[order] = np.arange(count)
-            column = column.take(from_numpy(inverse))
+        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN and count}
+        most = {i: int(lengths.max()) for i, lengths in digits.items()}
+        widths = [self._width(part, most.get(i, 0)) for i, part in enumerate(self._parts)]
+        starts = offsets_of(np.array(widths)).tolist()
+        # Every row is written as if all numbers had the most digits, and then without the zeros that are too many.
+        spare = {i: most[i] - lengths for i, lengths in digits.items() if (lengths < most[i]).any()}
+        total = starts[-1] * count - sum(int(zeros.sum()) for zeros in spare.values())
+        if total > self._cap:
+            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
+        table = self._written(rows, numbers, starts, count)
+        gaps = [(starts[i], zeros) for i, zeros in spare.items()]
+        column = self._column(count, table, None) if not gaps else self._without(table, gaps, total)
         return column if valid is None else with_nulls(column, valid)
 
     def _numbers(self, part: Part, rows: Rows, count: int, valid: np.ndarray | None) -> np.ndarray:
@@ -241,36 +233,72 @@ class TemplateStrings:
             raise self._too_many_digits()
         return out
 
-    def _written(
-        self, rows: Rows, numbers: dict[int, np.ndarray], lengths: dict[int, int], count: int, before_bytes: int = 0
-    ) -> pa.Array:
-        """The values at `rows` [k], whose numbers are `numbers`, each of one length: `lengths` of the plain ones. There
-        are `before_bytes` of others already."""
-        widths = [self._width(part, lengths.get(i, 0)) for i, part in enumerate(self._parts)]
-        starts = offsets_of(np.array(widths)).tolist()
-        width = starts[-1]
-        if before_bytes + width * count > self._cap:
-            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
-        row = np.full(width, ord("-"), dtype=np.uint8)
+    def _written(self, rows: Rows, numbers: dict[int, np.ndarray], starts: list[int], count: int) -> np.ndarray:
+        """uint8 [k, width]: the values at `rows`, whose numbers are `numbers`; `starts`: where each part begins, and the
+        last ends."""
+        row = np.full(starts[-1], ord("-"), dtype=np.uint8)
         for part, start in zip(self._parts, starts, strict=False):
             row[start : start + len(part.literal)] = np.frombuffer(part.literal, dtype=np.uint8)
-        table = np.empty((count, width), dtype=np.uint8)
+        table = np.empty((count, starts[-1]), dtype=np.uint8)
         table[:] = row
-        for i, (part, start, size) in enumerate(zip(self._parts, starts, widths, strict=False)):
+        for i, (part, (start, stop)) in enumerate(zip(self._parts, pairwise(starts), strict=True)):
             if part.line is not None:
-                write_digits(table[:, start : start + size], numbers[i])
+                write_digits(table[:, start:stop], numbers[i])
             elif part.data is not None:
-                runs = ((0, 0, size),) if part.kind == HEX else UUID_RUNS
-                write_hex(table[:, start : start + size], part.digits(rows), runs)
+                runs = ((0, 0, stop - start),) if part.kind == HEX else UUID_RUNS
+                write_hex(table[:, start:stop], part.digits(rows), runs)
+        return table
+
+    def _without(self, table: np.ndarray, gaps: list[tuple[int, np.ndarray]], total: int) -> pa.Array:
+        """The rows of a table without the first bytes of some numbers. `gaps`: where each begins, and int64 [n]: how
+        many bytes go. Rows that lose the same are copied together."""
+        count, width = table.shape
+        shape = gaps[0][1]
+        for _, zeros in gaps[1:]:
+            shape = shape * (DIGITS_MAX + 1) + zeros
+        lengths = width - sum(zeros for _, zeros in gaps)
+        bounds = [0, *(np.flatnonzero(np.diff(shape)) + 1).tolist(), count]
+        if len(bounds) <= _RUNS_MAX:
+            offsets = offsets_of(lengths)
+            out = np.empty(total, dtype=np.uint8)
+            for low, high in pairwise(bounds):
+                _copy_without(out[offsets[low] : offsets[high]], table[low:high], [(at, int(z[low])) for at, z in gaps])
+            return self._column(count, out, offsets)
+        which, back = np.unique(shape, return_inverse=True)
+        if len(which) > SHAPES_MAX:
+            raise self._where.bad("template", f"the numbers of a template have {len(which)} sets of lengths")
+        order = np.argsort(back, kind="stable")
+        offsets = offsets_of(lengths[order])
+        out = np.empty(total, dtype=np.uint8)
+        for low, high in pairwise(offsets_of(np.bincount(back)).tolist()):
+            part = order[low:high]
+            cut = [(at, int(zeros[part[0]])) for at, zeros in gaps]
+            _copy_without(out[offsets[low] : offsets[high]], table[part], cut)
+        inverse = np.empty(count, dtype=np.int64)
+        inverse[order] = np.arange(count)
+        return self._column(count, out, offsets).take(from_numpy(inverse))
+
+    def _column(self, count: int, data: np.ndarray, offsets: np.ndarray | None) -> pa.Array:
+        """The array of some bytes; rows of one length where there are no offsets."""
+        if offsets is None:
+            offsets = np.arange(count + 1, dtype=np.int64) * (data.shape[1])
         dtype = np.int64 if is_large(self._kind) else np.int32
-        offsets = np.arange(count + 1, dtype=np.int64) * width
-        buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(table.reshape(-1))]
+        buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(data.reshape(-1))]
         return pa.Array.from_buffers(self._kind, count, buffers, 0)
 
     def _width(self, part: Part, digits: int) -> int:
         if part.kind == PLAIN:
             return digits
         return {HEX: 2 * part.size, UUID: 36, RANDOM_UUID: 36}.get(part.kind, part.size)
+
+
+def _copy_without(out: np.ndarray, table: np.ndarray, cuts: list[tuple[int, int]]) -> None:
+    """Fills `out` with the rows of uint8 [k, width] but for some bytes: `cuts` are (at, how many), ascending."""
+    rows = out.reshape(len(table), -1)
+    at = start = 0
+    for cut, size in [*cuts, (table.shape[1], 0)]:
+        rows[:, at : at + cut - start] = table[:, start:cut]
+        at, start = at + cut - start, cut + size
 
 
 def digit_counts(numbers: np.ndarray) -> np.ndarray:

@@ -31,10 +31,18 @@ class Kept:
         self.is_small = reader.num_entries <= RUN_ENTRIES_MAX
         self._decoded: dict[Hashable, object] = {}
 
-    def decoded(self, name: Hashable, decode: Callable[[], T]) -> T:
-        """What `decode` gives; of a small run it is kept under `name`."""
-        if not self.is_small:
-            return decode()
+    def holds(self, name: Hashable) -> bool:
+        """Whether something is kept under `name`."""
+        return name in self._decoded
+
+    def decoded(self, name: Hashable, decode: Callable[[], T], is_little: Callable[[T], bool] | None = None) -> T:
+        """What `decode` gives; of a small run, and of any where `is_little` says so of what it gave, it is kept under
+        `name`."""
+        if not self.is_small and name not in self._decoded:
+            found = decode()
+            if is_little is not None and is_little(found):
+                self._decoded[name] = found
+            return found
         if name not in self._decoded:  # two threads may decode it at once: either result is right
             self._decoded[name] = decode()
         return self._decoded[name]  # type: ignore[return-value]
