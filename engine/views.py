@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..arrays import from_numpy, joined, string_array, to_numpy
+from ..arrays import from_numpy, joined, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
@@ -49,13 +48,12 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
     if not isinstance(partition, str):
         raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
-    found = snapshot.partitions()
-    texts = joined(found.column("partition"))
-    at = pc.index(texts, string_array([partition.strip("/")])[0]).as_py()
-    if at < 0:
+    found = snapshot.partition_id(partition.strip("/"))
+    if found is None:
+        texts = snapshot.partitions().column("partition")
         near = ", ".join(repr(t) for t in texts[:5].to_pylist())
         raise InvalidArgumentError(f"no partition {partition!r}; there are {len(texts)}, as {near}")
-    return int(to_numpy(found.column("partition_id"))[at])
+    return found
 
 
 def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:

@@ -61,8 +61,8 @@ class Line(NamedTuple):
     def into(self, out: np.ndarray, rows: slice | np.ndarray) -> None:
         """Fills unsigned `out` [k] with the integers at `rows` (a slice with both ends, or positions int64 [k]), modulo
         what it holds."""
-        kind = out.dtype.type
-        base = kind(self.base & int(np.iinfo(kind).max))
+        kind, mask = out.dtype.type, MASK >> 64 - 8 * out.itemsize
+        base = kind(self.base & mask)
         if isinstance(rows, slice) and out.itemsize == 8 and 0 < self.step < 1 << 32 and self.base < 1 << 62:
             first = self.base + self.step * rows.start
             out[:] = np.arange(first, first + self.step * len(out), self.step, dtype=kind)
@@ -71,7 +71,7 @@ class Line(NamedTuple):
         elif self.step:
             # int64 times uint64 would be a float: the places become what `out` holds first.
             out[:] = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            out *= kind(self.step & int(np.iinfo(kind).max))
+            out *= kind(self.step & mask)
             out += base
             if self.items is not None:
                 np.add(out, self.items[rows], out=out, casting="unsafe")
@@ -179,7 +179,7 @@ def unchained(line: Line, count: int) -> Line:
     steps = np.empty(count, dtype=np.uint64)
     line._replace(base=line.step, step=0).into(steps, slice(0, count))
     steps[0] = line.base
-    return Line(0, 0, np.cumsum(steps, dtype=np.uint64))
+    return Line(0, 0, np.cumsum(steps, out=steps))
 
 
 def coded_bits(line: Line, count: int) -> float:

@@ -58,6 +58,8 @@ UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 _HEAD = struct.Struct("<II")
 _RECORD = struct.Struct("<BBHIQQ")
 _NUMBERS_MAX = 12
+# So often must a number come on average, for each of a few to be written once.
+_REPEATS_LEAST = 8
 
 
 class Part(NamedTuple):
@@ -145,26 +147,25 @@ class TemplateStrings:
         for i in sorted(range(parts), key=lambda i: records[i][0] in DIGITS):
             starts[i] = at
             at += fields[i] + len(padding(fields[i]))
+        if at != len(raw):
+            raise where.bad("template", "the fields of a template do not fit its section")
         self._parts: list[Part] = []
-        for (form, _, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
-            literal = b""
+        for (form, width, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
             if form == LITERAL:
-                literal = bytes(raw[place : place + size])
+                self._parts.append(Part(LITERAL, size, bytes(raw[place : place + size])))
                 place += size
                 literal_bytes -= size
-            if literal_bytes < 0 or start + field > len(raw):
-                raise where.bad("template", "the fields of a template do not fit its section")
-            body = raw[start : start + field]
-            line, data, bits = None, None, None
-            if form in (PADDED, PLAIN):
-                line = integers.read_line(base, step, body, 0, count, 8, where)
+            elif form in DIGITS:
+                digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
+                data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
+                self._parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
+            elif not width and not step:
+                self._parts.append(self._settled(size, base))
+            else:
+                line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
                 line = integers.unchained(line, count) if flags else line
-            if form in DIGITS:
-                data = np.frombuffer(body, dtype=np.uint8, count=count * size).reshape(count, size)
-            if form == RANDOM_UUID:
-                bits = np.frombuffer(body, dtype=np.uint8, offset=count * size)
-            self._parts.append(self._settled(Part(form, size, literal, line, data, bits)))
-        if at != len(raw) or literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
+                self._parts.append(Part(form, size, line=line))
+        if literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
         if is_text(kind):
             self._check_text()
@@ -181,12 +182,10 @@ class TemplateStrings:
         if not fits.get(form, False) or flags & ~(FLAG_CHAINED if form in (PADDED, PLAIN) else 0):
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
-    def _settled(self, part: Part) -> Part:
-        """A number that all rows share becomes a literal: it is written once."""
-        if part.line is None or part.line.items is not None or part.line.step:
-            return part
-        literal = b"%0*d" % (part.size, part.line.base)
-        if len(literal) > (part.size or DIGITS_MAX):
+    def _settled(self, digits: int, number: int) -> Part:
+        """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""
+        literal = b"%0*d" % (digits, number)
+        if len(literal) > (digits or DIGITS_MAX):
             raise self._too_many_digits()
         return Part(LITERAL, len(literal), literal)
 
@@ -237,16 +236,23 @@ class TemplateStrings:
         """uint8 [k, width]: the values at `rows`, whose numbers are `numbers`; `starts`: where each part begins, and the
         last ends."""
         row = np.full(starts[-1], ord("-"), dtype=np.uint8)
-        for part, start in zip(self._parts, starts, strict=False):
-            row[start : start + len(part.literal)] = np.frombuffer(part.literal, dtype=np.uint8)
+        varied = []
+        for i, (part, start) in enumerate(zip(self._parts, starts, strict=False)):
+            if part.line is not None and count and (numbers[i] == numbers[i][0]).all():
+                literal = b"%0*d" % (starts[i + 1] - start, int(numbers[i][0]))
+                row[start : starts[i + 1]] = np.frombuffer(literal, dtype=np.uint8)
+            elif part.kind == LITERAL:
+                row[start : starts[i + 1]] = np.frombuffer(part.literal, dtype=np.uint8)
+            else:
+                varied.append(i)
         table = np.empty((count, starts[-1]), dtype=np.uint8)
         table[:] = row
-        for i, (part, (start, stop)) in enumerate(zip(self._parts, pairwise(starts), strict=True)):
+        for i in varied:
+            part, out = self._parts[i], table[:, starts[i] : starts[i + 1]]
             if part.line is not None:
-                write_digits(table[:, start:stop], numbers[i])
-            elif part.data is not None:
-                runs = ((0, 0, stop - start),) if part.kind == HEX else UUID_RUNS
-                write_hex(table[:, start:stop], part.digits(rows), runs)
+                write_digits(out, numbers[i])
+            else:
+                write_hex(out, part.digits(rows), ((0, 0, out.shape[1]),) if part.kind == HEX else UUID_RUNS)
         return table
 
     def _without(self, table: np.ndarray, gaps: list[tuple[int, np.ndarray]], total: int) -> pa.Array:
@@ -296,7 +302,7 @@ def _copy_without(out: np.ndarray, table: np.ndarray, cuts: list[tuple[int, int]
     """Fills `out` with the rows of uint8 [k, width] but for some bytes: `cuts` are (at, how many), ascending."""
     rows = out.reshape(len(table), -1)
     at = start = 0
-    for cut, size in [*cuts, (table.shape[1], 0)]:
+    for cut, size in [*(c for c in cuts if c[1]), (table.shape[1], 0)]:
         rows[:, at : at + cut - start] = table[:, start:cut]
         at, start = at + cut - start, cut + size
 
@@ -317,25 +323,47 @@ def shapes_of(digits: list[np.ndarray], count: int) -> np.ndarray | None:
 
 def write_digits(out: np.ndarray, numbers: np.ndarray) -> None:
     """Fills uint8 [n, digits] with the decimal digits of uint64 numbers, zeros in front."""
+    begins = np.flatnonzero(numbers[1:] != numbers[:-1])
+    if _REPEATS_LEAST * (len(begins) + 1) <= len(numbers):  # neighbours are alike: each is written once
+        few = np.empty((len(begins) + 1, out.shape[1]), dtype=np.uint8)
+        write_digits(few, numbers[np.append(begins, len(numbers) - 1)])
+        out[:] = np.repeat(few, np.diff(begins, prepend=-1, append=len(numbers) - 1), axis=0)
+        return
     at = out.shape[1]
     fours = _fours()
     if at <= 9:
         numbers = numbers.astype(np.uint32)
     ten_thousand = numbers.dtype.type(10_000)
-    while at > 0:
-        size = min(4, at)
+    while at > 4:
         rest = numbers // ten_thousand
         low = numbers - rest * ten_thousand
-        out[:, at - size : at] = fours.take(low.astype(np.int64)).view(np.uint8).reshape(-1, 4)[:, 4 - size :]
-        numbers, at = rest, at - size
+        out[:, at - 4 : at].view("<u4")[:, 0] = fours.take(low.astype(np.int64))
+        numbers, at = rest, at - 4
+    if at:
+        out[:, :at] = fours.take(numbers.astype(np.int64)).view(np.uint8).reshape(-1, 4)[:, 4 - at :]
 
 
 def write_hex(out: np.ndarray, data: np.ndarray, runs: tuple[tuple[int, int, int], ...]) -> None:
     """Fills uint8 [n, characters] with the hexadecimal digits of uint8 [n, k]; `runs`: (first digit, first character,
     how many) of digits that stand together."""
-    digits = _pairs().take(data).view(np.uint8).reshape(len(data), -1)
+    # Two digits in the two bytes of a number: a letter is 39 further than a digit would be.
+    pairs = data.astype("<u2")
+    pairs = (pairs >> 4) | ((pairs & 0x0F) << 8)
+    pairs += 0x3030 + ((pairs + 0x0606) >> 4 & 0x0101) * np.uint16(39)
+    digits = pairs.view(np.uint8)
     for first, at, size in runs:
-        out[:, at : at + size] = digits[:, first : first + size]
+        _copy_columns(out[:, at : at + size], digits[:, first : first + size])
+
+
+def _copy_columns(out: np.ndarray, columns: np.ndarray) -> None:
+    """Copies uint8 [n, k]: eight bytes at once, then four, where there are so many."""
+    at, size = 0, out.shape[1]
+    for width in (8, 4):
+        while size - at >= width:
+            part = slice(at, at + width)
+            out[:, part].view(f"<u{width}")[:, 0] = columns[:, part].view(f"<u{width}")[:, 0]
+            at += width
+    out[:, at:] = columns[:, at:]
 
 
 @cache
@@ -348,9 +376,3 @@ def _fours() -> np.ndarray:
     """uint32 [10000]: the four digits of each number, as bytes in memory."""
     digits = np.arange(10_000)[:, None] // np.array([1000, 100, 10, 1]) % 10 + ord("0")
     return digits.astype(np.uint8).reshape(-1).view(np.uint32)
-
-
-@cache
-def _pairs() -> np.ndarray:
-    """uint16 [256]: the two hexadecimal digits of each byte, as bytes in memory."""
-    return np.frombuffer(b"".join(b"%02x" % n for n in range(256)), dtype=np.uint16)

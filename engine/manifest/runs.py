@@ -75,6 +75,11 @@ class RunReaders:
         """Whether what was decoded of a run under `name` is kept."""
         return self._opened(run)[1].holds(name)
 
+    def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
+        """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
+        reader, kept = self._opened(run)
+        return kept.between(reader, prefix, ends, columns)
+
     def keeps(self, run: Run) -> bool:
         """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
         return self._opened(run)[1].is_small
@@ -158,7 +163,6 @@ def entries_between(
 ) -> tuple[np.ndarray, pa.Table]:
     """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `entries_of` gives them.
     Raises DamagedRun."""
-    first, last = ends
     keys = [prefix + end.to_bytes(8, "big") for end in ends]
     name = ("numbered", prefix, tuple(columns))
     layers = []
@@ -167,18 +171,10 @@ def entries_between(
             with reading_run(run):
                 if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
                     whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
-                    layers.append(_part(whole, first, last))
+                    layers.append(keep.part_of(whole, *ends))
                 else:
-                    reader = readers.reader(run)
-                    layers.append(reader.numbered_between(prefix, first, last, columns, include_deleted=True))
+                    layers.append(readers.between(run, prefix, ends, columns))
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
-
-
-def _part(layer: Numbered, first: int, last: int) -> Numbered:
-    low = int(np.searchsorted(layer.numbers, np.uint64(first)))
-    high = int(np.searchsorted(layer.numbers, np.uint64(last), side="right"))
-    columns = {name: column.slice(low, high - low) for name, column in layer.columns.items()}
-    return Numbered(layer.numbers[low:high], columns, None if layer.deleted is None else layer.deleted[low:high])
 
 
 def _is_little(layer: Numbered) -> bool:

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, to_numpy
+from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
@@ -43,6 +44,8 @@ class Snapshot:
         self.instant, self.readers = instant, readers
         self._lock = threading.Lock()
         self._partitions: pa.Table | None = None
+        self._ids_by_text: dict[str, int] | None = None
+        self._is_asked = False
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
@@ -52,6 +55,23 @@ class Snapshot:
                 numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
                 self._partitions = found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
             return self._partitions
+
+    def partition_id(self, partition: str) -> int | None:
+        """The id of a partition by its text; None where it has no files."""
+        found = self.partitions()
+        if self._ids_by_text is None and not self._is_asked:  # a dict pays from the second question on
+            self._is_asked = True
+            at = pc.index(joined(found.column("partition")), string_array([partition])[0]).as_py()
+            return int(to_numpy(found.column("partition_id"))[at]) if at >= 0 else None
+        return self.ids_by_text().get(partition)
+
+    def ids_by_text(self) -> dict[str, int]:
+        """The id of each partition that has files, by its text."""
+        if self._ids_by_text is None:
+            found = self.partitions()
+            pairs = zip(found.column("partition").to_pylist(), found.column("partition_id").to_pylist(), strict=True)
+            self._ids_by_text = dict(pairs)
+        return self._ids_by_text
 
     def partition_values(self) -> dict[str, pa.Array]:
         """The typed value of each partition column, aligned with `partitions()`."""
@@ -173,12 +193,15 @@ class Snapshot:
 
 
 def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
-    partition, _ = split_file_ids(ids)
-    return rows.add_column(0, "file_id", from_numpy(ids)).add_column(1, "partition_id", from_numpy(partition))
+    columns = {"file_id": from_numpy(ids), "partition_id": from_numpy(split_file_ids(ids)[0])}
+    return pa.table({**columns, **dict(zip(rows.column_names, rows.columns, strict=True))})
 
 
 def _number_ranges(partition_ids: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
     """The least and the greatest number that files of some partitions (ascending) may have; neighbours as one."""
+    if len(partition_ids) == 1:
+        low = int(partition_ids[0]) << 32
+        return [(low, low | 0xFFFF_FFFF)]
     ids = np.asarray(partition_ids, dtype=np.int64)
     leaps = np.flatnonzero(np.diff(ids) != 1)
     lows, highs = ids[[0, *(leaps + 1)]] if len(ids) else ids, ids[[*leaps, -1]] if len(ids) else ids
