@@ -25,7 +25,7 @@ from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
 from .storage import Counted, relative_path
 from .timeline import Instant, Timeline
-from .views import files_view, history_view, indexes_view, partition_id, partitions_view, savepoints_view
+from .views import FILE_COLUMNS, files_view, history_view, indexes_view, partition_id, partitions_view, savepoints_view
 
 if TYPE_CHECKING:
     from .commit.alter import Added
@@ -108,7 +108,7 @@ class Table:
 
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        return files_view(self.snapshot.files(self._partition_ids(partition)), self.snapshot)
+        return files_view(self.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.snapshot)
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
         """The file slices: what is read of each file group, or with `latest=False` every slice that it has.

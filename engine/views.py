@@ -8,11 +8,14 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy, string_array, to_numpy
+from ..arrays import from_numpy, joined, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
 from .manifest.snapshot import Snapshot
 from .timeline import Instant, Marker, Timeline
+
+# What is told of a file, besides its number and its partition.
+FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
@@ -32,23 +35,25 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
 def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
     """file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
     partitions = snapshot.partitions()
-    at = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(files.column("partition_id")))
-    named = partitions.column("partition").take(from_numpy(at))
-    kept = ["file_id", "path", "size_bytes", "row_count", "segment", "kind", "file_group"]
-    return files.select(kept).add_column(1, pa.field("partition", pa.string()), named)
+    texts, known = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
+    ids = to_numpy(files.column("partition_id"))
+    if len(ids) and ids[0] == ids[-1]:  # files come by partition
+        named = pa.repeat(texts[int(np.searchsorted(known, ids[0]))], len(ids))
+    else:
+        named = texts.take(from_numpy(np.searchsorted(known, ids)))
+    return files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
 
 
 def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
     if not isinstance(partition, str):
         raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
-    found = snapshot.partitions()
-    texts = found.column("partition").to_pylist()
-    wanted = partition.strip("/")
-    if wanted not in texts:
-        near = ", ".join(repr(t) for t in texts[:5])
+    found = snapshot.partition_id(partition.strip("/"))
+    if found is None:
+        texts = snapshot.partitions().column("partition")
+        near = ", ".join(repr(t) for t in texts[:5].to_pylist())
         raise InvalidArgumentError(f"no partition {partition!r}; there are {len(texts)}, as {near}")
-    return found.column("partition_id")[texts.index(wanted)].as_py()
+    return found
 
 
 def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:

@@ -17,7 +17,7 @@ knowing only where it begins and ends: executors are sent that, and open no foot
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,18 +43,20 @@ def build_block(
     columns: Sequence[pa.Array],
     deleted: np.ndarray | None,
     compressor: zstandard.ZstdCompressor | None,
+    compact: Collection[int] = (),
 ) -> bytes:
-    """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted."""
+    """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
+    `compact`: positions of columns that should take few bytes rather than be quick to read."""
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
         pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
     key_piece = keys.encode_keys(block_keys, lambda raw: len(codec.compress(raw, compressor)[1]))
     pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain))
-    pieces.extend(values.encode_column(column) for column in columns)
+    pieces.extend(values.encode_column(column, i in compact) for i, column in enumerate(columns))
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)
-    for encoding, flags, raw, gain in pieces:
-        packed_as, stored = codec.compress(raw, compressor, gain)
+    for encoding, flags, raw, gain, tail_bytes in pieces:
+        packed_as, stored = codec.compress(raw, compressor, gain, tail_bytes)
         body = stored + codec.padding(len(stored))
         checksum = codec.checksum_at(offset + at, body)
         directory.append(SECTION.pack(packed_as, encoding, flags, len(stored), len(raw), checksum))

@@ -23,6 +23,7 @@ from ..errors import CorruptionError
 
 CODEC_RAW = 0
 CODEC_ZSTD = 1
+CODEC_ZSTD_HEAD = 2
 ZSTD_LEVEL = 1
 
 # A zstandard block of 4 bytes stands for at most 128 KiB.
@@ -92,14 +93,23 @@ def aligned(raw: memoryview | bytes) -> pa.Buffer:
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(raw))
 
 
-def compress(data: bytes, compressor: zstandard.ZstdCompressor | None, gain: int = GAIN_LEAST) -> tuple[int, bytes]:
-    """(codec, stored bytes). Raw where there is no compressor, or compression gains less than one part in `gain`."""
+def compress(
+    data: bytes, compressor: zstandard.ZstdCompressor | None, gain: int = GAIN_LEAST, tail_bytes: int = 0
+) -> tuple[int, bytes]:
+    """(codec, stored bytes). Raw where there is no compressor, or compression gains less than one part in `gain`.
+    `tail_bytes`: so many bytes at the end are not expected to compress; what is before them may then do so alone."""
     if compressor is None or len(data) < _COMPRESS_MIN_BYTES:
         return CODEC_RAW, data
+    best = CODEC_RAW, data
     packed = compressor.compress(data)
-    if len(packed) > len(data) - len(data) // gain:
-        return CODEC_RAW, data
-    return CODEC_ZSTD, packed
+    if len(packed) <= len(data) - len(data) // gain:
+        best = CODEC_ZSTD, packed
+    head_bytes = len(data) - tail_bytes
+    if tail_bytes and head_bytes >= _COMPRESS_MIN_BYTES:
+        head = compressor.compress(data[:head_bytes])
+        if len(head) <= head_bytes - head_bytes // gain and 4 + len(head) + tail_bytes < len(best[1]):
+            best = CODEC_ZSTD_HEAD, b"".join((len(head).to_bytes(4, "little"), head, data[head_bytes:]))
+    return best
 
 
 def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:
@@ -108,6 +118,8 @@ def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where:
         if raw_length != len(stored):
             raise where.bad("raw length", f"an uncompressed piece of {len(stored)} bytes claims {raw_length}")
         return stored
+    if codec == CODEC_ZSTD_HEAD:
+        return _decompress_head(stored, raw_length, cap, where)
     if codec != CODEC_ZSTD:
         raise where.bad("codec", f"compression id {codec} is not known")
     if raw_length > cap or raw_length > _ZSTD_RATIO_MAX * (len(stored) + 1):
@@ -121,6 +133,16 @@ def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where:
     if len(plain) != raw_length:
         raise where.bad("decompressed size", f"a compressed piece gave {len(plain)} bytes for {raw_length}")
     return plain
+
+
+def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:
+    """u32 length of a frame, the frame, and what follows its plain bytes as it is."""
+    end = 4 + int.from_bytes(stored[:4], "little")
+    tail = stored[end:]
+    if end > len(stored) or len(tail) > raw_length:
+        raise where.bad("zstandard frame", f"a frame of {end - 4} bytes does not fit a piece of {len(stored)}")
+    head = decompress(stored[4:end], CODEC_ZSTD, raw_length - len(tail), cap, where)
+    return b"".join((head, tail))
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:

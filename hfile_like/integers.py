@@ -1,7 +1,8 @@
 """Frame of reference: integers as a line, base + step * i, and what each lies above it, in items of 0 to 6 or 8 bytes.
 
 Items of 3, 5 and 6 bytes lie as two arrays, of their low 2 or 4 bytes and of the others, so that adding them up is
-vectorised, too. All sums are modulo 2^64, so that signed and unsigned columns, and lines that begin below zero, need no
+vectorised, too. Where bytes count for more than that, items lie in planes: the most significant byte of each, then the
+next, so that the upper ones, of which some values are more common than others, compress. All sums are modulo 2^64, so that signed and unsigned columns, and lines that begin below zero, need no
 cases. Where all integers are one, or lie on a line, there are no items at all. After Zukowski and others, "Super-Scalar
 RAM-CPU Cache Compression" (2006), with whole bytes in place of bits: a scan is one vectorised addition.
 """
@@ -19,6 +20,8 @@ MASK = (1 << 64) - 1
 _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
 # Above this span a line's distances would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
+# A byte that carries more is not worth coding.
+_PLAIN_BITS = 7.5
 
 
 class Line(NamedTuple):
@@ -58,8 +61,8 @@ class Line(NamedTuple):
     def into(self, out: np.ndarray, rows: slice | np.ndarray) -> None:
         """Fills unsigned `out` [k] with the integers at `rows` (a slice with both ends, or positions int64 [k]), modulo
         what it holds."""
-        kind = out.dtype.type
-        base = kind(self.base & int(np.iinfo(kind).max))
+        kind, mask = out.dtype.type, MASK >> 64 - 8 * out.itemsize
+        base = kind(self.base & mask)
         if isinstance(rows, slice) and out.itemsize == 8 and 0 < self.step < 1 << 32 and self.base < 1 << 62:
             first = self.base + self.step * rows.start
             out[:] = np.arange(first, first + self.step * len(out), self.step, dtype=kind)
@@ -68,7 +71,7 @@ class Line(NamedTuple):
         elif self.step:
             # int64 times uint64 would be a float: the places become what `out` holds first.
             out[:] = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            out *= kind(self.step & int(np.iinfo(kind).max))
+            out *= kind(self.step & mask)
             out += base
             if self.items is not None:
                 np.add(out, self.items[rows], out=out, casting="unsafe")
@@ -158,6 +161,69 @@ def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
         if rest.width < best.width:
             best = Line((first + rest.base) & MASK, step & MASK, rest.items, rest.high)
     return best
+
+
+def chained(numbers: np.ndarray) -> Line:
+    """uint64 numbers [n], at least one, each by its distance from the one before: number 0 is the base, number i is
+    number i - 1 + step + item i, modulo 2^64; item 0 is 0. `unchained` gives them back."""
+    steps = (numbers[1:] - numbers[:-1]).view(np.int64)
+    if not len(steps):
+        return Line(int(numbers[0]), 0, None)
+    rest = flat(steps)
+    parts = [None if p is None else np.concatenate([np.zeros(1, p.dtype), p]) for p in (rest.items, rest.high)]
+    return Line(int(numbers[0]), rest.base, *parts)
+
+
+def unchained(line: Line, count: int) -> Line:
+    """The numbers of `chained`, as a line."""
+    steps = np.empty(count, dtype=np.uint64)
+    line._replace(base=line.step, step=0).into(steps, slice(0, count))
+    steps[0] = line.base
+    return Line(0, 0, np.cumsum(steps, out=steps))
+
+
+def coded_bits(line: Line, count: int) -> float:
+    """Bits that the items take, if each byte of them is coded by how common it is in its place."""
+    parts = [part for part in (line.items, line.high) if part is not None]
+    by_byte = [column for part in parts for column in part.view(np.uint8).reshape(count, -1).T]
+    return count * sum(map(_entropy_bits, by_byte))
+
+
+def planes(line: Line, count: int) -> tuple[bytes, int] | None:
+    """The bytes of a line's items as planes, and how many of them, the last, will not compress; None where all are of
+    that kind, or there are none."""
+    if line.items is None:
+        return None
+    items = line.items.astype("<u8")
+    if line.high is not None:
+        items |= line.high.astype("<u8") << np.uint64(8 * line.items.itemsize)
+    by_byte = items.view(np.uint8).reshape(count, 8)[:, line.width - 1 :: -1]
+    rest = line.width
+    while rest and _entropy_bits(by_byte[:, rest - 1]) > _PLAIN_BITS:
+        rest -= 1
+    return (by_byte.T.tobytes(), count * (line.width - rest)) if rest else None
+
+
+def _entropy_bits(values: np.ndarray) -> float:
+    """Bits that a uint8 takes, if each is coded by how common it is."""
+    shares = np.bincount(values, minlength=256) / len(values)
+    some = shares[shares > 0]
+    return float(-(some * np.log2(some)).sum())
+
+
+def read_planes(
+    base: int, step: int, raw: memoryview | bytes, at: int, count: int, width_max: int, where: Where
+) -> Line:
+    """The line whose items are the bytes of `raw` from `at`, to its end, in planes. Raises as `read_line`."""
+    size = len(raw) - at
+    width = size // count
+    if width not in _PARTS or not 0 < width <= width_max or width * count != size:
+        raise where.bad("integers", f"{size} bytes do not hold {count} integers of at most {width_max} bytes")
+    by_plane = np.frombuffer(raw, dtype=np.uint8, count=size, offset=at).reshape(width, count)
+    whole = 1 << (width - 1).bit_length()
+    items = np.zeros((count, whole), dtype=np.uint8)
+    items[:, width - 1 :: -1] = by_plane.T
+    return Line(base, step, items.reshape(-1).view(f"<u{whole}"))
 
 
 def read_line(base: int, step: int, raw: memoryview | bytes, at: int, count: int, width_max: int, where: Where) -> Line:

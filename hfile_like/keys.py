@@ -176,6 +176,14 @@ class FixedKeys:
     def key_at(self, i: int) -> bytes:
         return self._prefix + self._columns[:, i].tobytes()
 
+    def numbers_at(self, places: np.ndarray) -> np.ndarray:
+        """uint64 [k]: the last 8 bytes of the keys at int64 `places` as big-endian numbers."""
+        shared = max(0, len(self._prefix) - (self.width - NUMBER_BYTES))
+        table = np.empty((len(places), NUMBER_BYTES), dtype=np.uint8)
+        table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)[len(self._prefix) - shared :]
+        table[:, shared:] = self._columns[shared - NUMBER_BYTES :, places].T if shared < NUMBER_BYTES else 0
+        return table.reshape(-1).view(">u8").astype(np.uint64)
+
     def to_arrow(self) -> pa.BinaryArray:
         table = np.empty((self._count, self.width), dtype=np.uint8)
         shared = len(self._prefix)
@@ -328,6 +336,21 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     if (np.diff(offsets) != width).any():
         raise not_numbered(prefix)
     return low, _table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+
+
+def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:
+    """(position of the first, uint64 [n]): the keys that are `prefix` and a number from `first` to `last`, both
+    inclusive. Raises as `numbers_below` does."""
+    width = len(prefix) + NUMBER_BYTES
+    if not isinstance(keys, BundleKeys) and keys.width == width:
+        # Only the keys of the range are made.
+        low = lower_bound(keys, prefix + first.to_bytes(NUMBER_BYTES, "big"))
+        after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))
+        high = len(keys) if after is None else lower_bound(keys, after)
+        return low, keys.numbers_at(np.arange(low, max(low, high)))
+    low, found = numbers_below(keys, prefix)
+    start, end = np.searchsorted(found, np.uint64(first)), np.searchsorted(found, np.uint64(last), side="right")
+    return low + int(start), found[start:end]
 
 
 def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,15 @@ import pyarrow as pa
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
 from .footer import Footer
-from .keys import NUMBER_BYTES, find_numbers, is_numbered, not_numbered, numbers_below
+from .keys import (
+    NUMBER_BYTES,
+    find_numbers,
+    is_numbered,
+    not_numbered,
+    numbers_below,
+    numbers_between,
+    prefix_successor,
+)
 from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
@@ -131,6 +139,53 @@ def look_up_numbers(
         if len(hits):
             gather.add(part[hits], rows, block)
     return gather.finish()
+
+
+def scan_between(
+    reader: SortedFileReader,
+    footer: Footer,
+    prefix: bytes,
+    first: int,
+    last: int,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Numbered:
+    """What `SortedFileReader.numbered_between` gives, with the value columns at `positions`."""
+    start = prefix + first.to_bytes(NUMBER_BYTES, "big")
+    blocks = reader.block_range(start=start, stop=prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
+    if len(blocks) == 1:
+        block = reader.block(blocks[0])
+        low, found = numbers_between(block.keys, prefix, first, last)
+        return _of_block(reader, block, low, found, positions, include_deleted)
+    indices = list(blocks)
+    gather = _Gather(
+        reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
+    )
+    for block in reader.iter_blocks(indices):
+        low, found = numbers_between(block.keys, prefix, first, last)
+        gather.add(found, slice(low, low + len(found)), block)
+    return gather.finish()
+
+
+def _of_block(
+    reader: SortedFileReader,
+    block: Block,
+    low: int,
+    numbers: np.ndarray,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Numbered:
+    """The entries of one block from position `low` on, whose numbers are `numbers`."""
+    rows: Rows = slice(low, low + len(numbers))
+    deleted = block.deleted()
+    deleted = None if deleted is None else deleted[rows]
+    if deleted is not None and not include_deleted:
+        live = np.flatnonzero(~deleted)
+        numbers, rows, deleted = numbers[live], low + live, None
+    elif include_deleted and deleted is None:
+        deleted = np.zeros(len(numbers), dtype=bool)
+    columns = {reader.schema.field(position).name: block.column(position).take(rows) for position in positions}
+    return Numbered(numbers, columns, deleted)
 
 
 def _within(blocks: Sequence[int] | np.ndarray, within: range, count: int) -> list[int]:
@@ -299,6 +354,9 @@ class _Strings:
 
     def finish(self, end: int) -> pa.Array:
         self._flush()
-        whole = pa.concat_arrays(self._pieces) if self._pieces else pa.nulls(0, self._kind)
+        if len(self._pieces) == 1:
+            whole = self._pieces[0]
+        else:
+            whole = pa.concat_arrays(self._pieces) if self._pieces else pa.nulls(0, self._kind)
         valid = self._validity.finish(end)
         return whole if valid is None else with_nulls(whole, valid)

@@ -23,7 +23,7 @@ from .codec import Where
 from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_footer
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
-from .numbered import Numbered, block_numbers, look_up_numbers, scan_numbers
+from .numbered import Numbered, block_numbers, look_up_numbers, scan_between, scan_numbers
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
@@ -175,6 +175,21 @@ class SortedFileReader:
         limits = bounds or {}
         inside = dict(zip(self._positions(list(limits)), limits.values(), strict=True))
         return scan_numbers(self, self._footer, prefix, self._positions(columns), blocks, include_deleted, inside)
+
+    def numbered_between(
+        self,
+        prefix: bytes,
+        first: int,
+        last: int,
+        columns: Sequence[str] | None = None,
+        include_deleted: bool = False,
+    ) -> Numbered:
+        """Those entries of `numbered` whose number is from `first` to `last`, both inclusive: only their values are
+        made."""
+        self._check_open()
+        if not 0 <= first <= last < 1 << 64:
+            raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
+        return scan_between(self, self._footer, prefix, first, last, self._positions(columns), include_deleted)
 
     def get_numbered(
         self,

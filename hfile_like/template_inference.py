@@ -28,6 +28,7 @@ from .templates import (
     UUID_RUNS,
     Part,
     encode_template,
+    random_uuids,
     shapes_of,
 )
 
@@ -37,11 +38,13 @@ _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
 _PLAIN_MAX = 12
+# Numbers in a chain are read one after the other: only where that takes less than half.
+_CHAINED_SHARE = 2
 
 
-def infer_template(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
-    """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null; None
-    where not all of them fit one."""
+def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
+    """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null, and how
+    many of them, the last, are hexadecimal digits; None where not all values fit one template."""
     offsets, data = offsets_and_data(column)
     offsets = offsets.astype(np.int64)
     live = None if valid is None else np.flatnonzero(valid)
@@ -55,7 +58,8 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
             values = _Values(data[base : int(ends[-1])], starts - base, ends - base, live)
             parts = values.read(guess)
             if parts is not None:
-                return encode_template(parts if live is None else _spread(parts, live, len(column)))
+                spread = parts if live is None else _spread(parts, live, len(column))
+                return encode_template([_narrowed(part) for part in spread])
     return None
 
 
@@ -63,7 +67,7 @@ def _guess(samples: Sequence[bytes], pattern: bytes) -> list[tuple[int, bytes | 
     """(kind, literal or size) of each part; None where the samples are not of one make, or without fields."""
     split = [re.split(pattern, sample) for sample in samples]
     first = split[0]
-    if len(first) == 1 or 2 * len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
+    if len(first) == 1 or len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
         return None
     guess: list[tuple[int, bytes | int]] = []
     for i, piece in enumerate(first):
@@ -144,11 +148,20 @@ class _Values:
         leading = self._data[self._at] == ord("0")
         self._at += lengths
         if (lengths == lengths[0]).all():
-            return Part(PADDED, int(lengths[0]), line=integers.sloped(numbers, self._places))
+            return self._numbered(PADDED, int(lengths[0]), numbers)
         if (leading & (lengths > 1)).any():
             return None
         lengths_of_plain.append(lengths)
-        return Part(PLAIN, 0, line=integers.sloped(numbers, self._places))
+        return self._numbered(PLAIN, 0, numbers)
+
+    def _numbered(self, kind: int, size: int, numbers: np.ndarray) -> Part:
+        line = integers.sloped(numbers, self._places)
+        if line.items is not None and self._places is None:
+            chained = integers.chained(numbers)
+            count = len(numbers)
+            if _CHAINED_SHARE * integers.coded_bits(chained, count) < integers.coded_bits(line, count):
+                return Part(kind, size, line=chained, is_chained=True)
+        return Part(kind, size, line=line)
 
     def _digits(self, kind: int, size: int) -> Part | None:
         found = self._next(_UUID_CHARACTERS if kind == UUID else 2 * size)
@@ -166,18 +179,29 @@ class _Values:
 
 
 def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
-    """The parts with fields for all rows: what lies under a null is 0."""
+    """The parts with fields for all rows: what lies under a null is 0, or the random uuid of zeros."""
     found = []
     for part in parts:
         if part.line is not None:
             part = part._replace(line=part.line.spread(live, count))
         elif part.data is not None:
             data = np.zeros((count, part.size), dtype=np.uint8)
+            if part.kind == UUID:
+                data[:] = _RANDOM_NIL
             data[live] = part.data
             part = part._replace(data=data)
         found.append(part)
     return found
 
 
+def _narrowed(part: Part) -> Part:
+    """The part in the fewest bytes."""
+    if part.kind != UUID or part.data is None:
+        return part
+    return random_uuids(part.data) or part
+
+
+_RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)
+_RANDOM_NIL[[6, 8]] = 0x40, 0x80
 _NIBBLES = np.full(256, 255, dtype=np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint8)

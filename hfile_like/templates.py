@@ -4,24 +4,30 @@ A template is a few parts: literals, decimal numbers, runs of hexadecimal digits
 one field for each entry:
 
     u32 parts | u32 bytes of all literals | a record for each part | the literals, padded to 8
-    | the fields of each part in turn, padded to 8
+    | the fields of each part in turn, padded to 8: of numbers first, then of digits and uuids, which do not compress
 
-    record   u8 kind | u8 item width | u16 reserved | u32 size | u64 base | u64 step
+    record   u8 kind | u8 item width | u16 flags | u32 size | u64 base | u64 step
 
     0  literal        size: its bytes                    no field
     1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
     2  plain number   size: 0; no leading zeros          the same
+                      flag 1: number 0 = base, number i = number i - 1 + step + item i
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
+    5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
 
-Rows are written as a matrix for each set of lengths that plain numbers have, so that a look-up of some rows pays for
-those alone. `template_inference` finds the template.
+A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte
+at 6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two
+follow.
+
+A look-up of some rows pays for those alone. `template_inference` finds the template.
 """
 
 from __future__ import annotations
 
 import struct
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,43 +40,86 @@ from .codec import Where, padding
 from .integers import Line
 from .strings import Rows, is_large, is_text, with_nulls
 
-LITERAL, PADDED, PLAIN, HEX, UUID = range(5)
+LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
+DIGITS = (HEX, UUID, RANDOM_UUID)
 DIGITS_MAX = 18
 PARTS_MAX = 32
 # Sets of lengths in one block: each is a matrix of its own.
 SHAPES_MAX = 64
+# Neighbours with one set of lengths are copied together; where there are more such runs, rows are sorted first.
+_RUNS_MAX = 256
 UUID_BYTES = 16
+RANDOM_UUID_BYTES = 15
+FLAG_CHAINED = 1
+_BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 
 _HEAD = struct.Struct("<II")
 _RECORD = struct.Struct("<BBHIQQ")
 _NUMBERS_MAX = 12
+# So often must a number come on average, for each of a few to be written once.
+_REPEATS_LEAST = 8
 
 
 class Part(NamedTuple):
     """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
-    hexadecimal digits or of uuids."""
+    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones. is_chained: the line is `integers.chained`."""
 
     kind: int
     size: int
     literal: bytes = b""
     line: Line | None = None
     data: np.ndarray | None = None
+    bits: np.ndarray | None = None
+    is_chained: bool = False
+
+    def digits(self, rows: Rows) -> np.ndarray:
+        """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
+        assert self.data is not None
+        if self.bits is None:
+            return self.data[rows]
+        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        most, eighth = self.data[rows], self.data[rows, 7]
+        last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
+        found = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
+        found[:, :6], found[:, 9:] = most[:, :6], most[:, 8:]
+        found[:, 6] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
+        found[:, 7] = most[:, 6]
+        found[:, 8] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
+        return found
 
 
-def encode_template(parts: list[Part]) -> bytes:
-    """The bytes of a template and its fields."""
+def encode_template(parts: list[Part]) -> tuple[bytes, int]:
+    """The bytes of a template and its fields, and how many of them, the last, are hexadecimal digits."""
     literals = b"".join(part.literal for part in parts)
-    records, bodies = [], []
+    records, numbers, digits = [], [], []
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
-        width = line.width
-        records.append(_RECORD.pack(part.kind, width, 0, part.size, line.base, line.step))
-        body = line.packed() if part.data is None else part.data.tobytes()
-        bodies += [body, padding(len(body))]
+        records.append(
+            _RECORD.pack(part.kind, line.width, FLAG_CHAINED * part.is_chained, part.size, line.base, line.step)
+        )
+        if part.data is None:
+            body = line.packed()
+            numbers += [body, padding(len(body))]
+        else:
+            body = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
+            digits += [body, padding(len(body))]
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
-    return b"".join((head, padding(len(head)), *bodies))
+    return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
+
+
+def random_uuids(uuids: np.ndarray) -> Part | None:
+    """The part of uint8 [n, 16], n at least 1; None where not all of them are random uuids."""
+    sixth, eighth = uuids[:, 6], uuids[:, 8]
+    if (sixth >> 4 != 4).any() or (eighth >> 6 != 2).any():
+        return None
+    data = np.delete(uuids, 6, axis=1)
+    data[:, 7] = (eighth & 0x3F) | (sixth & 0x0C) << 4
+    last = np.zeros(-len(uuids) % 4 + len(uuids), dtype=np.uint8)
+    last[: len(uuids)] = sixth & 3
+    bits = np.bitwise_or.reduce(last.reshape(-1, 4) << _BITS_AT, axis=1)
+    return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
 class TemplateStrings:
@@ -89,45 +138,56 @@ class TemplateStrings:
         at = place + literal_bytes + len(padding(place + literal_bytes))
         if parts > PARTS_MAX or at > len(raw):
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
+        records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
+        fields = []
+        for form, width, flags, size, _, _ in records:
+            self._check(form, width, flags, size)
+            more = -(-count // 4) if form == RANDOM_UUID else 0
+            fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
+        # Numbers first, then digits: where the fields of each part begin.
+        starts = [0] * parts
+        for i in sorted(range(parts), key=lambda i: records[i][0] in DIGITS):
+            starts[i] = at
+            at += fields[i] + len(padding(fields[i]))
+        if at != len(raw):
+            raise where.bad("template", "the fields of a template do not fit its section")
         self._parts: list[Part] = []
-        for form, width, _, size, base, step in _RECORD.iter_unpack(raw[_HEAD.size : place]):
-            self._check(form, width, size)
-            literal, field = b"", 0
+        for (form, width, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
             if form == LITERAL:
-                literal = bytes(raw[place : place + size])
+                self._parts.append(Part(LITERAL, size, bytes(raw[place : place + size])))
                 place += size
                 literal_bytes -= size
+            elif form in DIGITS:
+                digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
+                data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
+                self._parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
+            elif not width and not step:
+                self._parts.append(self._settled(size, base))
             else:
-                field = count * (size if form in (HEX, UUID) else width)
-            if literal_bytes < 0 or at + field > len(raw):
-                raise where.bad("template", "the fields of a template do not fit its section")
-            body = raw[at : at + field]
-            line = integers.read_line(base, step, body, 0, count, 8, where) if form in (PADDED, PLAIN) else None
-            data = np.frombuffer(body, dtype=np.uint8).reshape(count, size) if form in (HEX, UUID) else None
-            self._parts.append(self._settled(Part(form, size, literal, line, data)))
-            at += field + len(padding(field))
-        if at != len(raw) or literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
+                line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
+                line = integers.unchained(line, count) if flags else line
+                self._parts.append(Part(form, size, line=line))
+        if literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
         if is_text(kind):
             self._check_text()
 
-    def _check(self, form: int, width: int, size: int) -> None:
+    def _check(self, form: int, width: int, flags: int, size: int) -> None:
         fits = {
             LITERAL: width == 0,
             PADDED: 1 <= size <= DIGITS_MAX,
             PLAIN: size == 0,
             HEX: size >= 1 and width == 0,
             UUID: size == UUID_BYTES and width == 0,
+            RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
         }
-        if not fits.get(form, False):
+        if not fits.get(form, False) or flags & ~(FLAG_CHAINED if form in (PADDED, PLAIN) else 0):
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
-    def _settled(self, part: Part) -> Part:
-        """A number that all rows share becomes a literal: it is written once."""
-        if part.line is None or part.line.items is not None or part.line.step:
-            return part
-        literal = b"%0*d" % (part.size, part.line.base)
-        if len(literal) > (part.size or DIGITS_MAX):
+    def _settled(self, digits: int, number: int) -> Part:
+        """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""
+        literal = b"%0*d" % (digits, number)
+        if len(literal) > (digits or DIGITS_MAX):
             raise self._too_many_digits()
         return Part(LITERAL, len(literal), literal)
 
@@ -148,28 +208,18 @@ class TemplateStrings:
         numbers = {
             i: self._numbers(part, rows, count, valid) for i, part in enumerate(self._parts) if part.line is not None
         }
-        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN}
-        shape = shapes_of(list(digits.values()), count)
-        if shape is None:
-            column = self._written(rows, numbers, {i: int(d[0]) for i, d in digits.items() if count}, count)
-            return column if valid is None else with_nulls(column, valid)
-        which, back = np.unique(shape, return_inverse=True)
-        if len(which) > SHAPES_MAX:
-            raise self._where.bad("template", f"the numbers of a template have {len(which)} sets of lengths")
-        pieces: list[pa.Array] = []
-        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        order = np.argsort(back, kind="stable")
-        ends = np.cumsum(np.bincount(back, minlength=len(which))).tolist()
-        for low, high in zip([0, *ends[:-1]], ends, strict=True):
-            part = order[low:high]
-            some = {i: n[part] for i, n in numbers.items()}
-            lengths = {i: int(d[part[0]]) for i, d in digits.items()}
-            pieces.append(self._written(places[part], some, lengths, high - low, sum(p.nbytes for p in pieces)))
-        column = pa.concat_arrays(pieces)
-        if (back[1:] < back[:-1]).any():
-            inverse = np.empty(count, dtype=np.int64)
-            inverse[order] = np.arange(count)
-            column = column.take(from_numpy(inverse))
+        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN and count}
+        most = {i: int(lengths.max()) for i, lengths in digits.items()}
+        widths = [self._width(part, most.get(i, 0)) for i, part in enumerate(self._parts)]
+        starts = offsets_of(np.array(widths)).tolist()
+        # Every row is written as if all numbers had the most digits, and then without the zeros that are too many.
+        spare = {i: most[i] - lengths for i, lengths in digits.items() if (lengths < most[i]).any()}
+        total = starts[-1] * count - sum(int(zeros.sum()) for zeros in spare.values())
+        if total > self._cap:
+            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
+        table = self._written(rows, numbers, starts, count)
+        gaps = [(starts[i], zeros) for i, zeros in spare.items()]
+        column = self._column(count, table, None) if not gaps else self._without(table, gaps, total)
         return column if valid is None else with_nulls(column, valid)
 
     def _numbers(self, part: Part, rows: Rows, count: int, valid: np.ndarray | None) -> np.ndarray:
@@ -184,36 +234,79 @@ class TemplateStrings:
             raise self._too_many_digits()
         return out
 
-    def _written(
-        self, rows: Rows, numbers: dict[int, np.ndarray], lengths: dict[int, int], count: int, before_bytes: int = 0
-    ) -> pa.Array:
-        """The values at `rows` [k], whose numbers are `numbers`, each of one length: `lengths` of the plain ones. There
-        are `before_bytes` of others already."""
-        widths = [self._width(part, lengths.get(i, 0)) for i, part in enumerate(self._parts)]
-        starts = offsets_of(np.array(widths)).tolist()
-        width = starts[-1]
-        if before_bytes + width * count > self._cap:
-            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
-        row = np.full(width, ord("-"), dtype=np.uint8)
-        for part, start in zip(self._parts, starts, strict=False):
-            row[start : start + len(part.literal)] = np.frombuffer(part.literal, dtype=np.uint8)
-        table = np.empty((count, width), dtype=np.uint8)
+    def _written(self, rows: Rows, numbers: dict[int, np.ndarray], starts: list[int], count: int) -> np.ndarray:
+        """uint8 [k, width]: the values at `rows`, whose numbers are `numbers`; `starts`: where each part begins, and the
+        last ends."""
+        row = np.full(starts[-1], ord("-"), dtype=np.uint8)
+        varied = []
+        for i, (part, start) in enumerate(zip(self._parts, starts, strict=False)):
+            if part.line is not None and count and (numbers[i] == numbers[i][0]).all():
+                literal = b"%0*d" % (starts[i + 1] - start, int(numbers[i][0]))
+                row[start : starts[i + 1]] = np.frombuffer(literal, dtype=np.uint8)
+            elif part.kind == LITERAL:
+                row[start : starts[i + 1]] = np.frombuffer(part.literal, dtype=np.uint8)
+            else:
+                varied.append(i)
+        table = np.empty((count, starts[-1]), dtype=np.uint8)
         table[:] = row
-        for i, (part, start, size) in enumerate(zip(self._parts, starts, widths, strict=False)):
+        for i in varied:
+            part, out = self._parts[i], table[:, starts[i] : starts[i + 1]]
             if part.line is not None:
-                write_digits(table[:, start : start + size], numbers[i])
-            elif part.data is not None:
-                runs = UUID_RUNS if part.kind == UUID else ((0, 0, size),)
-                write_hex(table[:, start : start + size], part.data[rows], runs)
+                write_digits(out, numbers[i])
+            else:
+                write_hex(out, part.digits(rows), ((0, 0, out.shape[1]),) if part.kind == HEX else UUID_RUNS)
+        return table
+
+    def _without(self, table: np.ndarray, gaps: list[tuple[int, np.ndarray]], total: int) -> pa.Array:
+        """The rows of a table without the first bytes of some numbers. `gaps`: where each begins, and int64 [n]: how
+        many bytes go. Rows that lose the same are copied together."""
+        count, width = table.shape
+        shape = gaps[0][1]
+        for _, zeros in gaps[1:]:
+            shape = shape * (DIGITS_MAX + 1) + zeros
+        lengths = width - sum(zeros for _, zeros in gaps)
+        bounds = [0, *(np.flatnonzero(np.diff(shape)) + 1).tolist(), count]
+        if len(bounds) <= _RUNS_MAX:
+            offsets = offsets_of(lengths)
+            out = np.empty(total, dtype=np.uint8)
+            for low, high in pairwise(bounds):
+                _copy_without(out[offsets[low] : offsets[high]], table[low:high], [(at, int(z[low])) for at, z in gaps])
+            return self._column(count, out, offsets)
+        which, back = np.unique(shape, return_inverse=True)
+        if len(which) > SHAPES_MAX:
+            raise self._where.bad("template", f"the numbers of a template have {len(which)} sets of lengths")
+        order = np.argsort(back, kind="stable")
+        offsets = offsets_of(lengths[order])
+        out = np.empty(total, dtype=np.uint8)
+        for low, high in pairwise(offsets_of(np.bincount(back)).tolist()):
+            part = order[low:high]
+            cut = [(at, int(zeros[part[0]])) for at, zeros in gaps]
+            _copy_without(out[offsets[low] : offsets[high]], table[part], cut)
+        inverse = np.empty(count, dtype=np.int64)
+        inverse[order] = np.arange(count)
+        return self._column(count, out, offsets).take(from_numpy(inverse))
+
+    def _column(self, count: int, data: np.ndarray, offsets: np.ndarray | None) -> pa.Array:
+        """The array of some bytes; rows of one length where there are no offsets."""
+        if offsets is None:
+            offsets = np.arange(count + 1, dtype=np.int64) * (data.shape[1])
         dtype = np.int64 if is_large(self._kind) else np.int32
-        offsets = np.arange(count + 1, dtype=np.int64) * width
-        buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(table.reshape(-1))]
+        buffers = [None, pa.py_buffer(offsets.astype(dtype)), pa.py_buffer(data.reshape(-1))]
         return pa.Array.from_buffers(self._kind, count, buffers, 0)
 
     def _width(self, part: Part, digits: int) -> int:
         if part.kind == PLAIN:
             return digits
-        return {HEX: 2 * part.size, UUID: 36}.get(part.kind, part.size)
+        return {HEX: 2 * part.size, UUID: 36, RANDOM_UUID: 36}.get(part.kind, part.size)
+
+
+def _copy_without(out: np.ndarray, table: np.ndarray, cuts: list[tuple[int, int]]) -> None:
+    """Fills `out` with the rows of uint8 [k, width] but for some bytes: `cuts` are (at, how many), ascending."""
+    rows = out.reshape(len(table), -1)
+    at = start = 0
+    for cut, size in [*(c for c in cuts if c[1]), (table.shape[1], 0)]:
+        rows[:, at : at + cut - start] = table[:, start:cut]
+        at, start = at + cut - start, cut + size
 
 
 def digit_counts(numbers: np.ndarray) -> np.ndarray:
@@ -232,25 +325,47 @@ def shapes_of(digits: list[np.ndarray], count: int) -> np.ndarray | None:
 
 def write_digits(out: np.ndarray, numbers: np.ndarray) -> None:
     """Fills uint8 [n, digits] with the decimal digits of uint64 numbers, zeros in front."""
+    begins = np.flatnonzero(numbers[1:] != numbers[:-1])
+    if _REPEATS_LEAST * (len(begins) + 1) <= len(numbers):  # neighbours are alike: each is written once
+        few = np.empty((len(begins) + 1, out.shape[1]), dtype=np.uint8)
+        write_digits(few, numbers[np.append(begins, len(numbers) - 1)])
+        out[:] = np.repeat(few, np.diff(begins, prepend=-1, append=len(numbers) - 1), axis=0)
+        return
     at = out.shape[1]
     fours = _fours()
     if at <= 9:
         numbers = numbers.astype(np.uint32)
     ten_thousand = numbers.dtype.type(10_000)
-    while at > 0:
-        size = min(4, at)
+    while at > 4:
         rest = numbers // ten_thousand
         low = numbers - rest * ten_thousand
-        out[:, at - size : at] = fours.take(low.astype(np.int64)).view(np.uint8).reshape(-1, 4)[:, 4 - size :]
-        numbers, at = rest, at - size
+        out[:, at - 4 : at].view("<u4")[:, 0] = fours.take(low.astype(np.int64))
+        numbers, at = rest, at - 4
+    if at:
+        out[:, :at] = fours.take(numbers.astype(np.int64)).view(np.uint8).reshape(-1, 4)[:, 4 - at :]
 
 
 def write_hex(out: np.ndarray, data: np.ndarray, runs: tuple[tuple[int, int, int], ...]) -> None:
     """Fills uint8 [n, characters] with the hexadecimal digits of uint8 [n, k]; `runs`: (first digit, first character,
     how many) of digits that stand together."""
-    digits = _pairs().take(data).view(np.uint8).reshape(len(data), -1)
+    # Two digits in the two bytes of a number: a letter is 39 further than a digit would be.
+    pairs = data.astype("<u2")
+    pairs = (pairs >> 4) | ((pairs & 0x0F) << 8)
+    pairs += 0x3030 + ((pairs + 0x0606) >> 4 & 0x0101) * np.uint16(39)
+    digits = pairs.view(np.uint8)
     for first, at, size in runs:
-        out[:, at : at + size] = digits[:, first : first + size]
+        _copy_columns(out[:, at : at + size], digits[:, first : first + size])
+
+
+def _copy_columns(out: np.ndarray, columns: np.ndarray) -> None:
+    """Copies uint8 [n, k]: eight bytes at once, then four, where there are so many."""
+    at, size = 0, out.shape[1]
+    for width in (8, 4):
+        while size - at >= width:
+            part = slice(at, at + width)
+            out[:, part].view(f"<u{width}")[:, 0] = columns[:, part].view(f"<u{width}")[:, 0]
+            at += width
+    out[:, at:] = columns[:, at:]
 
 
 @cache
@@ -263,9 +378,3 @@ def _fours() -> np.ndarray:
     """uint32 [10000]: the four digits of each number, as bytes in memory."""
     digits = np.arange(10_000)[:, None] // np.array([1000, 100, 10, 1]) % 10 + ord("0")
     return digits.astype(np.uint8).reshape(-1).view(np.uint32)
-
-
-@cache
-def _pairs() -> np.ndarray:
-    """uint16 [256]: the two hexadecimal digits of each byte, as bytes in memory."""
-    return np.frombuffer(b"".join(b"%02x" % n for n in range(256)), dtype=np.uint16)

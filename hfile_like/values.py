@@ -9,6 +9,7 @@
     6  constant bool       one byte, 0 or 1
     7  dictionary          strings and bytes of at most 256 values (`strings`)
     8  template            strings and bytes of one make: names of files, say (`templates`)
+    9  planes              as 5, byte by byte of what the values lie above it: less to store, slower to read
 
 Flag 1 of a section says that a validity bitmap comes first. Each buffer but the last is padded to 8 bytes. What lies
 under a null is zeroed, so equal values give equal bytes.
@@ -39,6 +40,7 @@ ENCODING_FRAME = 5
 ENCODING_CONSTANT_BOOL = 6
 ENCODING_DICTIONARY = 7
 ENCODING_TEMPLATE = 8
+ENCODING_PLANES = 9
 
 FLAG_VALIDITY = 1
 
@@ -114,54 +116,59 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
 
 
 class Piece(NamedTuple):
-    """A section before compression; `gain` is for `codec.compress`."""
+    """A section before compression; `gain` and `tail_bytes` are for `codec.compress`."""
 
     encoding: int
     flags: int
     raw: bytes
     gain: int = GAIN_LEAST
+    tail_bytes: int = 0
 
 
-def encode_column(column: pa.Array) -> Piece:
-    """One value column of a block."""
+def encode_column(column: pa.Array, is_compact: bool = False) -> Piece:
+    """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read."""
     if column.null_count == len(column):
         return Piece(ENCODING_ALL_NULL, 0, b"")
     valid = valid_mask(column)
-    encoding, raw, gain = _encode_values(column, valid)
+    piece = _encode_values(column, valid, is_compact)
     if valid is None:
-        return Piece(encoding, 0, raw, gain)
+        return piece
     bitmap = np.packbits(valid, bitorder="little").tobytes()
-    return Piece(encoding, FLAG_VALIDITY, b"".join((bitmap, padding(len(bitmap)), raw)), gain)
+    return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
 
 
-def _encode_values(column: pa.Array, valid: np.ndarray | None) -> tuple[int, bytes, int]:
+def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool) -> Piece:
     encoding = encoding_of(column.type)
     assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
         flags = to_numpy(column)
         some = flags if valid is None else flags[valid]
         if some.all() or not some.any():
-            return ENCODING_CONSTANT_BOOL, bytes([bool(some[0])]), GAIN_LEAST
-        return ENCODING_BITS, np.packbits(flags, bitorder="little").tobytes(), GAIN_LEAST
+            return Piece(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
+        return Piece(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
     if encoding == ENCODING_FIXED:
         rows = fixed_rows(column)
         dtype = integer_dtype(column.type)
         if dtype is not None:
             numbers = rows.reshape(-1).view(dtype)
             line = integers.flat(numbers, valid) if valid is not None else integers.sloped(numbers)
-            raw = b"".join((line.base.to_bytes(8, "little"), line.step.to_bytes(8, "little"), line.packed()))
+            head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
+            by_plane = integers.planes(line, len(column)) if is_compact else None
+            if by_plane is not None:
+                return Piece(ENCODING_PLANES, 0, head + by_plane[0], GAIN_LEAST, by_plane[1])
+            raw = head + line.packed()
             if len(raw) < rows.size:
-                return ENCODING_FRAME, raw, GAIN_THIRD
-        return ENCODING_FIXED, (rows if valid is None else rows * valid[:, None]).tobytes(), GAIN_LEAST
-    plain = strings.encode_plain(column, valid)
+                return Piece(ENCODING_FRAME, 0, raw, GAIN_THIRD)
+        return Piece(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
+    pieces: list[Piece] = []
     by_dictionary = strings.encode_dictionary(column, valid)
+    if by_dictionary is not None:
+        pieces.append(Piece(ENCODING_DICTIONARY, 0, by_dictionary))
     by_template = template_inference.infer_template(column, valid)
-    least = min(len(raw) for raw in (plain, by_dictionary, by_template) if raw is not None)
-    if by_dictionary is not None and len(by_dictionary) == least:
-        return ENCODING_DICTIONARY, by_dictionary, GAIN_LEAST
-    if by_template is not None and len(by_template) == least:
-        return ENCODING_TEMPLATE, by_template, GAIN_THIRD
-    return encoding, plain, GAIN_LEAST
+    if by_template is not None:
+        pieces.append(Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1]))
+    pieces.append(Piece(encoding, 0, strings.encode_plain(column, valid)))
+    return min(pieces, key=lambda piece: len(piece.raw))
 
 
 def check_text(column: pa.Array, name: str) -> None:
@@ -217,11 +224,12 @@ class Column:
         at, left = self._at, len(raw) - self._at
         sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
         size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, left)
-        if left != size or (encoding == ENCODING_FRAME and left < 16):
+        if left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and left < 16):
             raise where.bad("value section", f"{left} bytes are not those of {count} values of {kind}")
-        if encoding == ENCODING_FRAME:
+        if encoding in (ENCODING_FRAME, ENCODING_PLANES):
             base, step = (int.from_bytes(raw[at + i : at + i + 8], "little") for i in (0, 8))
-            self.line = integers.read_line(base, step, raw, at + 16, count, kind.byte_width, where)
+            read = integers.read_line if encoding == ENCODING_FRAME else integers.read_planes
+            self.line = read(base, step, raw, at + 16, count, kind.byte_width, where)
         elif encoding == ENCODING_FIXED:
             self.fixed = np.frombuffer(raw, np.uint8, size, at if size else 0).reshape(count, kind.byte_width)
         elif encoding == ENCODING_BITS:
@@ -279,7 +287,7 @@ class Column:
 
 def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
     """Whether columns of a type, `plain` its plain encoding, may have an encoding."""
-    if encoding == ENCODING_FRAME:
+    if encoding in (ENCODING_FRAME, ENCODING_PLANES):
         return integer_dtype(kind) is not None
     if encoding == ENCODING_CONSTANT_BOOL:
         return plain == ENCODING_BITS

@@ -18,6 +18,7 @@ import zstandard
 
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
+from .batches import column_positions
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
 from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
@@ -42,6 +43,7 @@ class WriterOptions(TypedDict, total=False):
     properties: Mapping[str, str] | None
     summaries: Sequence[str]
     cut_prefix_bytes: int
+    compact: Sequence[str]
 
 
 class SortedFileWriter:
@@ -59,6 +61,7 @@ class SortedFileWriter:
     cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change, unless there is little on
                   both sides: what is read by that prefix then shares no block, and no summary, with anything else.
                   0 for never
+    compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -76,8 +79,10 @@ class SortedFileWriter:
         properties: Mapping[str, str] | None = None,
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
+        compact: Sequence[str] = (),
     ):
         self.schema = check_schema(schema)
+        self._compact = frozenset(column_positions(self.schema, compact))
         self._cut_prefix_bytes = cut_prefix_bytes
         self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
         if compression not in ("auto", "zstd", "none"):
@@ -167,7 +172,9 @@ class SortedFileWriter:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count = [], 0, 0
-        data = build_block(self._offset, entries.keys, entries.columns, entries.deleted, self._compressor)
+        data = build_block(
+            self._offset, entries.keys, entries.columns, entries.deleted, self._compressor, self._compact
+        )
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")

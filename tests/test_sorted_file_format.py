@@ -70,7 +70,12 @@ def bound(data: bytes, offset: int) -> int:
 
 
 def plain(data: bytes, codec: int, size: int) -> bytes:
-    raw = data if codec == 0 else zstandard.decompress(data)
+    if codec == 2:
+        head = u(data, 0, 4)
+        data, tail = zstandard.decompress(data[4 : 4 + head]), data[4 + head :]
+        raw = data + tail
+    else:
+        raw = data if codec == 0 else zstandard.decompress(data)
     assert len(raw) == size
     return raw
 
@@ -115,28 +120,43 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
+def random_uuid(data: bytes, last: int) -> bytes:
+    eighth = data[7]
+    sixth = 0x40 | eighth >> 6 << 2 | last
+    return data[:6] + bytes([sixth]) + data[6:7] + bytes([0x80 | eighth & 0x3F]) + data[8:]
+
+
 def names_of(raw: bytes, count: int) -> list[bytes]:
     parts, literals = u(raw, 0, 4), u(raw, 4, 4)
     place = 8 + 24 * parts
     at = up(place + literals)
+    records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
+    sizes = [
+        count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4) for kind, width, _, size, *_ in records
+    ]
+    starts = [0] * parts
+    for p in [*(p for p in range(parts) if records[p][0] < 3), *(p for p in range(parts) if records[p][0] > 2)]:
+        starts[p], at = at, at + up(sizes[p])
+    assert at == len(raw)
     names = [b""] * count
-    for p in range(parts):
-        kind, width, _, size, base, step = struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p)
+    for (kind, width, flags, size, base, step), at in zip(records, starts, strict=True):
         if kind == 0:
             pieces = [raw[place : place + size]] * count
             place += size
         elif kind in (1, 2):
             items = items_of(raw[at : at + width * count], count)
-            sums = [(base + step * i + item) % 2**64 for i, item in enumerate(items)]
+            steps = [base, *(step + item for item in items[1:])] if flags else []
+            sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
+            sums = [total % 2**64 for total in sums]
             pieces = [str(number).rjust(size, "0").encode() for number in sums]
         else:
-            width = size
-            pieces = [raw[at + size * i : at + size * (i + 1)].hex().encode() for i in range(count)]
-        if kind == 4:
+            digits = [raw[at + size * i : at + size * (i + 1)] for i in range(count)]
+            if kind == 5:
+                digits = [random_uuid(d, raw[at + 15 * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)]
+            pieces = [d.hex().encode() for d in digits]
+        if kind > 3:
             pieces = [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in pieces]
-        at += up(width * count)
         names = [name + piece for name, piece in zip(names, pieces, strict=True)]
-    assert at == len(raw)
     return names
 
 
@@ -205,7 +225,8 @@ def second_reader(data: bytes) -> list[tuple]:
 
 INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
 NAMES = st.builds("part-{:05d}-{}/{}".format, st.integers(0, 10**5), st.uuids(), st.integers(0, 10**18))
-NAMES = NAMES.map(str.encode)
+RANDOM_NAMES = st.builds("d={}/{}-{}".format, st.integers(0, 9), st.uuids(version=4), st.integers(0, 10**18))
+NAMES, RANDOM_NAMES = NAMES.map(str.encode), RANDOM_NAMES.map(str.encode)
 BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
 
 
@@ -222,7 +243,7 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 @given(
     entries=st.one_of(
         st.dictionaries(keys, values_with(strings), max_size=60)
-        for strings in (BYTES, NAMES)
+        for strings in (BYTES, NAMES, RANDOM_NAMES)
         for keys in (
             st.binary(max_size=5)
             | st.binary(min_size=30, max_size=30)

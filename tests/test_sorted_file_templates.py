@@ -51,6 +51,7 @@ def column_of(items: list[str | None], kind: pa.DataType) -> pa.Array:
     return pa.array([None if s is None else s.encode() for s in items], pa.binary()).cast(kind)
 
 
+RANDOM_UUIDS = st.uuids(version=4).map(str)
 HEXES = st.sampled_from(["deadbeef", "DEADBEEF", "00000000", "12345678", "deadbee", "0123456789abcdef", "deadbeef0"])
 UUIDS = st.uuids().map(str) | st.uuids().map(lambda u: str(u).upper()) | st.just("0" * 8 + ("-" + "0" * 4) * 3 + "-0")
 NUMBERS = st.one_of(
@@ -67,7 +68,7 @@ LITERALS = st.sampled_from(["", "part-", "/é=", "-", "a", "c000.snappy.parquet"
 @st.composite
 def columns(draw):
     """Values of one make, and now and then one that is of another."""
-    fields = draw(st.lists(st.sampled_from([NUMBERS, HEXES, UUIDS, LITERALS]), max_size=4))
+    fields = draw(st.lists(st.sampled_from([NUMBERS, HEXES, UUIDS, RANDOM_UUIDS, LITERALS]), max_size=4))
     literals = [draw(LITERALS) for _ in range(len(fields) + 1)]
     strict = draw(st.booleans())
     narrowed = [st.just(draw(f)) if strict and draw(st.booleans()) else f for f in fields]
@@ -168,24 +169,26 @@ def section(records: list[bytes], literals: bytes = b"", fields: bytes = b"", pa
         (section([], parts=33), "does not fit"),
         (section([record(0, 0, 1)], parts=9), "does not fit"),
         (section([], b"x" * 9), "do not fill"),
-        (section([record(0, 0, 3)], b"ab"), "do not fit"),
+        (section([record(0, 0, 3)], b"ab"), "do not fill"),
         (section([record(0, 1, 2)], b"ab"), "not known"),
         (section([record(1, 0, 0)]), "not known"),
         (section([record(1, 0, 19)]), "not known"),
         (section([record(2, 0, 1)]), "not known"),
         (section([record(3, 0, 0)]), "not known"),
         (section([record(4, 0, 17)]), "not known"),
-        (section([record(5, 0, 1)]), "not known"),
+        (section([record(5, 0, 16)]), "not known"),
+        (section([record(6, 0, 1)]), "not known"),
+        (section([record(5, 0, 15)], fields=bytes(56)), "do not fit"),
         (section([record(1, 7, 5)], fields=bytes(24)), "integers"),
         (section([record(1, 8, 5)], fields=bytes(16)), "do not fit"),
-        (section([record(4, 0, 16)], fields=bytes(64)), "do not fill"),
+        (section([record(4, 0, 16)], fields=bytes(64)), "do not fit"),
         (section([record(2, 0, 0, step=1)] * 13), "do not fill"),
         (section([record(0, 0, 1)], b"\xff"), "UTF-8"),
         (section([record(1, 0, 2, base=100)]), "too many digits"),
         (section([record(2, 0, 0, base=10**18)]), "too many digits"),
         (section([record(2, 0, 0, base=2**64 - 1, step=1)]), "too many digits"),
         (section([record(0, 0, 400)], b"x" * 400), "would take more"),
-        (section([record(0, 0, 330), record(2, 1, 0)], b"x" * 330, bytes([1, 10, 100]) + bytes(5)), "would take more"),
+        (section([record(0, 0, 340), record(2, 1, 0)], b"x" * 340, bytes([1, 10, 100]) + bytes(5)), "would take more"),
     ],
 )
 def test_a_template_that_does_not_fit_is_refused(raw, why):

@@ -18,7 +18,12 @@ from ..storage import FileMissingError, Storage
 from ..timeline import IndexState, Run
 from .leftovers import Leftovers
 
-MANIFEST_FORM = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=1)
+MANIFEST_FORM = Form(
+    keyspace.BLOCK_BYTES,
+    keyspace.SUMMARIES,
+    cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES,
+    compact=keyspace.COMPACT,
+)
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones
 
 

@@ -6,6 +6,7 @@ obeyed, others are inferred over all values of a key as Spark does it: int, bigi
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, string_array
+from ...arrays import from_numpy, offsets_and_data, offsets_of, string_array
 from ...errors import SchemaError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -137,6 +138,48 @@ def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[
         for column, (_, value) in zip(texts, pairs, strict=True):
             column.append(value)
     return [_typed(column, field, partitions) for column, field in zip(texts, fields, strict=True)]
+
+
+def typed_columns(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    """As `typed_values`: all of them at once, where no text is escaped."""
+    values = _plain_values(partitions, fields)
+    if values is not None:
+        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return [text.cast(field.type) for text, field in zip(values, fields, strict=True)]
+    return typed_values(partitions.to_pylist(), fields)
+
+
+def _plain_values(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> list[pa.StringArray] | None:
+    """The text of each key in each partition; None where some are escaped or null, keys are others, or a type is not
+    cast as Arrow does it."""
+    offsets, buffer = offsets_and_data(partitions)
+    data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
+    is_plain = not any(odd in data for odd in (b"%", NULL_VALUE.encode()))
+    if not is_plain or not len(partitions) or any(pa.types.is_boolean(field.type) for field in fields):
+        return None
+    ends = (offsets[1:] - offsets[0]).astype(np.int64)
+    starts = ends - np.diff(offsets)
+    characters = np.frombuffer(data, dtype=np.uint8)
+    slashes = np.flatnonzero(characters == ord("/"))
+    levels = np.searchsorted(slashes, ends) - np.searchsorted(slashes, starts)
+    if not fields or (levels != len(fields) - 1).any():
+        return None
+    bounds = np.column_stack([starts, slashes.reshape(len(partitions), -1) + 1, ends + 1])
+    found = []
+    for level, field in enumerate(fields):
+        begins, length = bounds[:, level], bounds[:, level + 1] - bounds[:, level] - 1
+        head = np.frombuffer(f"{field.name}=".encode(), dtype=np.uint8)
+        if (length < len(head)).any() or (characters[begins[:, None] + np.arange(len(head))] != head).any():
+            return None
+        found.append(_pieces(characters, begins + len(head), length - len(head)))
+    return found
+
+
+def _pieces(characters: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
+    ends = offsets_of(lengths)
+    at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(characters[at])]
+    return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
 
 
 def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +21,8 @@ from . import kept as keep
 from .kept import Kept
 
 T = TypeVar("T")
-COMMON_PREFIX_BYTES_MAX = 4
+# A run of so few entries is decoded whole at the first question: the next ones cost nothing.
+TINY_ENTRIES_MAX = 1 << 12
 
 
 class DamagedRun(Exception):
@@ -57,10 +59,26 @@ class RunReaders:
         for one that is gone."""
         return self._opened(run)[0]
 
-    def decoded(self, run: Run, name: Hashable, decode: Callable[[SortedFileReader], T]) -> T:
-        """What `decode` makes of a run's reader; kept under `name` where the run is small."""
+    def decoded(
+        self,
+        run: Run,
+        name: Hashable,
+        decode: Callable[[SortedFileReader], T],
+        is_little: Callable[[T], bool] | None = None,
+    ) -> T:
+        """What `decode` makes of a run's reader; kept under `name` where the run is small, or `is_little` says that
+        what was made is."""
         reader, kept = self._opened(run)
-        return kept.decoded(name, lambda: decode(reader))
+        return kept.decoded(name, lambda: decode(reader), is_little)
+
+    def holds(self, run: Run, name: Hashable) -> bool:
+        """Whether what was decoded of a run under `name` is kept."""
+        return self._opened(run)[1].holds(name)
+
+    def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
+        """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
+        reader, kept = self._opened(run)
+        return kept.between(reader, prefix, ends, columns)
 
     def keeps(self, run: Run) -> bool:
         """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
@@ -91,37 +109,6 @@ class RunReaders:
                 found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
                 self._open[run.path] = found
             return found
-
-
-def scan_runs(
-    readers: RunReaders, runs: Sequence[Run], prefixes: Sequence[bytes], columns: Sequence[str] | None = None
-) -> pa.Table:
-    """The live entries below any of some prefixes (ascending, none within another), in the order of keys, as a table
-    of `key` and the columns."""
-    if len(runs) == 1:
-        return scan_run(readers, runs[0], prefixes, columns, include_deleted=False)
-    # newest first
-    layers = [scan_run(readers, run, prefixes, columns, include_deleted=True) for run in reversed(runs)]
-    return newest_wins(pa.concat_tables(layers))
-
-
-def scan_run(
-    readers: RunReaders,
-    run: Run,
-    prefixes: Sequence[bytes],
-    columns: Sequence[str] | None,
-    include_deleted: bool,
-) -> pa.Table:
-    """One run's entries below some prefixes; with `include_deleted` tombstones too, and a column `deleted`."""
-
-    def scan(reader: SortedFileReader) -> pa.Table:
-        found = [reader.scan_table(prefix=p, columns=columns, include_deleted=include_deleted) for p in prefixes]
-        return pa.concat_tables(found)
-
-    asked = (tuple(prefixes), None if columns is None else tuple(columns), include_deleted)
-    # A kind is asked for again and again; a narrower question would only fill the memory.
-    is_common = len(prefixes) == 1 and len(prefixes[0]) <= COMMON_PREFIX_BYTES_MAX
-    return readers.decoded(run, asked, scan) if is_common else scan(readers.reader(run))
 
 
 def get_runs(
@@ -161,12 +148,37 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                layers.append(
-                    readers.decoded(
-                        run, ("numbered", prefix, names), lambda r: r.numbered(prefix, names, include_deleted=True)
-                    )
-                )
+                decode = partial(SortedFileReader.numbered, prefix=prefix, columns=names, include_deleted=True)
+                layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
     return newest_numbered(layers, columns, schema)
+
+
+def entries_between(
+    readers: RunReaders,
+    runs: Sequence[Run],
+    prefix: bytes,
+    ends: tuple[int, int],
+    columns: Sequence[str],
+    schema: pa.Schema,
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `entries_of` gives them.
+    Raises DamagedRun."""
+    keys = [prefix + end.to_bytes(8, "big") for end in ends]
+    name = ("numbered", prefix, tuple(columns))
+    layers = []
+    for run in reversed(runs):
+        if run.overlaps(*keys):
+            with reading_run(run):
+                if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
+                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
+                    layers.append(keep.part_of(whole, *ends))
+                else:
+                    layers.append(readers.between(run, prefix, ends, columns))
+    return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
+
+
+def _is_little(layer: Numbered) -> bool:
+    return len(layer.numbers) <= keep.RUN_ENTRIES_MAX // 4
 
 
 def newest_numbered(

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
@@ -27,13 +28,13 @@ from .keyspace import (
     PARTITION_FIELDS,
     RUN_SCHEMA,
     SEGMENT_FIELD,
-    file_ids,
     key_number,
     split_file_ids,
 )
-from .runs import DamagedRun, RunReaders, entries_of, numbered_entries, scan_runs
+from .runs import DamagedRun, RunReaders, entries_between, entries_of, newest_numbered, numbered_entries
 
 T = TypeVar("T")
+FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
 class Snapshot:
@@ -43,40 +44,63 @@ class Snapshot:
         self.instant, self.readers = instant, readers
         self._lock = threading.Lock()
         self._partitions: pa.Table | None = None
-        self._files: pa.Table | None = None
+        self._ids_by_text: dict[str, int] | None = None
+        self._is_asked = False
+        self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
         """One row a partition that has files: partition_id u32, partition, file_count, live_rows, live_bytes."""
         with self._lock:
             if self._partitions is None:
-                found = self._scan([KEYS.prefix(kind=KIND_PARTITION)], [f.name for f in PARTITION_FIELDS])
-                ids = KEYS.decode(found.column("key"))["partition"].astype(np.uint32)
-                found = found.drop_columns(["key"]).add_column(0, "partition_id", from_numpy(ids))
-                self._partitions = found
+                numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
+                self._partitions = found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
             return self._partitions
+
+    def partition_id(self, partition: str) -> int | None:
+        """The id of a partition by its text; None where it has no files."""
+        found = self.partitions()
+        if self._ids_by_text is None and not self._is_asked:  # a dict pays from the second question on
+            self._is_asked = True
+            at = pc.index(joined(found.column("partition")), string_array([partition])[0]).as_py()
+            return int(to_numpy(found.column("partition_id"))[at]) if at >= 0 else None
+        return self.ids_by_text().get(partition)
+
+    def ids_by_text(self) -> dict[str, int]:
+        """The id of each partition that has files, by its text."""
+        if self._ids_by_text is None:
+            found = self.partitions()
+            pairs = zip(found.column("partition").to_pylist(), found.column("partition_id").to_pylist(), strict=True)
+            self._ids_by_text = dict(pairs)
+        return self._ids_by_text
 
     def partition_values(self) -> dict[str, pa.Array]:
         """The typed value of each partition column, aligned with `partitions()`."""
         fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
 
         def parse() -> dict[str, pa.Array]:
-            texts = self.partitions().column("partition").to_pylist()
-            return dict(zip(self.instant.partitioning, hive.typed_values(texts, fields), strict=True))
+            texts = joined(self.partitions().column("partition"))
+            return dict(zip(self.instant.partitioning, hive.typed_columns(texts, fields), strict=True))
 
         return self._kept(f"partition values: {fields}", parse)
 
-    def files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
-        """One row a live file, by file id: file_id u64, partition_id u32, the manifest's fields, segment. Of some
-        partitions only, where their ids (ascending) are given."""
-        names = [f.name for f in FILE_FIELDS] + [SEGMENT_FIELD.name]
+    def files(
+        self, partition_ids: Sequence[int] | np.ndarray | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """One row a live file, by file id: file_id u64, partition_id u32, and the manifest's fields and segment, or
+        those of them that are asked for. Of some partitions only, where their ids (ascending) are given."""
+        names = FILE_ROW if columns is None else tuple(columns)
+        if partition_ids is None:
+            return self._all_files(names)
+        known = next((table for kept, table in list(self._files.items()) if set(names) <= set(kept)), None)
+        if known is not None:
+            return _of_partitions(known.select(["file_id", "partition_id", *names]), partition_ids)
+        return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
+
+    def _all_files(self, names: tuple[str, ...]) -> pa.Table:
         with self._lock:
-            if self._files is not None:
-                return self._files if partition_ids is None else _of_partitions(self._files, partition_ids)
-            if partition_ids is None:
-                self._files = _with_ids(self._scan([KEYS.prefix(kind=KIND_FILE)], names))
-                return self._files
-        prefixes = [KEYS.prefix(kind=KIND_FILE, partition=int(p)) for p in partition_ids]
-        return _with_ids(self._scan(prefixes, names))
+            if names not in self._files:
+                self._files[names] = _file_rows(*self._entries(KIND_FILE, names))
+            return self._files[names]
 
     def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
         """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
@@ -96,8 +120,7 @@ class Snapshot:
             found, rows = entries_of(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
-        partition, _ = split_file_ids(found)
-        return rows.add_column(0, "file_id", from_numpy(found)).add_column(1, "partition_id", from_numpy(partition))
+        return _file_rows(found, rows)
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
         """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""
@@ -110,11 +133,7 @@ class Snapshot:
         """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
         etag, segment (which added it), kind ("cleaned" where a clean removed it, or was to). Of some partitions only,
         where their ids (ascending) are given."""
-        if partition_ids is None:
-            prefixes = [KEYS.prefix(kind=KIND_GONE)]
-        else:
-            prefixes = [KEYS.prefix(kind=KIND_GONE, partition=int(p)) for p in partition_ids]
-        return _with_ids(self._scan(prefixes, GONE_ROW))
+        return _file_rows(*self._entries(KIND_GONE, GONE_ROW, partition_ids))
 
     def version_of_key(self, key: str) -> int | None:
         """The version that a commit under this key made; None where none did, or it was rolled back."""
@@ -128,7 +147,7 @@ class Snapshot:
 
     def keys(self) -> dict[str, int]:
         """The keys of idempotent commits that stand, and the versions that those made."""
-        found = self._scan([KEYS.prefix(kind=KIND_KEY)], KEY_ROW)
+        _, found = self._entries(KIND_KEY, KEY_ROW)
         return dict(zip(*(found.column(name).to_pylist() for name in KEY_ROW), strict=True))
 
     def _kept(self, name: str, make: Callable[[], T]) -> T:
@@ -139,11 +158,23 @@ class Snapshot:
             return make()
         return kept[-1].decoded((name, *map(id, kept)), make)
 
-    def _scan(self, prefixes: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
-        if not prefixes or not self.instant.manifest:
-            return pa.Table.from_batches([], pa.schema([("key", pa.binary()), *[_FIELDS[c] for c in columns]]))
+    def _entries(
+        self, kind: int, columns: Sequence[str], partition_ids: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, pa.Table]:
+        """The live entries of a kind: (uint64 numbers, ascending; the columns)."""
+        runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
         with self._damage_told():
-            return scan_runs(self.readers, self.instant.manifest, prefixes, columns)
+            if partition_ids is None:
+                return numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
+            found = [
+                entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
+                for ends in _number_ranges(partition_ids)
+            ]
+        if not found:
+            return newest_numbered([], columns, RUN_SCHEMA)
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([numbers for numbers, _ in found]), pa.concat_tables([rows for _, rows in found])
 
     @contextlib.contextmanager
     def _damage_told(self) -> Iterator[None]:
@@ -166,16 +197,20 @@ class Snapshot:
             raise CorruptionError(told, path=error.path, offset=error.offset, check=error.check) from error
 
 
-_FIELDS = {f.name: f for f in [*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD]}
+def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
+    columns = {"file_id": from_numpy(ids), "partition_id": from_numpy(split_file_ids(ids)[0])}
+    return pa.table({**columns, **dict(zip(rows.column_names, rows.columns, strict=True))})
 
 
-def _with_ids(found: pa.Table) -> pa.Table:
-    parts = KEYS.decode(found.column("key"))
-    ids = file_ids(parts["partition"], parts["sequence"])
-    found = found.drop_columns(["key"])
-    return found.add_column(0, "file_id", from_numpy(ids)).add_column(
-        1, "partition_id", from_numpy(parts["partition"].astype(np.uint32))
-    )
+def _number_ranges(partition_ids: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
+    """The least and the greatest number that files of some partitions (ascending) may have; neighbours as one."""
+    if len(partition_ids) == 1:
+        low = int(partition_ids[0]) << 32
+        return [(low, low | 0xFFFF_FFFF)]
+    ids = np.asarray(partition_ids, dtype=np.int64)
+    leaps = np.flatnonzero(np.diff(ids) != 1)
+    lows, highs = ids[[0, *(leaps + 1)]] if len(ids) else ids, ids[[*leaps, -1]] if len(ids) else ids
+    return [(low << 32, high << 32 | 0xFFFF_FFFF) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
 
 
 def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -> pa.Table:

@@ -25,6 +25,7 @@ class Form:
     block_bytes        of a block, before encoding
     summaries          columns whose range each block tells in the footer
     shard_bytes        a run that grows beyond is cut in shards of about this size
+    compact            columns of integers that should take few bytes rather than be quick to read
     cut_prefix_bytes   a block, and a shard that is half full, ends where so many first bytes of the key change
     """
 
@@ -32,6 +33,7 @@ class Form:
     summaries: tuple[str, ...] = ()
     shard_bytes: int = SHARD_BYTES
     cut_prefix_bytes: int = 0
+    compact: tuple[str, ...] = ()
 
     def options(self) -> WriterOptions:
         """For the writer of one run."""
@@ -39,6 +41,7 @@ class Form:
             "block_size": self.block_bytes,
             "summaries": self.summaries,
             "cut_prefix_bytes": self.cut_prefix_bytes,
+            "compact": self.compact,
         }
 
 
