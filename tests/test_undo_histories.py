@@ -56,7 +56,7 @@ def test_rollbacks_and_restores_among_other_actions(data: st.DataObject) -> None
     with tempfile.TemporaryDirectory() as root:
         model = Model()
         table = _begin(data, Path(root), model)
-        for number in range(data.draw(st.integers(2, 9), label="actions")):
+        for number in range(data.draw(st.integers(3, 12), label="actions")):
             _act(data, table, model, number)
         for version in model.live:
             with ss.open(root, version=version) as then:
@@ -92,7 +92,7 @@ def _file(data: st.DataObject, root: Path, model: Model, name: str) -> str:
 
 
 def _act(data: st.DataObject, table: ss.Table, model: Model, number: int) -> None:
-    kinds = ["write", "write", "remove", "remove", "replace", "sync", "index", "alter", "savepoint"]
+    kinds = ["write", "write", "remove", "remove", "replace", "sync", "index", "index", "index", "alter", "savepoint"]
     kind = data.draw(st.sampled_from([*kinds, "rollback", "rollback", "rollback", "restore", "restore"]), label="kind")
     before, keys = model.live[table.version], model.keys[table.version]
     version = table.version
