@@ -6,6 +6,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import kept_paths, make_file
 
-EXAMPLES = max(10, settings.default.max_examples // 2)
+EXAMPLES = max(10, settings.default.max_examples // 4)
 KEYS = ("k1", "k2")
 PREDICATES = {
     "a = 3": lambda row: row["a"] == 3,
@@ -63,6 +64,48 @@ def test_rollbacks_and_restores_among_other_actions(data: st.DataObject) -> None
                 _check(then, model)
                 assert {where: kept_paths(then, where) for where in model.answers[version]} == model.answers[version]
         assert ss.open(root).verify(deep=True) == []
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(st.data())
+def test_indexes_that_came_and_went_while_a_file_was_away(data: st.DataObject) -> None:
+    """What an index is told of a file that comes back: what was known of it then, if it was, and else nothing."""
+    with tempfile.TemporaryDirectory() as root:
+        model = Model()
+        table = _begin(data, Path(root), model)
+
+        def change_indexes() -> None:
+            for kind, column in product(["stats", "bloom"], ["a", "s"]):
+                there = any(r["kind"] == kind and column in r["columns"] for r in table.indexes().to_pylist())
+                wanted = data.draw(st.sampled_from(["as it is", "none", "commit", "refresh"]), label=f"{kind} {column}")
+                if wanted != "as it is" and there:
+                    table.drop_index(column, kind=kind)
+                if wanted in ("commit", "refresh"):
+                    table.create_index(column, kind=kind, maintain=wanted)
+            for version in range(max(model.live) + 1, table.version + 1):
+                _record(ss.open(root, version=version), model, {})
+            _check(table, model)
+
+        change_indexes()
+        before = table.version
+        gone = data.draw(st.lists(st.sampled_from(sorted(model.live[before])), min_size=1, unique=True), label="gone")
+        with table.transaction() as tx:
+            tx.remove(gone)
+        _record(table, model, {})
+        change_indexes()
+        if data.draw(st.booleans(), label="rollback"):
+            table.rollback(before + 1)
+        else:
+            table.restore(before)
+        assert set(_ids(table)) == set(model.live[before])
+        _record(table, model, {})
+        _check(table, model)
+        for row in table.indexes().to_pylist():
+            if row["columns"]:
+                table.refresh_index(row["columns"], kind=row["kind"])
+        _record(table, model, {})
+        _check(table, model)
+        assert all(row["files_covered"] == row["files_total"] for row in table.indexes().to_pylist() if row["columns"])
 
 
 def _begin(data: st.DataObject, root: Path, model: Model) -> ss.Table:
