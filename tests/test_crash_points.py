@@ -116,13 +116,24 @@ def check_recovery(root: Path, told: str) -> None:
     assert picture(table)["rows"] == was, told
     assert table.verify(deep=True) == [], told
     assert not table.timeline.markers.in_flight(), told
-    named = {run.path for run in (*table.instant.manifest, *(r for i in table.instant.indexes for r in i.runs))}
+    named: set[str] = set()
+    live: set[str] = set()
+    for version in readable_versions(table):
+        then = ss.open(root, version=version)
+        named |= {run.path for runs in (then.instant.manifest, *(i.runs for i in then.instant.indexes)) for run in runs}
+        live |= set(then.files().column("path").to_pylist())
     there = {p.relative_to(root / ".skipstone").as_posix() for p in (root / ".skipstone/runs").rglob("*.sbf")}
     assert there == named, told
     written = {p.relative_to(root).as_posix() for p in root.rglob("part-*.parquet")}
-    assert written <= set(table.files().column("path").to_pylist()), told
+    assert written <= live, told
     assert not list(root.rglob(TEMPORARY_PREFIX + "*")), told
     add_a_row(table)
+
+
+def readable_versions(table: ss.Table) -> list[int]:
+    """The versions that were not cleaned."""
+    gone = {v for low, high in table.instant.cleaned for v in range(low, high + 1)}
+    return [v for v in range(1, table.version + 1) if v not in gone]
 
 
 def without_temporaries(tree: Tree) -> Tree:
