@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import CommitConflictError, NotATableError
+from .commit.leftovers import Leftovers
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.attach import attach_files
 from .ingest.listing import is_listed, list_parquet
@@ -23,7 +24,7 @@ from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
 from .progress import Progress
 from .storage import Entry, FileMissingError, Storage
-from .timeline import Instant, new_transaction_id
+from .timeline import Instant, is_of_table, new_transaction_id
 
 if TYPE_CHECKING:
     from .table import Table
@@ -76,7 +77,7 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
             if not _is_same(entry, row):
                 appeared.append(entry)
                 removed[row["file_id"]] = path
-        elif not any(_is_same(entry, old) for old in gone.get(path, ())) and _transaction_of(path) not in in_flight:
+        elif not any(_is_same(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
             appeared.append(entry)
     for path, row in live.items():
         if path not in listed and not _is_outside(path):
@@ -103,9 +104,11 @@ def _is_same(entry: Entry, row: dict) -> bool:
     return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
-def _transaction_of(path: str) -> str | None:
+def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
+    """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
+    task was given up while others of it were committed."""
     found = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
-    return found[1] if found else None
+    return found is not None and (found[1] in in_flight or is_of_table(found[1], snapshot.instant.table_id))
 
 
 def _committed(
@@ -119,6 +122,7 @@ def _committed(
     if not found.appeared and not found.removed and not base.pending:
         return base
     transaction = new_transaction_id()
+    leftovers = Leftovers()
     change = Change(
         transaction=transaction,
         action="sync",
@@ -126,8 +130,9 @@ def _committed(
         pending=(),
         remember_gone=False,
         recheck=recheck,
+        leftovers=leftovers,
     )
-    with table.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
+    with table.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         if found.appeared:
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(table.index_storage, path)

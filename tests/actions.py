@@ -9,6 +9,8 @@ add_a_row(table)    a commit that fits any of these lakes
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,6 +90,22 @@ def told_lake(root: Path) -> None:
         )
 
 
+def lake_of_the_dead(root: Path) -> None:
+    """A transaction died: its marker stands, its data file lies there, and no version names it."""
+    table = changed_lake(root)
+    (root / "p=0/f.parquet").rename(root / "p=0/moved")
+    table.sync()
+    (root / "p=0/moved").rename(root / "p=0/f.parquet")
+    table.sync()
+    with contextlib.suppress(ZeroDivisionError), table.transaction() as tx:
+        marker = next((root / ".skipstone/pending").iterdir())
+        spec, text = tx.task_spec(), marker.read_bytes()
+        raise ZeroDivisionError
+    with ss.TaskWriter(spec) as task:
+        task.write(ONE_ROW)
+    marker.write_bytes(text)
+
+
 # -- acts -------------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +126,11 @@ def _task(tx) -> None:
         task.write(ONE_ROW)
         task.add_files(["p=1/_later.parquet"])
     tx.add_task(pickle.loads(pickle.dumps(task.result)))
+
+
+def clean_all(table: ss.Table) -> None:
+    """Cleans what may be cleaned at all."""
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
 
 
 def _written_instead(tx) -> None:
@@ -144,6 +167,16 @@ ACTIONS = [
         _through_handle(lambda t: (t.refresh_index("a", "bloom"), t.refresh_index("b", "bloom"))),
     ),
     Action("alter", changed_lake, _through_handle(lambda t: t.alter(rename={"b": "c"}, add={"d": pa.scalar(5)}))),
+]
+
+
+ACTIONS += [
+    Action("optimize", changed_lake, _through_handle(ss.Table.optimize)),
+    Action("rollback", changed_lake, _through_handle(lambda t: t.rollback(t.version))),
+    Action("rollback of a write", changed_lake, _through_handle(lambda t: t.rollback(4))),
+    Action("restore", changed_lake, _through_handle(lambda t: t.restore(3))),
+    Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
+    Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),
 ]
 
 

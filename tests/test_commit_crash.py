@@ -110,9 +110,11 @@ FAULTS: dict[str, Fault] = {
     "no space": (lambda: OSError(errno.ENOSPC, "No space left on device"), True, CALLS_THAT_NEED_SPACE),
     "one bad call": (lambda: OSError(errno.EIO, "Input/output error"), False, CALLS),
 }
-PAIRS = [("killed", action) for action in ACTIONS] + [
+PAIRS = [  # what a crash leaves is tried on every action in test_crash_points.py
+    ("killed", "write"),
     ("interrupted", "write"),
     ("interrupted", "index"),
+    ("interrupted", "attach"),
     ("no space", "write"),
     ("one bad call", "replace"),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -58,6 +59,59 @@ def test_rule_02_another_size_or_time_is_another_file(tmp_path: Path) -> None:
     with table.transaction() as tx:
         tx.replace(["f.parquet"], ["f.parquet"])
     assert table.scan().to_table().num_rows == 2
+
+
+def test_rule_03_what_a_task_left_behind_does_not_appear_though_its_transaction_was_committed(tmp_path: Path) -> None:
+    """An executor that was killed, or was slow and done again: nobody handed its files in, or removed them."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    with table.transaction() as tx:
+        for is_lost in (True, False):
+            with ss.TaskWriter(tx.task_spec()) as task:
+                task.write(pa.table({"a": [1]}))
+            if not is_lost:
+                tx.add_task(task.result)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
+    assert table.sync() == 2 and table.scan().count() == 1
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        spec = tx.task_spec()
+        raise ZeroDivisionError
+    with ss.TaskWriter(spec) as task:  # it hears of the end too late
+        task.write(pa.table({"a": [1]}))
+    assert table.sync() == 2 and ss.open(tmp_path).scan().count() == 1
+
+
+def test_rule_03_a_file_that_could_not_be_removed_keeps_its_transactions_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    real = local.LocalStorage.delete
+
+    def delete(self, path: str) -> None:
+        if path.endswith(".parquet"):
+            raise ss.StorageError(f"{path}: refused")
+        real(self, path)
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        patch.setattr(local.LocalStorage, "delete", delete)
+        tx.write(pa.table({"a": [1]}))
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [2]}))
+        tx.add_task(task.result)
+        raise ZeroDivisionError
+    assert [m.transaction for m in table.timeline.markers.in_flight()] == [tx.id]
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+    assert table.sync() == 1 and table.scan().count() == 0
+    table.clean(min_age=dt.timedelta(0), delete_data=True)
+    assert not list(tmp_path.glob("*.parquet")) and not table.timeline.markers.in_flight()
+
+
+def test_rule_03_files_of_a_table_that_was_indexed_here_before_are_anybodys(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [2]})
+    commit_rows(ss.create(tmp_path), {"a": [1]})
+    shutil.rmtree(tmp_path / ".skipstone")
+    table = ss.create(tmp_path, files=["f.parquet"])
+    assert table.sync() == 2
+    assert sorted(table.scan().to_table().column("a").to_pylist()) == [1, 2]
 
 
 def test_rule_04_what_conflicts_and_what_does_not(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def alter(
         return after.with_index(replace(state, id=number, runs=runs, coverage=coverage))
 
     leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "alter"), leftovers:
+    with table.timeline.markers.held(transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
         new = _new_stats(table, altered(base, asked, transaction), transaction, leftovers)
         table.move_to(publish_definition(table.timeline, base, following, leftovers))
     return table.version

@@ -112,7 +112,7 @@ def clean(
             rows = gone_entries(cleaning.gone, are_cleaned=True)
             return replace(after, manifest=writing.manifest(after.manifest, rows, after.version))
 
-        with leftovers, table.timeline.markers.held(transaction, base.version, "clean"):
+        with table.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
             base = publish_definition(table.timeline, base, following, leftovers)
         table.move_to(base)
     named = _named(table, base, cleaning.cleaned)

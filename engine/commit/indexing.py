@@ -69,7 +69,7 @@ def create_index(
             raise InvalidArgumentError(f"{name!r} has a {kind} index already; refresh_index() covers what it lacks")
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "index"), leftovers:
+    with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         if kind == "stats":
             options = {"shard_bytes": shard_bytes}
             states = [IndexState(0, kind, tuple(sorted(column_ids)), options, maintain)]
@@ -105,7 +105,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
         return table.version
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "index"), leftovers:
+    with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         built = [_built(table, index, transaction, progress, leftovers) for index in stale]
         # Files that could not be read before, and cannot now, are no reason for a version.
         if not any(_gains(table, index, state) for index, (state, _) in zip(stale, built, strict=True)):

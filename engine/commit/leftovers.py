@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from ...errors import SkipstoneError
 from ..storage import Storage
 from ..timeline import Instant, Timeline
 
 
 class Leftovers:
-    """Files of one change. As a context manager it removes them when an exception leaves the block."""
+    """Files of one change. As a context manager it removes them when an exception leaves the block.
+
+    is_lost    one of them could not be removed: the change's marker stays then, so that a clean finds the file
+    """
 
     def __init__(self) -> None:
+        self.is_lost = False
         self._files: list[tuple[Storage, str]] = []
         self._is_kept = False
 
@@ -33,7 +38,10 @@ class Leftovers:
         """Removes the files, from the `first` on, unless they may be published."""
         if not self._is_kept:
             for storage, path in self._files[first:]:
-                storage.delete(path)
+                try:
+                    storage.delete(path)
+                except SkipstoneError:  # what the change met before is what its caller must hear of
+                    self.is_lost = True
             del self._files[first:]
 
     def __len__(self) -> int:

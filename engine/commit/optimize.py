@@ -68,7 +68,8 @@ def optimize(table: Table, progress: Progress | None) -> None:
         return replace(after, summary={"tightened": tightened, "merged": merged is not None})
 
     try:
-        with leftovers, table.timeline.markers.held(transaction, table.version, "optimize"):
+        held = table.timeline.markers.held(transaction, table.version, "optimize", lambda: leftovers.is_lost)
+        with held, leftovers:
             table.move_to(publish_definition(table.timeline, table.instant, following, leftovers))
     except NothingToDo:
         pass

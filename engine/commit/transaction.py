@@ -37,7 +37,7 @@ class Transaction:
     """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
 
     def __init__(self, table: Table, key: str | None = None):
-        self.id = new_transaction_id()
+        self.id = new_transaction_id(table.instant.table_id)
         self.committed: Instant | None = None
         self._table, self._key = table, key
         self._base = table.instant
@@ -50,7 +50,8 @@ class Transaction:
         self._leftovers = Leftovers()
 
     def __enter__(self) -> Transaction:
-        self._marker.enter_context(self._table.timeline.markers.held(self.id, self._base.version, "commit"))
+        markers, base = self._table.timeline.markers, self._base
+        self._marker.enter_context(markers.held(self.id, base.version, "commit", lambda: self._leftovers.is_lost))
         self._is_open = True
         return self
 
@@ -160,8 +161,11 @@ class Transaction:
     def _commit(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            with writer:
-                pass
+            try:
+                with writer:
+                    pass
+            finally:
+                self._leftovers.is_lost |= writer.is_lost
             self._take(writer.result)
         results = [r for r in self._results if r.files.num_rows]
         if not results and not self._removed and not self._states:
@@ -196,6 +200,7 @@ class Transaction:
     def _abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
+            self._leftovers.is_lost |= self._writer.is_lost
         self._leftovers.remove()
 
     def _take(self, results: list[TaskResult]) -> None:

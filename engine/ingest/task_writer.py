@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,8 @@ class TaskWriter:
             raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
         self.spec = spec
         self.results: list[TaskResult] = []
+        self.is_lost = False
+        self._index_paths: list[str] = []
         self._storage: LocalStorage = open_storage(spec.location)
         self._index_storage: LocalStorage = open_storage(spec.index_location)
         self._task = uuid.uuid4().hex[:12]
@@ -129,14 +132,16 @@ class TaskWriter:
         )
 
     def abort(self) -> None:
-        """Removes everything that this task wrote."""
-        for file in [*self._open.values(), *self._closed]:
-            file.discard()
+        """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` tells of it."""
+        removals = [file.discard for file in [*self._open.values(), *self._closed]]
+        removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
+        for remove in removals:
+            try:
+                remove()
+            except SkipstoneError:
+                self.is_lost = True
         self._open.clear()
         self._closed.clear()
-        for result in self.results:
-            if result.index is not None:
-                self._index_storage.delete(result.index.path)
         self.results = []
 
     def _new_file(self, partition: str) -> _OpenFile:
@@ -147,7 +152,8 @@ class TaskWriter:
     def _index_path(self, prefix: str = "") -> str:
         tx = self.spec.transaction
         name = f"{tx}-{prefix}{self._task}-{len(self.results)}"
-        return f"tasks/{tx[:2]}/{name}.sbf"
+        self._index_paths.append(f"tasks/{tx[:2]}/{name}.sbf")
+        return self._index_paths[-1]
 
     def _finish(self) -> None:
         for file in self._open.values():

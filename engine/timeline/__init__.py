@@ -1,6 +1,6 @@
 """Who changed what, when: instants, the order they stand in, and the transactions that make them."""
 
-from .clock import new_transaction_id, now_us
+from .clock import is_of_table, new_transaction_id, now_us
 from .instant import (
     COMMIT_STATES,
     COMPLETED,
@@ -30,6 +30,7 @@ __all__ = [
     "Marker",
     "Run",
     "Timeline",
+    "is_of_table",
     "joined_ranges",
     "new_transaction_id",
     "now_us",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from ...errors import SkipstoneError
@@ -40,9 +40,17 @@ class Markers:
         self._storage = storage
 
     @contextlib.contextmanager
-    def held(self, transaction: str, base: int, action: str) -> Iterator[None]:
-        """Holds a marker for the length of a block, and keeps it young."""
-        self._put(transaction, base, action)
+    def held(
+        self, transaction: str, base: int, action: str, is_lost: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
+        """Holds a marker for the length of a block, and keeps it young. It stays where `is_lost` says in the end that
+        files of the transaction do, though they should not."""
+        try:
+            self._put(transaction, base, action)
+        except SkipstoneError:
+            with contextlib.suppress(SkipstoneError):
+                self.remove(transaction)
+            raise
         ended = threading.Event()
         beating = threading.Thread(
             target=self._beat, args=(ended, transaction, base, action), name="skipstone-marker", daemon=True
@@ -53,8 +61,9 @@ class Markers:
         finally:
             ended.set()
             beating.join()
-            with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
-                self.remove(transaction)
+            if not is_lost():
+                with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
+                    self.remove(transaction)
 
     def remove(self, transaction: str) -> None:
         """Takes a marker away; no error where it is gone already."""

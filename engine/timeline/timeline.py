@@ -25,9 +25,9 @@ FOLDER = "timeline"
 _HINT = f"{FOLDER}/HINT"
 VERSIONS_A_FOLDER = 1000
 _PROBES_MAX = 64
+PUTS_MAX = 3
 _VERSION_DIGITS_MAX = 18
 _SEEN_MAX = 1000
-PUTS_MAX = 3
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
 
