@@ -23,7 +23,7 @@ from .codec import Where
 from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_footer
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
-from .numbered import Numbered, block_numbers, look_up_numbers, scan_between, scan_numbers
+from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
@@ -202,6 +202,12 @@ class SortedFileReader:
         of what is there are made."""
         self._check_open()
         return look_up_numbers(self, self._footer, prefix, numbers, self._positions(columns), include_deleted)
+
+    def find_numbered(self, prefix: bytes, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
+        """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `numbered_between` whose column
+        of strings or bytes holds one of `wanted`. Where it holds names of one make, the others are not made."""
+        self._check_open()
+        return find_between(self, prefix, first, last, self._positions([column])[0], wanted)
 
     def block_range(
         self, prefix: bytes | None = None, *, start: bytes | None = None, stop: bytes | None = None

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest import hive
 from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
@@ -299,11 +299,11 @@ def _key_entries(keys: Mapping[str, int | None]) -> list[Entries]:
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows with every field of a schema, null where they have none."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
         for f in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _nothing(schema: pa.Schema, count: int) -> pa.Table:
-    return pa.Table.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)
+    return pa.Table.from_arrays([null_column(count, f.type) for f in schema], schema=schema)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, null_column, to_numpy
 from ...errors import CorruptionError, FormatVersionError
 from ..indexes import stats
 from ..indexes.aggregates import Members, combined, loosened
@@ -247,7 +247,7 @@ def _type_at(schema: pa.Schema, path: str) -> str:
 def widened(rows: pa.Table) -> pa.Table:
     """Rows with every field of the index's runs, null where they have none."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
         for f in stats.RUN_SCHEMA
     ]
     return pa.Table.from_arrays(columns, schema=stats.RUN_SCHEMA)
