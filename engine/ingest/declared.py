@@ -53,15 +53,7 @@ def declared_files(
     files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool, storage: Storage
 ) -> TaskResult:
     """A task result from a table of files. Raises SchemaError for columns that are missing or of no meaning."""
-    missing = [name for name in _REQUIRED if name not in files.column_names]
-    unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
-    if missing or unknown:
-        told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
-        raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
-    _check_once(files.column_names, "the table of files")
-    for name in _REQUIRED:
-        if files.column(name).null_count:
-            raise SchemaError(f"the table of files has a null {name!r}")
+    _check_columns(files)
     count = files.num_rows
     paths = relative_paths(storage, _chunked(files, "path", pa.string()))
     columns = {
@@ -85,6 +77,24 @@ def declared_files(
         stats_columns=names,
         is_partition_told="partition" in files.column_names,
     )
+
+
+def told_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
+    """The partition of each of a table of files, as its path tells it. Raises SchemaError where there are no paths."""
+    _check_columns(files)
+    return partitions_of(relative_paths(storage, _chunked(files, "path", pa.string())))
+
+
+def _check_columns(files: pa.Table) -> None:
+    missing = [name for name in _REQUIRED if name not in files.column_names]
+    unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
+    if missing or unknown:
+        told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
+        raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
+    _check_once(files.column_names, "the table of files")
+    for name in _REQUIRED:
+        if files.column(name).null_count:
+            raise SchemaError(f"the table of files has a null {name!r}")
 
 
 def _check_once(names: Sequence[str], told: str) -> None:
