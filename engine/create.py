@@ -167,14 +167,13 @@ def _first_instant(
     columns: Sequence[str] | None,
 ) -> Instant:
     """Version 0: what the first commit is bound to."""
-    if result is not None and not result.files.num_rows:
-        if schema is None:
-            first = result.pending[0]
-            raise CorruptionError(
-                f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
-                path=first["path"],
-                check="parquet",
-            )
+    if result is not None and not result.files.num_rows and schema is None:
+        first = result.pending[0]
+        raise CorruptionError(
+            f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
+            path=first["path"],
+            check="parquet",
+        )
     if schema is None:
         assert result is not None
         ids = result.files.column("schema_id").to_pylist()

@@ -248,6 +248,12 @@ class SortedFileReader:
         """The texts that the writer was given."""
         return dict(self._footer.properties)
 
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last key, tombstones counted. Raises InvalidArgumentError where there is no entry."""
+        if not self._footer.block_count:
+            raise InvalidArgumentError(f"{self.name or 'the file'}: has no entries")
+        return self._footer.first_key(0), self._footer.last_key(self._footer.block_count - 1)
+
     def blocks(self) -> list[BlockInfo]:
         """Where each block lies and what it spans."""
         return [self._footer.block(i) for i in range(self._footer.block_count)]

@@ -1,43 +1,41 @@
 """Finding a few strings among those of a template, without writing the others: by the digits that they hold.
 
-A string is taken apart as the template has it. Where one of the parts holds hexadecimal digits, or uuids, their first
-bytes are compared as they lie; the few rows that have them are written, and compared whole.
+Where a template has a part of hexadecimal digits, or of uuids, that begins at one place in all strings, the first bytes
+of what a string has there are compared with those of the rows as they lie; the few rows that have them are written, and
+compared whole.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, to_numpy
-from .templates import DIGITS, DIGITS_MAX, HEX, LITERAL, PADDED, PLAIN, Part, TemplateStrings
+from .templates import DIGITS, HEX, PLAIN, Part, TemplateStrings
 
 # More wanted strings than this are found sooner by writing all.
 WANTED_MAX = 64
-# The first bytes of a random uuid are as in any other.
-_HEAD_BYTES = 6
+# The first bytes of a random uuid are as in any other: 12 digits and a dash.
+_HEAD_BYTES, _HEAD_CHARACTERS = 6, 13
 
 
 def find(column: TemplateStrings, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray | None:
     """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`; null rows may be among them. None
     where the template is no help."""
     at = next((i for i, part in enumerate(column.parts) if part.kind in DIGITS), None)
-    if at is None or len(wanted) > WANTED_MAX or not _is_plain(column.parts):
+    if at is None or len(wanted) > WANTED_MAX or any(part.kind == PLAIN for part in column.parts[:at]):
         return None
     data = column.parts[at].data
     assert data is not None
+    first = sum(_width(part) for part in column.parts[:at])
     size = min(_HEAD_BYTES, data.shape[1])
-    pattern = re.compile(b"".join(_pattern(part, i == at) for i, part in enumerate(column.parts)), re.DOTALL)
     rows: list[np.ndarray] = []
     for value in wanted:
-        found = pattern.fullmatch(value)
-        if found is not None:
-            head = np.frombuffer(bytes.fromhex(found[1].replace(b"-", b"").decode()), dtype=np.uint8)[:size]
+        head = _digits(value[first : first + _HEAD_CHARACTERS], size)
+        if head is not None:
             near = start + np.flatnonzero(data[start:stop, 0] == head[0])
             rows.append(near[(data[near, :size] == head).all(axis=1)])
     some = np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
@@ -58,21 +56,14 @@ def _bytes_of(value: pa.Scalar) -> bytes:
     return value.as_buffer().to_pybytes()
 
 
-def _is_plain(parts: Sequence[Part]) -> bool:
-    """Whether a string can be taken apart in one way only: what follows a number of any length is no digit."""
-    return all(
-        first.kind != PLAIN or (second.kind == LITERAL and not second.literal[:1].isdigit() and second.literal)
-        for first, second in pairwise(parts)
-    )
+def _width(part: Part) -> int:
+    return 2 * part.size if part.kind == HEX else part.size
 
 
-def _pattern(part: Part, is_wanted: bool) -> bytes:
-    if part.kind == LITERAL:
-        return re.escape(part.literal)
-    if part.kind == PADDED:
-        return b"[0-9]{%d}" % part.size
-    if part.kind == PLAIN:
-        return b"[0-9]{1,%d}" % DIGITS_MAX
-    size = 2 * part.size
-    digits = b"[0-9a-f]{%d}" % size if part.kind == HEX else b"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    return b"(%s)" % digits if is_wanted else digits
+def _digits(text: bytes, size: int) -> np.ndarray | None:
+    """uint8 [size]: the first bytes of hexadecimal digits; None where the text is none."""
+    try:
+        found = bytes.fromhex(text.replace(b"-", b"")[: 2 * size].decode())
+    except ValueError:
+        return None
+    return np.frombuffer(found, dtype=np.uint8) if len(found) == size else None

@@ -198,6 +198,8 @@ def sought_entries(
                 with reading_run(run):
                     found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
     ids = np.unique(np.concatenate(found))
+    if not len(ids):
+        return newest_numbered([], [column], schema)
     return entries_of(readers, runs, prefix, ids, [column], schema)
 
 
