@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_NULLS_AT_ONCE = 1 << 17
+
 
 def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
     """An array of numbers or bools [n], over the same memory where they are numbers; null where not `valid`."""
@@ -111,6 +113,26 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
     array = stored.view(pa.string() if stored.type == pa.binary() else pa.large_string())
     given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
     return array if given.all() else pc.if_else(from_numpy(given), array, pa.nulls(len(array), array.type))
+
+
+def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
+    """A string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
+    ends = offsets_of(lengths)
+    at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[at])]
+    return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
+
+
+def null_column(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column that is all null: however long it is, it takes the memory of a short one."""
+    whole, rest = divmod(count, _NULLS_AT_ONCE)
+    nulls = _nulls(kind)
+    return pa.chunked_array([*[nulls] * whole, nulls[:rest]], kind)
+
+
+@cache
+def _nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_NULLS_AT_ONCE, kind)
 
 
 @cache

@@ -14,6 +14,7 @@ from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
 from .ingest import hive
 from .ingest.attach import COLUMNS_MAX, attach_files, column_filter
+from .ingest.declared import declared_files, told_partitions
 from .ingest.footers import leaf_types, plain_type
 from .ingest.listing import list_parquet
 from .ingest.task_result import TaskResult
@@ -31,7 +32,7 @@ def create(
     schema: pa.Schema | None = None,
     partitioning: str | Sequence[str] | pa.Schema | None = "hive",
     source: str = "directory",
-    files: Sequence[str] | None = None,
+    files: Sequence[str] | pa.Table | None = None,
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -45,7 +46,9 @@ def create(
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
         source: "directory".
-        files: exactly these paths; nothing is listed.
+        files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
+            `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
+            then nothing is looked at, and the files need not be readable.
         columns: which columns get statistics (default: all, to a limit).
         index_path: where our own files go (default: `.skipstone` in the table).
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
@@ -72,7 +75,9 @@ def create(
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
     transaction = new_transaction_id()
     is_hive = partitioning is not None
-    entries = _entries(storage, files, schema, tell)
+    told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
+    is_told = isinstance(told, pa.Table)
+    entries = [] if is_told else _entries(storage, files, schema, tell)
     result = None
     with Leftovers() as leftovers:
         if entries:
@@ -88,7 +93,10 @@ def create(
                 keep_pending=files is None,
                 progress=tell,
             )
-        base = _first_instant(storage, transaction, schema, partitioning, result, is_hive, columns)
+        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(result)
+        base = _first_instant(transaction, schema, partitioning, result, texts, is_hive, columns)
+        if is_told:
+            result = declared_files(told, base.schema, base.partitioning, is_hive, storage)
         readers = RunReaders(index_storage)
         change = Change(
             transaction=transaction,
@@ -134,25 +142,38 @@ def _entries(
     return found
 
 
+def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None) -> list[str]:
+    """The partitions of a table of files, as their paths tell them."""
+    if schema is None:
+        raise InvalidArgumentError(
+            "files= is a table of files, which are not looked at: say with schema= what they hold"
+        )
+    if not files.num_rows:
+        raise NotATableError("files= names no file; to begin an empty table, give schema= alone")
+    return told_partitions(files, storage).unique().to_pylist()
+
+
+def _partitions_of(result: TaskResult | None) -> list[str]:
+    return [] if result is None else result.files.column("partition").unique().to_pylist()
+
+
 def _first_instant(
-    storage: Storage,
     transaction: str,
     schema: pa.Schema | None,
     partitioning: str | Sequence[str] | pa.Schema | None,
     result: TaskResult | None,
+    texts: Sequence[str],
     is_hive: bool,
     columns: Sequence[str] | None,
 ) -> Instant:
     """Version 0: what the first commit is bound to."""
-    if result is not None and not result.files.num_rows:
-        if schema is None:
-            first = result.pending[0]
-            raise CorruptionError(
-                f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
-                path=first["path"],
-                check="parquet",
-            )
-        result = None
+    if result is not None and not result.files.num_rows and schema is None:
+        first = result.pending[0]
+        raise CorruptionError(
+            f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
+            path=first["path"],
+            check="parquet",
+        )
     if schema is None:
         assert result is not None
         ids = result.files.column("schema_id").to_pylist()
@@ -161,7 +182,6 @@ def _first_instant(
         is_inferred = True
     else:
         is_inferred = False
-    texts = result.files.column("partition").unique().to_pylist() if result is not None else []
     fields = _partition_fields(schema, partitioning, texts, is_inferred)
     if not is_inferred:  # what was declared "not null" stays so: writers are held to it
         schema = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in schema])

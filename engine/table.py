@@ -25,7 +25,16 @@ from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
 from .storage import Counted, relative_path
 from .timeline import Instant, Timeline
-from .views import FILE_COLUMNS, files_view, history_view, indexes_view, partition_id, partitions_view, savepoints_view
+from .views import (
+    FILE_COLUMNS,
+    files_by_id,
+    files_view,
+    history_view,
+    indexes_view,
+    partition_id,
+    partitions_view,
+    savepoints_view,
+)
 
 if TYPE_CHECKING:
     from .commit.alter import Added
@@ -109,6 +118,19 @@ class Table:
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
         return files_view(self.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.snapshot)
+
+    def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
+        """The files of some numbers, as `files()` tells them, by number; those that are not live are left out."""
+        return files_by_id(self.snapshot, ids)
+
+    def file_ids(self, paths: Sequence[str]) -> pa.Array:
+        """uint64 [n]: the number of each of some paths, null for one that is not live. A number is a file's for ever:
+        a path that comes back has another."""
+        from .ingest.paths import paths_of
+
+        wanted = [self.relative(path) for path in paths_of(paths)]
+        found = self.snapshot.find(wanted)
+        return pa.array([found.get(path) for path in wanted], pa.uint64())
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
         """The file slices: what is read of each file group, or with `latest=False` every slice that it has.

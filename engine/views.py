@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,16 @@ def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
     else:
         named = texts.take(from_numpy(np.searchsorted(known, ids)))
     return files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
+
+
+def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) -> pa.Table:
+    """Those of some file numbers that are live, as `files_view`."""
+    given = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else np.asarray(ids)
+    numbers = to_numpy(given) if isinstance(given, (pa.Array, pa.ChunkedArray)) else given
+    is_list = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers))
+    if not is_list or (len(numbers) and int(numbers.min()) < 0):
+        raise InvalidArgumentError("ids are file numbers, as files() tells them: integers from 0 on")
+    return files_view(snapshot.rows(np.unique(numbers.astype(np.uint64)), FILE_COLUMNS), snapshot)
 
 
 def partition_id(snapshot: Snapshot, partition: str) -> int:

@@ -2,9 +2,11 @@
 
 Items of 3, 5 and 6 bytes lie as two arrays, of their low 2 or 4 bytes and of the others, so that adding them up is
 vectorised, too. Where bytes count for more than that, items lie in planes: the most significant byte of each, then the
-next, so that the upper ones, of which some values are more common than others, compress. All sums are modulo 2^64, so that signed and unsigned columns, and lines that begin below zero, need no
-cases. Where all integers are one, or lie on a line, there are no items at all. After Zukowski and others, "Super-Scalar
-RAM-CPU Cache Compression" (2006), with whole bytes in place of bits: a scan is one vectorised addition.
+next, so that the upper ones, of which some values are more common than others, compress. Numbers that go up by steps
+take less as a chain, each by its distance from the one before. All sums are modulo 2^64, so that signed and unsigned
+columns, and lines that begin below zero, need no cases. Where all integers are one, or lie on a line, there are no
+items at all. After Zukowski and others, "Super-Scalar RAM-CPU Cache Compression" (2006), with whole bytes in place of
+bits: a scan is one vectorised addition.
 """
 
 from __future__ import annotations

@@ -167,6 +167,22 @@ def scan_between(
     return gather.finish()
 
 
+def find_between(
+    reader: SortedFileReader, prefix: bytes, first: int, last: int, position: int, wanted: Sequence[bytes]
+) -> np.ndarray:
+    """What `SortedFileReader.find_numbered` gives, of the value column at `position`."""
+    start = prefix + first.to_bytes(NUMBER_BYTES, "big")
+    blocks = reader.block_range(start=start, stop=prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
+    found = [np.empty(0, dtype=np.uint64)]
+    for block in reader.iter_blocks(blocks):
+        low, numbers = numbers_between(block.keys, prefix, first, last)
+        if len(numbers):
+            rows = block.column(position).find(wanted, low, low + len(numbers))
+            deleted = block.deleted()
+            found.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
+    return np.concatenate(found)
+
+
 def _of_block(
     reader: SortedFileReader,
     block: Block,

@@ -23,7 +23,7 @@ from .codec import Where
 from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_footer
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
-from .numbered import Numbered, block_numbers, look_up_numbers, scan_between, scan_numbers
+from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
@@ -203,6 +203,12 @@ class SortedFileReader:
         self._check_open()
         return look_up_numbers(self, self._footer, prefix, numbers, self._positions(columns), include_deleted)
 
+    def find_numbered(self, prefix: bytes, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
+        """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `numbered_between` whose column
+        of strings or bytes holds one of `wanted`. Where it holds names of one make, the others are not made."""
+        self._check_open()
+        return find_between(self, prefix, first, last, self._positions([column])[0], wanted)
+
     def block_range(
         self, prefix: bytes | None = None, *, start: bytes | None = None, stop: bytes | None = None
     ) -> range:
@@ -241,6 +247,12 @@ class SortedFileReader:
     def properties(self) -> dict[str, str]:
         """The texts that the writer was given."""
         return dict(self._footer.properties)
+
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last key, tombstones counted. Raises InvalidArgumentError where there is no entry."""
+        if not self._footer.block_count:
+            raise InvalidArgumentError(f"{self.name or 'the file'}: has no entries")
+        return self._footer.first_key(0), self._footer.last_key(self._footer.block_count - 1)
 
     def blocks(self) -> list[BlockInfo]:
         """Where each block lies and what it spans."""

@@ -96,9 +96,8 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     records, numbers, digits = [], [], []
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
-        records.append(
-            _RECORD.pack(part.kind, line.width, FLAG_CHAINED * part.is_chained, part.size, line.base, line.step)
-        )
+        flags = FLAG_CHAINED if part.is_chained else 0
+        records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
         if part.data is None:
             body = line.packed()
             numbers += [body, padding(len(body))]
@@ -123,7 +122,7 @@ def random_uuids(uuids: np.ndarray) -> Part | None:
 
 
 class TemplateStrings:
-    """A column by its template."""
+    """A column by its template, whose `parts` are as stored, but for numbers that are all one: those are literals."""
 
     constant = None
 
@@ -151,23 +150,23 @@ class TemplateStrings:
             at += fields[i] + len(padding(fields[i]))
         if at != len(raw):
             raise where.bad("template", "the fields of a template do not fit its section")
-        self._parts: list[Part] = []
+        self.parts: list[Part] = []
         for (form, width, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
             if form == LITERAL:
-                self._parts.append(Part(LITERAL, size, bytes(raw[place : place + size])))
+                self.parts.append(Part(LITERAL, size, bytes(raw[place : place + size])))
                 place += size
                 literal_bytes -= size
             elif form in DIGITS:
                 digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
                 data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
-                self._parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
+                self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
             elif not width and not step:
-                self._parts.append(self._settled(size, base))
+                self.parts.append(self._settled(size, base))
             else:
                 line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
                 line = integers.unchained(line, count) if flags else line
-                self._parts.append(Part(form, size, line=line))
-        if literal_bytes or sum(part.kind == PLAIN for part in self._parts) > _NUMBERS_MAX:
+                self.parts.append(Part(form, size, line=line))
+        if literal_bytes or sum(part.kind == PLAIN for part in self.parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
         if is_text(kind):
             self._check_text()
@@ -195,7 +194,7 @@ class TemplateStrings:
         return self._where.bad("template", "a number of a template has too many digits")
 
     def _check_text(self) -> None:
-        for part in self._parts:
+        for part in self.parts:
             try:
                 part.literal.decode()
             except UnicodeDecodeError:
@@ -206,11 +205,11 @@ class TemplateStrings:
         digits than it may."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         numbers = {
-            i: self._numbers(part, rows, count, valid) for i, part in enumerate(self._parts) if part.line is not None
+            i: self._numbers(part, rows, count, valid) for i, part in enumerate(self.parts) if part.line is not None
         }
-        digits = {i: digit_counts(n) for i, n in numbers.items() if self._parts[i].kind == PLAIN and count}
+        digits = {i: digit_counts(n) for i, n in numbers.items() if self.parts[i].kind == PLAIN and count}
         most = {i: int(lengths.max()) for i, lengths in digits.items()}
-        widths = [self._width(part, most.get(i, 0)) for i, part in enumerate(self._parts)]
+        widths = [self._width(part, most.get(i, 0)) for i, part in enumerate(self.parts)]
         starts = offsets_of(np.array(widths)).tolist()
         # Every row is written as if all numbers had the most digits, and then without the zeros that are too many.
         spare = {i: most[i] - lengths for i, lengths in digits.items() if (lengths < most[i]).any()}
@@ -235,11 +234,11 @@ class TemplateStrings:
         return out
 
     def _written(self, rows: Rows, numbers: dict[int, np.ndarray], starts: list[int], count: int) -> np.ndarray:
-        """uint8 [k, width]: the values at `rows`, whose numbers are `numbers`; `starts`: where each part begins, and the
-        last ends."""
+        """uint8 [k, width]: the values at `rows`, whose numbers are `numbers`; `starts`: where each part begins, and
+        the last ends."""
         row = np.full(starts[-1], ord("-"), dtype=np.uint8)
         varied = []
-        for i, (part, start) in enumerate(zip(self._parts, starts, strict=False)):
+        for i, (part, start) in enumerate(zip(self.parts, starts, strict=False)):
             if part.line is not None and count and (numbers[i] == numbers[i][0]).all():
                 literal = b"%0*d" % (starts[i + 1] - start, int(numbers[i][0]))
                 row[start : starts[i + 1]] = np.frombuffer(literal, dtype=np.uint8)
@@ -250,7 +249,7 @@ class TemplateStrings:
         table = np.empty((count, starts[-1]), dtype=np.uint8)
         table[:] = row
         for i in varied:
-            part, out = self._parts[i], table[:, starts[i] : starts[i + 1]]
+            part, out = self.parts[i], table[:, starts[i] : starts[i + 1]]
             if part.line is not None:
                 write_digits(out, numbers[i])
             else:

@@ -17,6 +17,7 @@ under a null is zeroed, so equal values give equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 
 from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
-from . import integers, strings, template_inference
+from . import integers, strings, template_inference, template_search
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
 from .integers import Line
 from .strings import DictionaryStrings, PlainStrings, Rows
@@ -262,6 +263,16 @@ class Column:
             return None
         found = integers.outside(self.line, self.count, low, high)
         return found if self.valid is None else found & self.valid
+
+    def find(self, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray:
+        """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`, in a column of strings or
+        bytes."""
+        found = None
+        if isinstance(self.strings, TemplateStrings):
+            found = template_search.find(self.strings, wanted, start, stop)
+        if found is None:
+            return start + template_search.found_in(self.take(slice(start, stop)), wanted)
+        return found if self.valid is None else found[self.valid[found]]
 
     def take(self, rows: Rows) -> pa.Array:
         """The values at `rows`, as an array."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
@@ -96,6 +95,7 @@ class SortedFileWriter:
         self.num_deleted = 0
         self._metas: dict[str, bytes] = {}
         self._pending: list[Entries] = []
+        self._own_parts = 0  # of those, the first so many are in memory of their own
         self._pending_bytes = 0
         self._pending_count = 0
         self._last_key: bytes | None = None
@@ -132,18 +132,35 @@ class SortedFileWriter:
             if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
                 raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
         for part, size in zip(parts, sizes, strict=True):
-            for low, high in pairwise([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)]):
-                piece, piece_size = part.slice(low, high - low), size[low:high]
-                # What is little on both sides of the cut shares a block: crumbs would cost more than they save.
-                most = max(self._pending_bytes, int(piece_size.sum()))
-                if (
-                    self._pending
-                    and most * _CUT_SHARE >= self._block_bytes
-                    and self._begins_anew(piece.keys[0].as_py())
-                ):
-                    self._flush()
-                self._add(piece, piece_size)
+            self._add_cut(part, size)
+        # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
+        given = self._pending[self._own_parts :]
+        if given:
+            self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
+            self._own_parts = len(self._pending)
         self._last_key = last
+
+    def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
+        """Adds entries; a block ends where the first bytes of the key change, but for crumbs: what is little on both
+        sides of the cut shares a block, since apart it would cost more than it saves."""
+        bounds = np.array([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)])
+        ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
+        sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
+        large = np.flatnonzero(sizes >= little)
+        at = 0
+        while at < len(sizes):
+            is_much = max(self._pending_bytes, int(sizes[at])) >= little
+            if self._pending and is_much and (at or self._begins_anew(part.keys[0].as_py())):
+                self._flush()
+            # Pieces that follow share the block until there is much of it, or one of them is.
+            filled = int(np.searchsorted(ends, ends[at] + little - self._pending_bytes))
+            following = int(np.searchsorted(large, at, side="right"))
+            stop = max(at + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes)))
+            if sizes[at] >= little:
+                stop = at + 1
+            low, high = int(bounds[at]), int(bounds[stop])
+            self._add(part.slice(low, high - low), row_bytes[low:high])
+            at = stop
 
     def _begins_anew(self, key: bytes) -> bool:
         before = self._pending[-1].keys
@@ -163,15 +180,12 @@ class SortedFileWriter:
             start = cut
             if self._pending_bytes >= self._full_bytes or self._pending_count == BLOCK_ENTRIES_MAX:
                 self._flush()
-        # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
-        if self._pending:
-            self._pending[-1] = self._pending[-1].compact()
 
     def _flush(self) -> None:
         if not self._pending:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
-        self._pending, self._pending_bytes, self._pending_count = [], 0, 0
+        self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
         data = build_block(
             self._offset, entries.keys, entries.columns, entries.deleted, self._compressor, self._compact
         )

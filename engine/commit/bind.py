@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest import hive
 from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
@@ -106,20 +106,20 @@ def _plain(parts: Sequence[pa.Table]) -> int:
     return count
 
 
+_COUNTS = ("file_count", "live_rows", "live_bytes", "fingerprint")
+
+
 class _Partitions:
     """The partitions that a commit touches, with their counts before and after."""
 
     def __init__(self, snapshot: Snapshot):
         base = snapshot.instant
-        known = snapshot.partitions()
+        self._known = snapshot.partitions()
         self._fields = [base.schema.field(name) for name in base.partitioning]
-        self._by_text = dict(
-            zip(known.column("partition").to_pylist(), known.column("partition_id").to_pylist(), strict=True)
-        )
-        counts = ("file_count", "live_rows", "live_bytes", "fingerprint")
-        self._counts = {
-            row["partition_id"]: [row[c] for c in counts] for row in known.select(["partition_id", *counts]).to_pylist()
-        }
+        self._ids_before = snapshot.ids_by_text()
+        self._texts: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+        self._counts: dict[int, list[int]] = {}
         self.following = base.next["partition"]
         self._new: list[str] = []
         self._touched: set[int] = set()
@@ -129,12 +129,13 @@ class _Partitions:
         encoded = texts.combine_chunks().dictionary_encode()
         ids = []
         for text in encoded.dictionary.to_pylist():
-            found = self._by_text.get(text)
+            found = self._ids.get(text, self._ids_before.get(text))
             if found is None:
-                found = self._by_text[text] = self.following
+                found = self.following
                 self._counts[found] = [0, 0, 0, 0]
                 self.following += 1
                 self._new.append(text)
+            self._ids[text], self._texts[found] = found, text
             ids.append(found)
         return np.array(ids, dtype=np.uint32)[encoded.indices.to_numpy()] if ids else np.zeros(0, dtype=np.uint32)
 
@@ -156,6 +157,7 @@ class _Partitions:
         marks = keyspace.fingerprints(file_ids)
         touched, at = np.unique(keyspace.split_file_ids(file_ids)[0], return_inverse=True)
         changes = (np.bincount(at), *(_sums(at, values, len(touched)) for values in (rows, sizes, marks)))
+        self._read_counts(touched)
         for position, partition in enumerate(touched.tolist()):
             counts = self._counts[partition]
             for which, change in enumerate(changes):
@@ -163,17 +165,26 @@ class _Partitions:
                 self._change[which] += sign * int(change[position])
         self._touched.update(touched.tolist())
 
+    def _read_counts(self, partitions: np.ndarray) -> None:
+        """The text and the counts of partitions that are there already, if they were not read yet."""
+        new = [p for p in partitions.tolist() if p not in self._counts]
+        if new:
+            at = np.searchsorted(to_numpy(self._known.column("partition_id")), np.array(new, dtype=np.uint32))
+            rows = self._known.select(["partition", *_COUNTS]).take(from_numpy(at)).to_pylist()
+            for number, row in zip(new, rows, strict=True):
+                self._texts[number] = row["partition"]
+                self._counts[number] = [row[name] for name in _COUNTS]
+
     def totals(self, before: dict[str, int]) -> dict[str, int]:
         names = ("files", "rows", "bytes")
         return {name: before[name] + change for name, change in zip(names, self._change[:3], strict=True)}
 
     def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
         """(ids, manifest rows, gone: those that no file is left in) of the touched partitions."""
-        texts = {number: text for text, number in self._by_text.items()}
         ids = sorted(self._touched)
         whole = [[*counts, keyspace.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
         counts = np.array(whole, dtype=np.int64).reshape(-1, 4)
-        columns = [pa.array([texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
+        columns = [pa.array([self._texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
         rows = pa.table(dict(zip([f.name for f in keyspace.PARTITION_FIELDS], columns, strict=True)))
         return ids, rows, counts[:, 0] == 0
 
@@ -299,11 +310,11 @@ def _key_entries(keys: Mapping[str, int | None]) -> list[Entries]:
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows with every field of a schema, null where they have none."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
         for f in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _nothing(schema: pa.Schema, count: int) -> pa.Table:
-    return pa.Table.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)
+    return pa.Table.from_arrays([null_column(count, f.type) for f in schema], schema=schema)

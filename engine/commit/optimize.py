@@ -21,12 +21,13 @@ from ..ingest.column_stats import STATS_FIELDS
 from ..manifest.keyspace import fingerprints, split_file_ids
 from ..manifest.runs import DamagedRun, entries_of, numbered_entries
 from ..manifest.snapshot import Snapshot
+from ..manifest.writing import Rows
 from ..progress import Progress
 from ..timeline import IndexState, Instant, new_transaction_id
 from .indexing import refresh_index
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
-from .run_writing import Rows, RunWriting
+from .run_writing import RunWriting
 from .stat_rows import kinds_of, widened
 
 if TYPE_CHECKING:

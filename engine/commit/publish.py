@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy
+from ...arrays import joined
 from ...errors import CommitConflictError, InvalidArgumentError
+from ..ingest.paths import first_twice
 from ..ingest.task_result import TaskResult
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
@@ -31,6 +31,8 @@ from .stat_rows import first_stats, stat_rows
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
+# Up to so many paths are sought one by one; more are compared with all that are live in their partitions.
+_SOUGHT_MAX = 1_000
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
 
@@ -160,10 +162,9 @@ def _check_base(timeline: Timeline, base: Instant) -> None:
 def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
     if not change.results:
         return
-    counts = _added_paths(change).value_counts()
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    if len(twice):
-        raise InvalidArgumentError(f"{twice[0]}: added twice in one transaction")
+    twice = first_twice(_added_paths(change))
+    if twice is not None:
+        raise InvalidArgumentError(f"{twice}: added twice in one transaction")
     doubled = paths_there(snapshot, change)
     if doubled:
         if is_retry:
@@ -173,16 +174,21 @@ def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
 
 def paths_there(snapshot: Snapshot, change: Change) -> list[str]:
     """The paths that a change adds, and that are live already in files that it does not take out."""
-    live = snapshot.files(_partitions_of(snapshot, change))
-    same = live.filter(pc.is_in(live.column("path"), value_set=_added_paths(change)))
-    stays = np.array([i not in change.removed for i in same.column("file_id").to_pylist()], dtype=bool)
-    return same.column("path").filter(from_numpy(stays)).to_pylist()
+    added = _added_paths(change)
+    if not snapshot.instant.totals["files"]:
+        return []
+    tells = snapshot.tells_partitions and not any(r.is_partition_told for r in change.results)
+    if len(added) <= _SOUGHT_MAX and (tells or not snapshot.tells_partitions):
+        live = snapshot.find(added.to_pylist())
+        return [path for path, number in live.items() if number not in change.removed]
+    files = snapshot.files(_partitions_of(snapshot, change), ["path"])
+    same = files.filter(pc.is_in(files.column("path"), value_set=joined(added)))
+    pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)
+    return [path for path, number in pairs if number not in change.removed]
 
 
-def _added_paths(change: Change) -> pa.Array:
-    return pa.chunked_array(
-        [c for r in change.results for c in r.files.column("path").chunks], pa.string()
-    ).combine_chunks()
+def _added_paths(change: Change) -> pa.ChunkedArray:
+    return pa.chunked_array([c for r in change.results for c in r.files.column("path").chunks], pa.string())
 
 
 def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:

@@ -22,8 +22,8 @@ from ..ingest.task_result import FILE_STATS_SCHEMA, FILES_SCHEMA, TaskResult
 from ..manifest.keyspace import split_file_ids
 from ..manifest.runs import DamagedRun, entries_of
 from ..manifest.snapshot import Snapshot
+from ..manifest.writing import Rows
 from ..timeline import FileSchema, IndexState, Instant
-from .run_writing import Rows
 from .stat_rows import AddedFiles, kept_by, widened
 
 

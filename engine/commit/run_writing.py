@@ -13,7 +13,7 @@ from ..indexes import stats
 from ..manifest import keyspace
 from ..manifest.consolidate import appended, consolidated
 from ..manifest.runs import RunReaders
-from ..manifest.writing import SHARD_BYTES, Form, run_path, write_runs
+from ..manifest.writing import SHARD_BYTES, Form, Rows, run_path
 from ..storage import FileMissingError, Storage
 from ..timeline import IndexState, Run
 from .leftovers import Leftovers
@@ -24,7 +24,6 @@ MANIFEST_FORM = Form(
     cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES,
     compact=keyspace.COMPACT,
 )
-Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones
 
 
 @dataclass
@@ -60,12 +59,8 @@ class RunWriting:
     def _appended(
         self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
     ) -> tuple[Run, ...]:
-        keys, values, deleted = rows
-        new = write_runs(self.storage, self._paths(name), keys, values, (version, version), deleted, form=form)
-        if not new:
-            return runs
-        paths = self._paths(f"{name}m")
-        return appended(self.storage, self.readers, runs, new, paths, form, leave_damaged=leave_damaged)
+        paths = self._paths(name)
+        return appended(self.storage, self.readers, runs, rows, version, paths, form, leave_damaged=leave_damaged)
 
     def _paths(self, name: str) -> Callable[[int], str]:
         def path_of(shard: int) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, null_column, to_numpy
 from ...errors import CorruptionError, FormatVersionError
 from ..indexes import stats
 from ..indexes.aggregates import Members, combined, loosened
@@ -60,18 +61,25 @@ def stat_rows(
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     schema_ids = np.concatenate([f.schema_ids for f in added]) if added else np.empty(0, dtype=np.int64)
     order = np.argsort(ids)
+    is_ordered = bool((order[1:] > order[:-1]).all())
     ids, schema_ids = ids[order], schema_ids[order]
-    by_column: dict[int, pa.Table] = {}
-    for column in index.columns:
+    by_column: dict[int, pa.Table | None] = {}  # None where nothing is known of any file
+    for column in index.columns if added else ():
         found = [_column_rows(files, after, column) for files in added]
-        if found:
-            by_column[column] = pa.concat_tables(found).combine_chunks().take(from_numpy(order))
+        if all(rows is None for rows in found):
+            by_column[column] = None
+        else:
+            rows = pa.concat_tables(
+                [_nothing(len(f.ids)) if r is None else r for f, r in zip(added, found, strict=True)]
+            )
+            by_column[column] = rows if is_ordered else rows.combine_chunks().take(from_numpy(order))
     parts += _aggregates(after, index, readers, ids, schema_ids, by_column, gone)
     partition, sequence = split_file_ids(ids)
     for column, rows in sorted(by_column.items()):
         keys = stats.KEYS.encode(kind=stats.KIND_FILE, column=column, partition=partition, sequence=sequence)
-        schemas = from_numpy(schema_ids.astype(np.int32))
-        parts.append((keys, widened(rows.append_column(stats.SCHEMA_FIELD, schemas)), np.zeros(len(ids), dtype=bool)))
+        schemas = pa.table({stats.SCHEMA_FIELD.name: from_numpy(schema_ids.astype(np.int32))})
+        told = schemas if rows is None else rows.append_column(stats.SCHEMA_FIELD, schemas.column(0))
+        parts.append((keys, widened(told), np.zeros(len(ids), dtype=bool)))
     if not parts:
         return pa.nulls(0, pa.binary()), widened(pa.table({})), np.zeros(0, dtype=bool)
     keys, rows_, deleted = zip(*parts, strict=True)
@@ -120,15 +128,23 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[tuple[pa.Array, pa.Table, np
     return [(keys, widened(rows.take(from_numpy(order))), np.zeros(len(ids), dtype=bool))]
 
 
-def _column_rows(files: AddedFiles, after: Instant, column: int) -> pa.Table:
-    """STATS_FIELDS of one column, a row a file of the result; null where nothing is known."""
+def _nothing(count: int) -> pa.Table:
+    return pa.table({f.name: null_column(count, f.type) for f in STATS_FIELDS})
+
+
+def _column_rows(files: AddedFiles, after: Instant, column: int) -> pa.Table | None:
+    """STATS_FIELDS of one column, a row a file of the result, null where nothing is known; None where that is so of all
+    files."""
     result = files.result
+    if not result.stats.num_rows:
+        return None
     names = [f.name for f in STATS_FIELDS]
     at = np.full(len(files.ids), -1, dtype=np.int64)
-    if result.stats.num_rows:
-        file = to_numpy(result.stats.column("file"))
-        mine = np.flatnonzero(_column_ids(files, after)[files.schema_ids[file], _ordinals(result)] == column)
-        at[file[mine]] = mine
+    file = to_numpy(result.stats.column("file"))
+    mine = np.flatnonzero(_column_ids(files, after)[files.schema_ids[file], _ordinals(result)] == column)
+    if not len(mine):
+        return None
+    at[file[mine]] = mine
     rows = result.stats.select(names)
     if rows.num_rows and (at == np.arange(len(at))).all():
         rows = rows.slice(0, len(at))
@@ -165,7 +181,7 @@ def _aggregates(
     readers: RunReaders,
     ids: np.ndarray,
     schema_ids: np.ndarray,
-    by_column: dict[int, pa.Table],
+    by_column: dict[int, pa.Table | None],
     gone: pa.Table,
 ) -> list[tuple[pa.Array, pa.Table, np.ndarray]]:
     """Aggregates of the touched partitions; one that speaks of no file any more is taken out."""
@@ -174,56 +190,84 @@ def _aggregates(
     gone_partition, _ = split_file_ids(gone_ids[covered])
     partition, _ = split_file_ids(ids)
     touched = np.union1d(partition, gone_partition).astype(np.uint32)
-    if not len(touched):
+    if not len(touched) or not index.columns:
         return []
     at = np.searchsorted(touched, gone_partition)
     left, marks_left = np.bincount(at, minlength=len(touched)), np.zeros(len(touched), dtype=np.int64)
     np.add.at(marks_left, at, fingerprints(gone_ids[covered]))
-    keys = {
-        c: stats.KEYS.encode(
-            kind=stats.KIND_AGGREGATE, column=c, partition=touched, sequence=np.zeros(len(touched), np.uint32)
-        )
-        for c in index.columns
-    }
+    known = _known_aggregates(readers, index, touched)
+    own = _Own(np.searchsorted(touched, partition), schema_ids, np.ones(len(ids), dtype=np.int64), fingerprints(ids))
+    together = _together(own) if None in by_column.values() else own
     parts = []
-    for column, own in sorted(keys.items()):
-        before, group = _known_aggregates(readers, index, own)
+    for column in sorted(index.columns):
+        before, group = known[column]
         before = loosened(before, left[group], marks_left[group])
-        new = by_column.get(column)
-        rows, groups = [before.select([f.name for f in STATS_FIELDS])], [group]
-        schemas = [to_numpy(before.column("schema_id").fill_null(-1)).astype(np.int64)]
-        files, marks = [to_numpy(before.column("files"))], [to_numpy(before.column("fingerprint"))]
-        if new is not None:
-            rows.append(new)
-            groups.append(np.searchsorted(touched, partition))
-            schemas.append(schema_ids)
-            files.append(np.ones(len(ids), dtype=np.int64))
-            marks.append(fingerprints(ids))
-        schema_of = np.concatenate(schemas)
+        rows, all_of = [before.select([f.name for f in STATS_FIELDS])], [_Own.of(before, group)]
+        if column in by_column:
+            new = by_column[column]
+            all_of.append(together if new is None else own)
+            rows.append(_nothing(len(together.group)) if new is None else new)
+        groups, schema_of, files, marks = (np.concatenate(each) for each in zip(*all_of, strict=True))
         members = Members(
-            group=np.concatenate(groups),
+            group=groups,
             groups=len(touched),
-            files=np.concatenate(files),
-            marks=np.concatenate(marks),
+            files=files,
+            marks=marks,
             kind_of=kinds_of(after, column, schema_of),
             schema_of=schema_of,
             rows=pa.concat_tables(rows),
         )
         found = combined(members)
-        parts.append((own, widened(pa.table(found)), to_numpy(found["files"]) <= 0))
+        parts.append((_aggregate_keys(column, touched), widened(pa.table(found)), to_numpy(found["files"]) <= 0))
     return parts
 
 
-def _known_aggregates(readers: RunReaders, index: IndexState, keys: pa.Array) -> tuple[pa.Table, np.ndarray]:
-    """(the aggregates that are there, int64: which of `keys` each is). A damaged run says nothing: what is then widened
-    speaks of too few files to be believed."""
+class _Own(NamedTuple):
+    """What members of aggregates are, whatever is known of them: as in `Members`."""
+
+    group: np.ndarray
+    schema_of: np.ndarray
+    files: np.ndarray
+    marks: np.ndarray
+
+    @classmethod
+    def of(cls, aggregates: pa.Table, group: np.ndarray) -> _Own:
+        schemas = to_numpy(aggregates.column("schema_id").fill_null(-1)).astype(np.int64)
+        return cls(group, schemas, to_numpy(aggregates.column("files")), to_numpy(aggregates.column("fingerprint")))
+
+
+def _together(own: _Own) -> _Own:
+    """Files of one group and schema as one: so many, of which nothing is known."""
+    schemas = int(own.schema_of.max(initial=0)) + 1
+    which, at = np.unique(own.group * schemas + own.schema_of, return_inverse=True)
+    marks = np.zeros(len(which), dtype=np.int64)
+    np.add.at(marks, at, own.marks)
+    return _Own(which // schemas, which % schemas, np.bincount(at, minlength=len(which)), marks)
+
+
+def _aggregate_keys(column: int, partitions: np.ndarray) -> pa.Array:
+    none = np.zeros(len(partitions), dtype=np.uint32)
+    return stats.KEYS.encode(kind=stats.KIND_AGGREGATE, column=column, partition=partitions, sequence=none)
+
+
+def _known_aggregates(
+    readers: RunReaders, index: IndexState, partitions: np.ndarray
+) -> dict[int, tuple[pa.Table, np.ndarray]]:
+    """By column: (the aggregates that are there, int64: which of `partitions` each is of). All are asked for at once. A
+    damaged run says nothing: what is then widened speaks of too few files to be believed."""
     names = [f.name for f in AGGREGATE_FIELDS]
+    columns = sorted(index.columns)
+    keys = pa.concat_arrays([_aggregate_keys(column, partitions) for column in columns])
     try:
         found = get_runs(readers, index.runs, keys, names, stats.RUN_SCHEMA)
     except (CorruptionError, FormatVersionError, FileMissingError):
         found = get_runs(readers, (), keys, names, stats.RUN_SCHEMA)
-    at = pc.index_in(found.column("key").combine_chunks(), value_set=keys)
-    return found.drop_columns(["key"]), to_numpy(at).astype(np.int64)
+    parts = stats.KEYS.decode(found.column("key"))
+    at = np.searchsorted(partitions, parts["partition"].astype(np.uint32))
+    bounds = np.searchsorted(parts["column"], [*columns, columns[-1] + 1])
+    rows = found.drop_columns(["key"])
+    slices = zip(columns, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    return {column: (rows.slice(low, high - low), at[low:high]) for column, low, high in slices}
 
 
 def kinds_of(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
@@ -247,7 +291,7 @@ def _type_at(schema: pa.Schema, path: str) -> str:
 def widened(rows: pa.Table) -> pa.Table:
     """Rows with every field of the index's runs, null where they have none."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
         for f in stats.RUN_SCHEMA
     ]
     return pa.Table.from_arrays(columns, schema=stats.RUN_SCHEMA)

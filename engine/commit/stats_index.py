@@ -94,7 +94,7 @@ def _written(
         at = from_numpy(np.flatnonzero(mine))
         form = stats_form(index)
         storage = table.index_storage
-        runs.append(write_runs(storage, path_of, keys.take(at), rows.take(at), segments_of, deleted[mine], form=form))
+        runs.append(write_runs(storage, path_of, (keys.take(at), rows.take(at), deleted[mine]), segments_of, form=form))
     return runs[0], runs[1]
 
 

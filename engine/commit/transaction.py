@@ -11,16 +11,14 @@ The transaction's marker is durable before its first file. On an exception every
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..ingest import hive
 from ..ingest.declared import declared_files
+from ..ingest.paths import paths_of
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
 from ..manifest.snapshot import Snapshot
@@ -95,7 +93,7 @@ class Transaction:
                 )
             )
             return
-        paths = _paths(files)
+        paths = paths_of(files)
         with TaskWriter(self.task_spec()) as task:
             task.add_files([self._table.relative(path) for path in paths])
         self._take(task.result)
@@ -103,7 +101,7 @@ class Transaction:
     def remove(self, paths: Sequence[str]) -> None:
         """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
         self._check_open()
-        wanted = [self._table.relative(path) for path in _paths(paths)]
+        wanted = [self._table.relative(path) for path in paths_of(paths)]
         self._removed.update(zip(self._live_ids(wanted), wanted, strict=True))
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
@@ -213,15 +211,7 @@ class Transaction:
                 self._leftovers.add(self._table.index_storage, result.index.path)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
-        snapshot = self._table.snapshot
-        wanted = set(paths)
-        by_path: dict[str, int] = {}
-        for ids in _partition_choices(self._table, wanted):
-            files = snapshot.files(ids)
-            found = files.filter(pc.is_in(files.column("path"), pa.array(sorted(wanted), pa.string())))
-            by_path.update(zip(found.column("path").to_pylist(), found.column("file_id").to_pylist(), strict=True))
-            if len(by_path) == len(wanted):
-                break
+        by_path = self._table.snapshot.find(list(dict.fromkeys(paths)))
         for path in paths:
             if path not in by_path:
                 raise InvalidArgumentError(f"{path}: not a file of this table at version {self._base.version}")
@@ -230,26 +220,3 @@ class Transaction:
     def _check_open(self) -> None:
         if not self._is_open:
             raise InvalidArgumentError("a transaction is used within its `with` block")
-
-
-def _paths(given: Any) -> list[str]:
-    if isinstance(given, (str, os.PathLike)):
-        return [os.fspath(given)]
-    if not isinstance(given, Iterable) or isinstance(given, (bytes, dict)):
-        raise InvalidArgumentError(f"files are named by a list of paths, not {given!r}")
-    paths = list(given)
-    odd = [path for path in paths if not isinstance(path, (str, os.PathLike))]
-    if odd:
-        raise InvalidArgumentError(f"a file is named by its path, not {odd[0]!r}")
-    return [os.fspath(path) for path in paths]
-
-
-def _partition_choices(table: Table, paths: set[str]) -> Iterator[list[int] | None]:
-    """Where to look for paths: first the partitions that their folders name, then everywhere."""
-    partitions = table.snapshot.partitions()
-    if table.is_hive:
-        named = {hive.partition_of(p) for p in paths}
-        texts = partitions.column("partition").to_pylist()
-        numbers = partitions.column("partition_id").to_pylist()
-        yield sorted(n for n, t in zip(numbers, texts, strict=True) if t in named)
-    yield None

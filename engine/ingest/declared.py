@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import string_array, valid_mask
+from ...arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
-from ..storage import Storage, relative_path
+from ..storage import Storage
 from . import hive
 from .column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from .footers import leaf_types
+from .paths import partitions_of, relative_paths
 from .task_result import BASE, FILE_STATS_SCHEMA, FILES_SCHEMA, KINDS, TaskResult
 
 _REQUIRED = ("path", "size_bytes", "row_count")
@@ -52,19 +53,9 @@ def declared_files(
     files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool, storage: Storage
 ) -> TaskResult:
     """A task result from a table of files. Raises SchemaError for columns that are missing or of no meaning."""
-    missing = [name for name in _REQUIRED if name not in files.column_names]
-    unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
-    if missing or unknown:
-        told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
-        raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
-    _check_once(files.column_names, "the table of files")
-    files = files.combine_chunks()
-    for name in _REQUIRED:
-        if files.column(name).null_count:
-            raise SchemaError(f"the table of files has a null {name!r}")
+    _check_columns(files)
     count = files.num_rows
-    paths = _column(files, "path", pa.string())
-    paths = string_array([relative_path(storage, path) for path in paths.to_pylist()])
+    paths = relative_paths(storage, _chunked(files, "path", pa.string()))
     columns = {
         "partition": _partitions(paths, files, schema, partitioning, is_hive),
         "path": paths,
@@ -73,12 +64,11 @@ def declared_files(
         "modified_ns": _modified(files),
         "rows_exact": pc.fill_null(_column(files, "row_counts_exact", pa.bool_()), True),
         "kind": pc.fill_null(_column(files, "kind", pa.string()), BASE),
-        "merge": _column(files, "merge", pa.string()),
-        **{n: _column(files, n, pa.string()) for n in ("etag", "file_group", "slice_instant", "commit")},
+        **{n: _chunked(files, n, pa.string()) for n in ("etag", "file_group", "slice_instant", "commit", "merge")},
     }
     _check_words(columns["kind"], "kind", KINDS)
     _check_words(columns["merge"], "merge", _MERGES)
-    rows = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
+    rows = [columns.get(f.name, null_column(count, f.type)) for f in FILES_SCHEMA]
     stats, names = _stats(files, schema, partitioning, columns["row_count"], columns["rows_exact"])
     return TaskResult(
         files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),
@@ -89,19 +79,41 @@ def declared_files(
     )
 
 
+def told_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
+    """The partition of each of a table of files, as its path tells it. Raises SchemaError where there are no paths."""
+    _check_columns(files)
+    return partitions_of(relative_paths(storage, _chunked(files, "path", pa.string())))
+
+
+def _check_columns(files: pa.Table) -> None:
+    missing = [name for name in _REQUIRED if name not in files.column_names]
+    unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
+    if missing or unknown:
+        told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
+        raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
+    _check_once(files.column_names, "the table of files")
+    for name in _REQUIRED:
+        if files.column(name).null_count:
+            raise SchemaError(f"the table of files has a null {name!r}")
+
+
 def _check_once(names: Sequence[str], told: str) -> None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise SchemaError(f"{told} has {twice[0]!r} twice")
 
 
-def _column(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+def _chunked(files: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     if name not in files.column_names:
-        return pa.nulls(files.num_rows, kind)
+        return null_column(files.num_rows, kind)
     try:
-        return canon.flatten(files.column(name)).cast(kind)
+        return pa.chunked_array([canon.flatten(chunk).cast(kind) for chunk in files.column(name).chunks], kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(f"column {name!r} of the table of files is not {kind}: {error}") from error
+
+
+def _column(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    return joined(_chunked(files, name, kind))
 
 
 def _counts(files: pa.Table, name: str) -> pa.Array:
@@ -128,8 +140,8 @@ def _check_words(values: pa.Array, name: str, known: Sequence[str]) -> None:
 
 
 def _partitions(
-    paths: pa.Array, files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool
-) -> pa.Array:
+    paths: pa.ChunkedArray, files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool
+) -> pa.Array | pa.ChunkedArray:
     if "partition" in files.column_names:
         given = canon.flatten(files.column("partition"))
         names = [field.name for field in given.type] if pa.types.is_struct(given.type) else None
@@ -140,9 +152,7 @@ def _partitions(
         return pa.array(texts if partitioning else [""] * files.num_rows, pa.string())
     if not is_hive or not partitioning:
         return pa.array([""] * files.num_rows, pa.string())
-    folders = pc.replace_substring_regex(paths, r"/?[^/]*$", "").dictionary_encode()
-    texts = pa.array([hive.partition_of(f"{folder}/") for folder in folders.dictionary.to_pylist()], pa.string())
-    return texts.take(folders.indices)
+    return partitions_of(paths)
 
 
 def _partition_values(given: pa.Array, name: str, kind: pa.DataType) -> list:

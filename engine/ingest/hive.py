@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, offsets_and_data, offsets_of, string_array
+from ...arrays import from_numpy, offsets_and_data, string_array, string_pieces
 from ...errors import SchemaError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -171,15 +171,8 @@ def _plain_values(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> lis
         head = np.frombuffer(f"{field.name}=".encode(), dtype=np.uint8)
         if (length < len(head)).any() or (characters[begins[:, None] + np.arange(len(head))] != head).any():
             return None
-        found.append(_pieces(characters, begins + len(head), length - len(head)))
+        found.append(string_pieces(characters, begins + len(head), length - len(head)))
     return found
-
-
-def _pieces(characters: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
-    ends = offsets_of(lengths)
-    at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(characters[at])]
-    return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
 
 
 def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) -> pa.Array:

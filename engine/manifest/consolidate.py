@@ -1,8 +1,12 @@
-"""Keeping a look-up to a few runs: runs in geometric sizes, merged as they come.
+"""Keeping a look-up to a few runs: runs in geometric sizes, merged as they come, where it pays.
 
 A new run takes in every run before it that is less than `RATIO` times what has been gathered so far. So each kept run
 is at least that much larger than the next, their number grows with the logarithm of the entries, and an entry is
 rewritten a logarithmic number of times. (One cumulative delta, as RFC-15 has it, rewrites itself at every commit.)
+
+A commit rewrites no more than `COMMIT_BYTES`, or a few times what it adds: larger runs wait for `consolidated`, which
+takes in the oldest run only where the others have grown to a share of it. In any case there are at most `LEVELS_MAX`
+runs: the commit that would make one more merges the newest, whatever it costs. See docs/decisions/0008.
 
 Shards of one run stand together and count as one; what is merged is cut into shards anew.
 """
@@ -13,67 +17,125 @@ import warnings
 from collections.abc import Callable
 from itertools import groupby, pairwise
 
+import pyarrow as pa
+
+from ...arrays import from_numpy, joined, to_numpy
 from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader, merge_runs
 from ..storage import FileMissingError, Storage
 from ..timeline import Run
-from .runs import RunReaders
-from .writing import Form
+from .runs import RunReaders, first_of_each
+from .writing import Form, Rows, encoded_run, write_runs
 
-RATIO = 2
+RATIO = 4
+COMMIT_BYTES = 1 << 20
+COMMIT_SHARE = 4  # of the bytes that a commit adds, rewritten in it at most where that is more
+LEVELS_MAX = 12
+MEMORY_ENTRIES = 1 << 14  # up to so many entries are merged in memory, and encoded once
+ENTRY_BYTES = 32  # about what an entry takes, of a run that is not written yet
+OLDEST_SHARE = 8  # the oldest run is written anew where the others have an eighth of its bytes
+
+Level = tuple[Run, ...]  # the shards of one run
 
 
 def appended(
     storage: Storage,
     readers: RunReaders,
     runs: tuple[Run, ...],
-    new: tuple[Run, ...],
+    rows: Rows,
+    segment: int,
     path_of: Callable[[int], str],
     form: Form,
     *,
     leave_damaged: bool = False,
 ) -> tuple[Run, ...]:
-    """The runs with a new one (of one shard or more), merged where it pays. A new run that was merged away is gone.
+    """The runs with the rows of a new segment, merged where it pays: what is merged is written once.
 
     Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run; with `leave_damaged` it stays as
     it is, and only what is newer is merged.
     """
-    levels = [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
-    entries, first = _entries(new), len(levels)
-    while first > 0 and _entries(levels[first - 1]) < RATIO * entries:
-        first -= 1
-        entries += _entries(levels[first])
-    for start in range(first, len(levels)):
-        parts = [run for level in levels[start:] for run in level] + list(new)
-        segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
+    keys, _, _ = rows
+    if not len(keys):
+        return runs
+    levels = _levels(runs)
+    if not levels:
+        return write_runs(storage, path_of, rows, (segment, segment), form=form)
+    for start in range(_first_merged(levels, len(keys), len(keys) * ENTRY_BYTES), len(levels)):
+        parts = [run for level in levels[start:] for run in level]
+        segments = (min(run.segments[0] for run in parts), segment)
         try:
-            merged = merged_runs(storage, readers, parts, path_of, segments, form, drop_tombstones=start == 0)
+            opened = [readers.reader(run) for run in parts]
+            is_small = sum(run.entries for run in parts) + len(keys) <= MEMORY_ENTRIES
+            if is_small and _bytes(tuple(parts)) + len(keys) * ENTRY_BYTES <= form.shard_bytes:
+                together = _laid_over(opened, rows, drop_tombstones=start == 0)
+                merged = write_runs(storage, path_of, together, segments, form=form)
+            else:
+                opened.append(SortedFileReader(encoded_run(rows, form)))
+                merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
         except (CorruptionError, FormatVersionError, FileMissingError) as error:
             if not leave_damaged:
                 raise
             warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)
             continue
-        for run in new:
-            readers.forget(run)
-            storage.delete(run.path)
         return (*(run for level in levels[:start] for run in level), *merged)
-    return (*runs, *new)
+    return (*runs, *write_runs(storage, path_of, rows, (segment, segment), form=form))
+
+
+def _laid_over(opened: list[SortedFileReader], rows: Rows, *, drop_tombstones: bool) -> Rows:
+    """The entries of runs, oldest first, and of rows that are newer: of a key, the newest."""
+    keys, values, deleted = rows
+    key, gone_flag = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
+    layers = [values.append_column(gone_flag, from_numpy(deleted)).add_column(0, key, keys)]
+    layers += [run.scan_table(include_deleted=True).select(layers[0].column_names) for run in reversed(opened)]
+    together = pa.concat_tables(layers)
+    first = first_of_each(together.column("key"))
+    if drop_tombstones:
+        first = first[~to_numpy(together.column("deleted"))[first]]
+    found = together.combine_chunks().take(from_numpy(first))
+    gone = to_numpy(found.column("deleted"))
+    return joined(found.column("key")), found.drop_columns(["key", "deleted"]), gone
+
+
+def _levels(runs: tuple[Run, ...]) -> list[Level]:
+    return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
+
+
+def _first_merged(levels: list[Level], entries: int, size_bytes: int) -> int:
+    """The first of the levels that a new run of so many entries and bytes takes in; how many there are, if none."""
+    first, allowed = len(levels), max(COMMIT_BYTES, COMMIT_SHARE * size_bytes)
+    rewritten = size_bytes
+    while first > 0:
+        before = levels[first - 1]
+        own_entries, own_bytes = sum(run.entries for run in before), _bytes(before)
+        is_cheap = own_entries < RATIO * entries and rewritten + own_bytes <= allowed
+        if not is_cheap and first < LEVELS_MAX:
+            break
+        first -= 1
+        entries, rewritten = entries + own_entries, rewritten + own_bytes
+    return first
 
 
 def consolidated(
     storage: Storage, readers: RunReaders, runs: tuple[Run, ...], path_of: Callable[[int], str], form: Form
 ) -> tuple[Run, ...] | None:
-    """All runs merged into one of one shard or more; None where they are one already."""
-    if len({run.segments for run in runs}) < 2:
+    """The runs merged into one, or, where the oldest is much larger than the others, into that and one more; None where
+    that is so already. A run is of one shard or more."""
+    levels = _levels(runs)
+    if len(levels) < 2:
         return None
-    segments = (min(run.segments[0] for run in runs), max(run.segments[1] for run in runs))
-    return merged_runs(storage, readers, list(runs), path_of, segments, form, drop_tombstones=True)
+    start = 0 if OLDEST_SHARE * sum(map(_bytes, levels[1:])) >= _bytes(levels[0]) else 1
+    if len(levels) - start < 2:
+        return None
+    parts = [run for level in levels[start:] for run in level]
+    segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
+    opened = [readers.reader(run) for run in parts]
+    merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
+    return (*(run for level in levels[:start] for run in level), *merged)
 
 
 def merged_runs(
     storage: Storage,
-    readers: RunReaders,
-    parts: list[Run],
+    opened: list[SortedFileReader],
     path_of: Callable[[int], str],
     segments: tuple[int, int],
     form: Form,
@@ -82,9 +144,9 @@ def merged_runs(
 ) -> tuple[Run, ...]:
     """Runs, oldest first, merged into one of one shard or more. Tombstones have done their work only where nothing
     older is left for them to hide."""
-    opened = [readers.reader(run) for run in parts]
     cuts = _cuts(opened, form.shard_bytes)
-    ends = min(run.first_key for run in parts if run.entries), max(run.last_key for run in parts if run.entries)
+    ends = [run.ends() for run in opened if run.num_entries]
+    first_key, last_key = min(first for first, _ in ends).hex(), max(last for _, last in ends).hex()
     merged: list[Run] = []
     try:
         for start, stop in pairwise([None, *cuts, None]):
@@ -99,7 +161,7 @@ def merged_runs(
                     **form.options(),
                 )
             if found.num_entries:
-                first, last = ends[0] if start is None else start.hex(), ends[1] if stop is None else stop.hex()
+                first, last = first_key if start is None else start.hex(), last_key if stop is None else stop.hex()
                 merged.append(Run(path, found.size_bytes, found.num_entries, segments, first, last))
             else:
                 storage.delete(path)
@@ -126,5 +188,5 @@ def _cuts(runs: list[SortedFileReader], shard_bytes: int) -> list[bytes]:
     return cuts
 
 
-def _entries(shards: tuple[Run, ...]) -> int:
-    return sum(run.entries for run in shards)
+def _bytes(shards: Level) -> int:
+    return sum(run.size_bytes for run in shards)

@@ -177,6 +177,32 @@ def entries_between(
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
 
 
+def sought_entries(
+    readers: RunReaders,
+    runs: Sequence[Run],
+    prefix: bytes,
+    sought: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
+    column: str,
+    schema: pa.Schema,
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries below a prefix whose column of strings holds what is sought: (uint64 numbers, ascending; that
+    column). `sought`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
+    if not sought:
+        return newest_numbered([], [column], schema)
+    every = (sought[0][0][0], sought[-1][0][1]), [value for _, values in sought for value in values]
+    found = [np.empty(0, dtype=np.uint64)]
+    for run in runs:
+        # A small run is a block or two, in which all are sought at once.
+        for ends, values in [every] if run.entries <= keep.BLOCK_ENTRIES_MAX else sought:
+            if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
+                with reading_run(run):
+                    found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
+    ids = np.unique(np.concatenate(found))
+    if not len(ids):
+        return newest_numbered([], [column], schema)
+    return entries_of(readers, runs, prefix, ids, [column], schema)
+
+
 def _is_little(layer: Numbered) -> bool:
     return len(layer.numbers) <= keep.RUN_ENTRIES_MAX // 4
 

@@ -31,7 +31,15 @@ from .keyspace import (
     key_number,
     split_file_ids,
 )
-from .runs import DamagedRun, RunReaders, entries_between, entries_of, newest_numbered, numbered_entries
+from .runs import (
+    DamagedRun,
+    RunReaders,
+    entries_between,
+    entries_of,
+    newest_numbered,
+    numbered_entries,
+    sought_entries,
+)
 
 T = TypeVar("T")
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
@@ -121,6 +129,28 @@ class Snapshot:
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
         return _file_rows(found, rows)
+
+    @property
+    def tells_partitions(self) -> bool:
+        """Whether the path of every file says in which partition it is."""
+        source = self.instant.source
+        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_told"))
+
+    def find(self, paths: Sequence[str]) -> dict[str, int]:
+        """The number of each of some paths that is live."""
+        by_partition: dict[int | None, list[bytes]] = {}
+        tells = self.tells_partitions
+        for path in paths:
+            partition = self.ids_by_text().get(hive.partition_of(path)) if tells else None
+            if partition is not None or not tells:
+                by_partition.setdefault(partition, []).append(path.encode())
+        ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}
+        sought = sorted((ends[p], values) for p, values in by_partition.items())
+        with self._damage_told():
+            ids, rows = sought_entries(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), sought, "path", RUN_SCHEMA
+            )
+        return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
         """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from ..storage import Storage
 from ..timeline import Run
 
 SHARD_BYTES = 64 << 20
+
+Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
 _ROWS_AT_ONCE = 1 << 17
 
 
@@ -51,23 +54,13 @@ def run_path(transaction: str, name: str) -> str:
 
 
 def write_runs(
-    storage: Storage,
-    path_of: Callable[[int], str],
-    keys: pa.Array,
-    rows: pa.Table,
-    segments: tuple[int, int],
-    deleted: np.ndarray | None = None,
-    *,
-    form: Form,
+    storage: Storage, path_of: Callable[[int], str], rows: Rows, segments: tuple[int, int], *, form: Form
 ) -> tuple[Run, ...]:
-    """Writes rows, sorted by key where they are not, as one run or more: shards, at the paths that `path_of(0)`,
-    `path_of(1)` ... give. Each is durable and whole on return; on an exception the one being written is absent."""
+    """Writes rows as one run or more: shards, at the paths that `path_of(0)`, `path_of(1)` ... give. Each is durable
+    and whole on return; on an exception the one being written is absent."""
+    keys, values, deleted = _sorted(rows)
     if not len(keys):
         return ()
-    if not pc.all(pc.less(keys[:-1], keys[1:])).as_py() and len(keys) > 1:
-        order = pc.array_sort_indices(keys)
-        keys, rows = keys.take(order), rows.take(order)
-        deleted = None if deleted is None else deleted[to_numpy(order)]
     runs: list[Run] = []
     start = 0
     cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
@@ -76,7 +69,7 @@ def write_runs(
         first = start
         with (
             storage.create(path) as sink,
-            SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer,
+            SortedFileWriter(sink, schema=values.schema, **form.options()) as writer,
         ):
             while start < len(keys) and writer.size_bytes < form.shard_bytes:
                 stop = min(start + _ROWS_AT_ONCE, len(keys))
@@ -84,10 +77,27 @@ def write_runs(
                     if start > first and start in cuts:
                         break
                     stop = min(stop, *(cut for cut in cuts if cut > start))
-                gone = None if deleted is None else from_numpy(deleted[start:stop])
-                writer.write(keys[start:stop], rows.slice(start, stop - start), gone)
+                gone = from_numpy(deleted[start:stop])
+                writer.write(keys[start:stop], values.slice(start, stop - start), gone)
                 start = stop
             writer.close()
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()
             runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *ends))
     return tuple(runs)
+
+
+def encoded_run(rows: Rows, form: Form) -> bytes:
+    """Rows as the bytes of one run, of no shards: to be merged with others."""
+    keys, values, deleted = _sorted(rows)
+    sink = io.BytesIO()
+    with SortedFileWriter(sink, schema=values.schema, **form.options()) as writer:
+        writer.write(keys, values, from_numpy(deleted))
+    return sink.getvalue()
+
+
+def _sorted(rows: Rows) -> Rows:
+    keys, values, deleted = rows
+    if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
+        return rows
+    order = pc.array_sort_indices(keys)
+    return keys.take(order), values.take(order), deleted[to_numpy(order)]
