@@ -15,6 +15,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from ..ahead import ahead
 from ..ingest.leaves import top_level
+from ..ingest.sources import parquet_options
 from ..manifest.snapshot import Snapshot
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
@@ -282,6 +283,7 @@ class Plan:
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
+            parquet_options=parquet_options(instant.source),
         )
 
     @cached_property
