@@ -16,7 +16,7 @@ from ...errors import InvalidArgumentError, NotReadableError, PredicateError, Sc
 from ..ahead import ahead
 from ..ingest.leaves import top_level
 from ..ingest.sources import parquet_options
-from ..manifest.snapshot import Snapshot
+from ..manifest.snapshot import Snapshot, Tail
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
 from ..timeline import Instant
@@ -231,6 +231,11 @@ class Plan:
     def instant(self) -> Instant:
         """The version that is scanned."""
         return self._snapshot.instant
+
+    @property
+    def tail(self) -> Tail | None:
+        """What the log of another format has gone on by since the version."""
+        return self._snapshot.tail
 
     @property
     def location(self) -> str:
