@@ -59,6 +59,12 @@ class Partitioning(StrEnum):
     none = "none"
 
 
+class Source(StrEnum):
+    directory = "directory"
+    delta = "delta"
+    iceberg = "iceberg"
+
+
 class Form(StrEnum):
     table = "table"
     csv = "csv"
@@ -117,14 +123,24 @@ def create_(
         Partitioning, typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing.")
     ] = Partitioning.hive,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
+    source: Annotated[
+        Source, typer.Option(help="delta, iceberg: the live files of that table's own log.")
+    ] = Source.directory,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index a directory of Parquet files in place, from their footers."""
+    """Index a directory of Parquet files, or the table of another format, in place: from the files' footers."""
     start = time.perf_counter()
     layout = "hive" if partitioning is Partitioning.hive else None
     with progress() as tell:
-        made = create(path, partitioning=layout, columns=split(columns), index_path=index_path, progress=tell)
+        made = create(
+            path,
+            partitioning=layout,
+            source=source.value,
+            columns=split(columns),
+            index_path=index_path,
+            progress=tell,
+        )
     with made:
         totals, pending = made.instant.totals, made.instant.pending
         partitions = made.partitions().num_rows
@@ -139,9 +155,8 @@ def create_(
     sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"
     screen.print(f"indexed {count_of(totals['files'], 'file')}{in_partitions}: {sizes_text}, in {elapsed_s:.1f} s")
     if pending:
-        screen.print(
-            f"{count_of(len(pending), 'file')} left out, not whole Parquet: skipstone verify {path}", style="yellow"
-        )
+        why = "left out, not whole Parquet" if source is Source.directory else "not readable, so read by no scan"
+        screen.print(f"{count_of(len(pending), 'file')} {why}: skipstone verify {path}", style="yellow")
 
 
 @app.command("sync")

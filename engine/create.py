@@ -17,6 +17,7 @@ from .ingest.attach import COLUMNS_MAX, attach_files, column_filter
 from .ingest.declared import declared_files, told_partitions
 from .ingest.footers import leaf_types, plain_type
 from .ingest.listing import list_parquet
+from .ingest.sources import DIRECTORY, KINDS, open_source, split_location
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
 from .open import index_location
@@ -41,11 +42,13 @@ def create(
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
     Args:
-        location: the table's directory.
+        location: the table's directory. An Iceberg table may be given by its metadata file, where a catalog says which
+            one counts (pyiceberg's `table.metadata_location`); by its directory it is the newest.
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
-        source: "directory".
+        source: "directory", or "delta", "iceberg": the live files of that table's own log, which then says what the
+            columns and the partitions are.
         files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
             `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
             then nothing is looked at, and the files need not be readable.
@@ -58,14 +61,17 @@ def create(
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
             is not Parquet (in a listing such files are pending: `verify` reports them).
     """
-    if source != "directory":
-        raise InvalidArgumentError(f"source {source!r} is not supported by this version; it reads directories")
+    if source not in KINDS:
+        raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
+    if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
+        raise InvalidArgumentError(f"the {source} log tells files, schema and partitioning; they are not given here")
     if storage_options:
         raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
     tell = teller(progress)
+    location, named = split_location(location) if source != DIRECTORY else (location, None)
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
@@ -73,6 +79,13 @@ def create(
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
+    if source != DIRECTORY:
+        from .create_log import first_version
+
+        readers = RunReaders(index_storage)
+        log = open_source(source, storage, storage_options, named)
+        instant = first_version(log, storage, timeline, readers, columns, tell)
+        return Table(storage, index_storage, timeline, readers, instant, log=log)
     transaction = new_transaction_id()
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from ..errors import InvalidArgumentError, NotATableError
+from .ingest.sources import is_log, open_source, split_location
 from .manifest.runs import RunReaders
 from .storage import Counted, Storage, open_storage
 from .table import Table
@@ -37,7 +38,7 @@ def open_table(
     """Opens a table at its latest version, or at another.
 
     Args:
-        location: the table's directory.
+        location: the table's directory, or an Iceberg table's metadata file.
         version, as_of, savepoint: at most one of them: a version number, the latest version at a time (naive means
             UTC), or the version that a savepoint names.
         index_path: where the index lies, if not in the table.
@@ -54,6 +55,7 @@ def open_table(
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
+    location, named = split_location(location)
     storage = Counted(open_storage(location))
     index_storage = Counted(open_storage(index_location(storage, index_path)))
     timeline = Timeline(index_storage)
@@ -75,7 +77,18 @@ def open_table(
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
     is_pinned = version is not None or as_of is not None or savepoint is not None
-    return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict)
+    log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
+    return Table(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned, strict, log)
+
+
+def open_pair(
+    location: str | os.PathLike, version: int | None, log_position: str | None, index_path: str | os.PathLike | None
+) -> Table:
+    """A version together with the state of its log that another handle saw (`Table.log_position`), None for none."""
+    table = open_table(location, version=version, index_path=index_path)
+    if log_position is not None:
+        table.pin_log(log_position)
+    return table
 
 
 def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:

@@ -39,6 +39,7 @@ from .views import (
 if TYPE_CHECKING:
     from .commit.alter import Added
     from .commit.transaction import Transaction
+    from .ingest.sources import LogSource
     from .layout import Layout
     from .verify import Finding
 
@@ -55,15 +56,16 @@ class Table:
         instant: Instant,
         is_pinned: bool = False,
         strict: bool = False,
+        log: LogSource | None = None,
     ):
         self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
         self.strict = strict
         self._is_pinned = is_pinned
-        self.instant = instant
-        self.snapshot = Snapshot(instant, readers)
+        self.instant, self.log = instant, log
+        self.snapshot = self._pinned(instant, None)
 
     def __repr__(self) -> str:
-        totals = self.instant.totals
+        totals = self.snapshot.instant.totals
         return (
             f"<skipstone.Table {self.storage.uri!r} version {self.version}: "
             f"{totals['files']:,} files, {totals['rows']:,} rows>"
@@ -98,9 +100,20 @@ class Table:
         return self.instant.version
 
     @property
+    def committed(self) -> Snapshot:
+        """What the version itself holds, without what the log of another format has gone on by."""
+        return self.snapshot if self.snapshot.tail is None else Snapshot(self.instant, self.readers)
+
+    @property
+    def log_position(self) -> str | None:
+        """Which state of the log of another format this handle reads; None for a table of its own."""
+        tail = self.snapshot.tail
+        return self.instant.source.get("position") if tail is None else tail.position
+
+    @property
     def schema(self) -> pa.Schema:
         """Data columns and partition columns."""
-        return self.instant.schema
+        return self.snapshot.instant.schema
 
     @property
     def is_hive(self) -> bool:
@@ -186,6 +199,7 @@ class Table:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         mode: str = "snapshot",
+        refresh: str | None = None,
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -194,10 +208,15 @@ class Table:
             columns: what to read (default: all), in this order.
             limit: at most so many rows, in no promised order.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
+            refresh: "sync" follows the directory, or the log, first: see `sync`.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
         """
+        if refresh not in (None, "sync"):
+            raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
+        if refresh is not None:
+            self.sync()
         return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode)
 
     def refresh(self) -> Table:
@@ -205,13 +224,34 @@ class Table:
         latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
         assert latest is not None
         self._is_pinned = False
-        self.move_to(latest)
+        if self.log is not None:
+            self.instant, self.snapshot = latest, self._pinned(latest, None)
+        else:
+            self.move_to(latest)
         return self
 
     def move_to(self, instant: Instant) -> None:
-        """Makes this handle read another version."""
+        """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
+        version follows that log."""
         if instant.version != self.version or instant.transaction != self.instant.transaction:
-            self.instant, self.snapshot = instant, Snapshot(instant, self.readers)
+            position = self.log_position if instant.source == self.instant.source else None
+            self.instant, self.snapshot = instant, self._pinned(instant, position)
+
+    def pin_log(self, position: str) -> None:
+        """Makes this handle read its version together with one state of the log, which is that of the version or a
+        later one."""
+        from .tail import pinned
+
+        if self.log is None:
+            raise InvalidArgumentError(f"{self.location}: follows no log of another format")
+        self.snapshot = pinned(self.instant, self.readers, self.storage, self.log, position)
+
+    def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
+        if self.log is None or self._is_pinned:
+            return Snapshot(instant, self.readers)
+        from .tail import pinned
+
+        return pinned(instant, self.readers, self.storage, self.log, log_position)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +260,7 @@ class Table:
         from .commit.transaction import Transaction
 
         self.check_latest()
+        self.check_owns_files()
         if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
         return Transaction(self, key)
@@ -260,6 +301,7 @@ class Table:
         from .commit.alter import alter
 
         self.check_latest()
+        self.check_owns_files()
         return alter(self, rename, add, drop, widen, order)
 
     def create_index(
@@ -313,9 +355,11 @@ class Table:
         A file that is not (yet) whole Parquet is pending, and tried again at the next sync. Filters do not speak of
         new files until `refresh_index`, so they may match.
         """
-        from .sync import sync
-
         self.check_latest()
+        if self.log is not None:
+            from .sync_log import sync_log as sync
+        else:
+            from .sync import sync
         self.move_to(sync(self, teller(progress)))
         return self.version
 
@@ -358,6 +402,8 @@ class Table:
         from .commit.clean import clean
 
         self.check_latest()
+        if delete_data:
+            self.check_owns_files()
         return clean(self, retain_versions, min_age, delete_data, dry_run, teller(progress))
 
     def rollback(self, version: int) -> int:
@@ -376,6 +422,7 @@ class Table:
         from .commit.undoing import rollback
 
         self.check_latest()
+        self.check_owns_files()
         return rollback(self, version)
 
     def restore(self, version: int | None = None, *, savepoint: str | None = None) -> int:
@@ -392,6 +439,7 @@ class Table:
         from .commit.undoing import restore
 
         self.check_latest()
+        self.check_owns_files()
         return restore(self, version, savepoint)
 
     def savepoint(self, name: str) -> int:
@@ -422,6 +470,16 @@ class Table:
         from .verify import verify
 
         return verify(self, deep)
+
+    def check_owns_files(self) -> None:
+        """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say
+        which of them are live, and what its columns are."""
+        if self.log is not None:
+            kind = self.instant.source["kind"]
+            raise InvalidArgumentError(
+                f"{self.location}: its files and columns are those of its {kind} log, which only {kind}'s own writers "
+                "change; change them there, and sync()"
+            )
 
     def check_latest(self) -> None:
         """Raises InvalidArgumentError for a handle that was opened on a chosen version."""

@@ -9,6 +9,7 @@ from ..errors import CorruptionError, NotATableError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .indexes.fine_paths import fine_paths
 from .ingest.footers import read_footer
+from .ingest.sources import parquet_options
 from .storage import FileMissingError, Ranged
 from .timeline.timeline import instant_path
 
@@ -98,9 +99,9 @@ def _files(table: Table, deep: bool) -> list[Finding]:
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not table.instant.file_schemas[row["schema_id"]].is_told:
+        elif deep and not table.snapshot.instant.file_schemas[row["schema_id"]].is_told:
             try:
-                footer = read_footer(table.storage, path)
+                footer = read_footer(table.storage, path, options=parquet_options(table.instant.source))
             except SkipstoneError as error:
                 found.append(Finding("damaged", path, str(error)))
                 continue

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..arrays import from_numpy, joined, string_array, to_numpy
 from ..errors import InvalidArgumentError
@@ -41,7 +42,18 @@ def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
         named = pa.repeat(texts[int(np.searchsorted(known, ids[0]))], len(ids))
     else:
         named = texts.take(from_numpy(np.searchsorted(known, ids)))
-    return files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
+    view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
+    return view if snapshot.tail is None else _unnumbered(view, snapshot.instant.version)
+
+
+def _unnumbered(view: pa.Table, version: int) -> pa.Table:
+    """The same without numbers for files that no commit of ours has given one."""
+    is_committed = from_numpy(to_numpy(view.column("segment")) <= version)
+    for name in ("file_id", "segment"):
+        at, kind = view.schema.get_field_index(name), view.schema.field(name).type
+        numbers = pc.if_else(is_committed, joined(view.column(name)), pa.nulls(1, kind)[0])
+        view = view.set_column(at, name, numbers)
+    return view
 
 
 def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) -> pa.Table:

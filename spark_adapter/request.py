@@ -4,6 +4,7 @@
     where        SQL text: which rows
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
+    log_position written with the version: which state of the log of another format is read with it
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
 
@@ -32,7 +33,7 @@ _ARROW_TYPES = frozenset(
     {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
-_KNOWN = ("path", "where", "index_path", "version", "predicate", "parallelism")
+_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Request:
     predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
+    log_position: str | None = None
     parallelism: int | None = None
 
     @classmethod
@@ -70,6 +72,7 @@ class Request:
             predicate=given.get("predicate"),
             index_path=_local(given["index_path"]) if "index_path" in given else None,
             version=_number("version", given.get("version")),
+            log_position=given.get("log_position"),
             parallelism=_number("parallelism", given.get("parallelism")),
         )
 

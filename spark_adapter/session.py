@@ -85,6 +85,7 @@ def scan(
             predicate=None if where is None else encode_predicate(parse(where)),
             index_path=None if index_path is None else os.path.abspath(os.fspath(index_path)),
             version=table.version,
+            log_position=table.log_position,
             parallelism=_parallelism(spark),
         )
     register(spark)

@@ -39,7 +39,7 @@ class SkipstoneSource(DataSource):
         self._request = Request.from_options(options)
         if self._request.version is None:
             with _open(self._request) as table:
-                self._request = replace(self._request, version=table.version)
+                self._request = replace(self._request, version=table.version, log_position=table.log_position)
 
     @classmethod
     def name(cls) -> str:
@@ -91,6 +91,6 @@ class SkipstoneReader(DataSourceReader):
 
 
 def _open(request: Request) -> Table:
-    from ..engine.open import open_table
+    from ..engine.open import open_pair
 
-    return open_table(request.path, version=request.version, index_path=request.index_path)
+    return open_pair(request.path, request.version, request.log_position, request.index_path)

@@ -44,6 +44,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "numba": lambda module: _is_kernels(module),
     "llvmlite": lambda module: _is_kernels(module),  # numba's own: intrinsics need it
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
+    "deltalake": lambda module: module == "engine.ingest.sources.delta",
+    "pyiceberg": lambda module: module.startswith("engine.ingest.sources.iceberg"),
     "obstore": lambda module: module.startswith("engine.storage."),
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
     "typer": lambda module: _room(module) == "cli",

@@ -109,7 +109,7 @@ def _new_stats(
     return stats_of_new(table, after, index, transaction, leftovers)
 
 
-def _indexes(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
+def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
     """The indexes with the columns that are left to them. The statistics that `create` made stay without any: they know
     where the fine ones lie."""
     first = first_stats(instant).id
@@ -149,7 +149,7 @@ def altered(base: Instant, asked: Alteration, transaction: str) -> Instant:
         columns=columns,
         next=following,
         defaults={number: value.cast(schema.field(names[number]).type) for number, value in kept.items()},
-        indexes=_indexes(after, set(columns.values())),
+        indexes=indexes_left(after, set(columns.values())),
     )
 
 

@@ -202,14 +202,16 @@ def _bind_schemas(after: Instant, spoken: Instant, result: TaskResult) -> tuple[
     known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     found = []
     for position, schema in enumerate(result.schemas):
-        found.append(file_schema(after, spoken, schema))
+        found.append(file_schema(after, spoken, schema, names=result.names[position] if result.names else None))
         if _identity(found[-1]) not in known:
             example = pc.index(result.files.column("schema_id"), position).as_py()
             check_fits(after, found[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
     check_instants_fit(after, found, result)
     if result.files.column("schema_id").null_count:
-        told = pa.schema([f for f in spoken.schema if f.name not in spoken.partitioning])
-        found.append(file_schema(after, spoken, told, is_told=True))
+        own = result.told_names
+        told = [f.with_name(own.get(f.name, f.name)) for f in spoken.schema if f.name not in spoken.partitioning]
+        names = {file: table for table, file in own.items()}
+        found.append(file_schema(after, spoken, pa.schema(told), is_told=True, names=names or None))
     file_schemas = list(after.file_schemas)
     for schema in found:
         if known.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):

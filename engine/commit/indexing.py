@@ -25,6 +25,7 @@ from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterRunWriter
 from ..ingest.footers import leaf_types, open_parquet, reading
 from ..ingest.leaves import leaf_array, top_level
+from ..ingest.sources import parquet_options
 from ..ingest.task_filters import fine_rows, task_filter
 from ..ingest.task_result import BASE
 from ..manifest.writing import run_path
@@ -132,7 +133,7 @@ def _joined(table: Table, current: IndexState, built: IndexState, before: IndexS
     """An index as it is now, with what a build added to what was there `before`. Runs, segments and holes that others
     added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
     would be covered again, and counted twice in an aggregate."""
-    files = table.snapshot.files()
+    files = table.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacked = ids[~is_covered(built.coverage, segments, ids) & ~is_covered(current.coverage, segments, ids)].tolist()
     later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
@@ -194,7 +195,7 @@ def _existing(instant: Instant, name: str, kind: str) -> IndexState:
 
 def _uncovered(table: Table, index: IndexState) -> pa.Table:
     """The live base files that an index does not cover."""
-    files = table.snapshot.files()
+    files = table.committed.files()
     ids, segments = files.column("file_id").to_numpy(), files.column("segment").to_numpy()
     is_base = to_numpy(pc.equal(files.column("kind"), BASE))
     return files.filter(from_numpy(~is_covered(index.coverage, segments, ids) & is_base))
@@ -244,7 +245,7 @@ def _built_filters(
             if progress:
                 progress(f"bloom({column})", ordinal + 1, files.num_rows)
         run: Run = writer.finish((1, table.version))
-    every = table.snapshot.files()
+    every = table.committed.files()
     holes += _no_base(every)
     coverage = Coverage.up_to(table.version)
     return replace(index, runs=(*index.runs, run), coverage=coverage.with_holes((h, h) for h in holes))
@@ -279,7 +280,7 @@ def _file_hashes(table: Table, row: dict, known: ColumnInFiles) -> tuple[str, li
         raise SchemaError(f"{row['path']}: where the column lies in it is not known")
     if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
         raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
-    with open_parquet(table.storage, row["path"]) as file:
+    with open_parquet(table.storage, row["path"], **parquet_options(table.instant.source)) as file:
         groups = file.metadata.num_row_groups
         there = file.schema_arrow
         if path is None or top_level(table.instant.file_schemas[number].schema, path) not in there.names:

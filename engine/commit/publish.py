@@ -47,6 +47,8 @@ class Change:
     pending          files seen but not readable yet; None leaves the base's
     states           commit -> its state, as `Instant.commit_states`
     remember_gone    the removed files may lie on storage still, and must not appear again
+    evolve           gives what the change is bound to in place of the version before it: with other columns, or without
+                     its files. The results then speak its names
     recheck          called with each newer version that the change is bound to; raises where it no longer fits
     leftovers        what was written for it: the caller removes them when `publish` raises
     """
@@ -62,6 +64,7 @@ class Change:
     pending: tuple[dict, ...] | None = None
     states: dict[str, str] = field(default_factory=dict)
     remember_gone: bool = True
+    evolve: Callable[[Instant], Instant] | None = None
     recheck: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
 
@@ -83,9 +86,12 @@ def publish(
             return timeline.read(made)
         if attempt and change.recheck is not None:
             change.recheck(snapshot)
+        if change.evolve is not None:
+            spoken = change.evolve(newest)
+            snapshot = Snapshot(spoken, readers)
         _check_added(snapshot, change, is_retry=attempt > 0)
         before = len(change.leftovers)
-        instant = _write(timeline.storage, readers, snapshot, spoken, change, attempt)
+        instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt)
         if change.leftovers.publish(timeline, instant):
             return instant
         change.leftovers.remove(before)
@@ -202,9 +208,15 @@ def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
 
 
 def _write(
-    storage: Storage, readers: RunReaders, snapshot: Snapshot, spoken: Instant, change: Change, attempt: int
+    storage: Storage,
+    readers: RunReaders,
+    newest: Instant,
+    snapshot: Snapshot,
+    spoken: Instant,
+    change: Change,
+    attempt: int,
 ) -> Instant:
-    """Writes the runs of one attempt and gives the instant that names them."""
+    """Writes the runs of one attempt and gives the instant that names them, and follows `newest`."""
     base = snapshot.instant
     keys: dict[str, int | None] = {**dict.fromkeys(change.freed), **change.taken}
     if change.key is not None:
@@ -212,7 +224,7 @@ def _write(
     bound = bind(snapshot, spoken, change.results, change.removed, remember_gone=change.remember_gone, keys=keys)
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
-    made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, base))
+    made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, newest))
     after = replace(
         bound.instant,
         transaction=made.transaction,
@@ -245,7 +257,7 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
     files_added = sum(r.files.num_rows for r in change.results)
     return {
         "files_added": files_added,
-        "files_removed": len(change.removed),
+        "files_removed": base.totals["files"] + files_added - after.totals["files"],
         "rows_changed": after.totals["rows"] - base.totals["rows"],
         "bytes_changed": after.totals["bytes"] - base.totals["bytes"],
         **change.told,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -161,20 +161,38 @@ def identified(
     return numbers, columns, following
 
 
-def file_schema(instant: Instant, spoken: Instant, schema: pa.Schema, *, is_told: bool = False) -> FileSchema:
+def file_schema(
+    instant: Instant,
+    spoken: Instant,
+    schema: pa.Schema,
+    *,
+    is_told: bool = False,
+    names: Mapping[str, str] | None = None,
+) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
-    Its names are those that the table had at `spoken`: a column that was renamed since is followed, one that was
-    dropped since is the table's no more. A leaf is told of where the table has it, too, in a type it can widen.
+    Its names are those that the table had at `spoken`, or stand for them by `names`: a column that was renamed since is
+    followed, one that was dropped since is the table's no more.
     """
+    live = set(instant.fields.values())
+    called = {own: own for own in schema.names} if names is None else names
+    fields = {}
+    for own in schema.names:
+        name = called.get(own)
+        if name in spoken.fields and name not in instant.partitioning and spoken.fields[name] in live:
+            fields[own] = spoken.fields[name]
+    return with_leaves(instant, FileSchema(schema, fields, {}, is_told))
+
+
+def with_leaves(instant: Instant, known: FileSchema) -> FileSchema:
+    """A file schema whose top-level columns are known, with its leaves: one is told of where the table has it, too, in
+    a type that it can widen to."""
     names = {number: name for name, number in instant.fields.items()}
-    there = [name for name in schema.names if name in spoken.fields and name not in instant.partitioning]
-    fields = {name: spoken.fields[name] for name in there if spoken.fields[name] in names}
-    table, own = leaf_types(instant.schema), leaf_types(schema)
+    table, own = leaf_types(instant.schema), leaf_types(known.schema)
     columns = {}
-    for path, (name, below) in leaves_below(schema).items():
-        if name in fields:
-            now = f"{names[fields[name]]}.{below}" if below else names[fields[name]]
+    for path, (name, below) in leaves_below(known.schema).items():
+        if name in known.fields:
+            now = f"{names[known.fields[name]]}.{below}" if below else names[known.fields[name]]
             if now in table and now in instant.columns and (own[path] == table[now] or _widens(own[path], table[now])):
                 columns[path] = instant.columns[now]
-    return FileSchema(schema, fields, columns, is_told)
+    return FileSchema(known.schema, known.fields, columns, known.is_told)

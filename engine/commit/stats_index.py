@@ -21,6 +21,7 @@ from ..ahead import ahead
 from ..indexes import stats
 from ..indexes.coverage import is_covered
 from ..ingest.footers import Footer, leaf_types, read_footer
+from ..ingest.sources import parquet_options
 from ..ingest.task_index import TaskIndexWriter
 from ..ingest.task_result import BASE, FILE_STATS_SCHEMA, ResultBuilder, TaskResult
 from ..manifest.writing import run_path, write_runs
@@ -42,7 +43,7 @@ def built_stats(
 ) -> tuple[IndexState, tuple[Run, ...]]:
     """(the index with runs over the live files that it lacked, the runs of aggregates that belong to it if no commit
     came since). Files whose footers cannot be read stay holes."""
-    files = table.snapshot.files()
+    files = table.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacking = files.filter(from_numpy(~is_covered(index.coverage, segments, ids)))
     coverage = Coverage.up_to(table.version)
@@ -62,7 +63,7 @@ def stats_of_new(
     table: Table, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
 ) -> tuple[IndexState, tuple[Run, ...]]:
     """The same for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
-    files = table.snapshot.files()
+    files = table.committed.files()
     coverage = Coverage.up_to(table.version)
     built = replace(index, coverage=coverage)
     if not files.num_rows:
@@ -78,7 +79,7 @@ def _written(
     table: Table, instant: Instant, index: IndexState, added: AddedFiles, transaction: str, leftovers: Leftovers
 ) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """The runs of entries, and those of aggregates."""
-    gone = table.snapshot.files().slice(0, 0)
+    gone = table.committed.files().slice(0, 0)
     has_fine = added.result.index is not None
     keys, rows, deleted = stat_rows(instant, index, table.readers, [added], gone, has_fine=has_fine)
     kinds = stats.KEYS.decode(keys)["kind"]
@@ -135,6 +136,8 @@ def _footers(table: Table, index: IndexState, rows: list[dict]) -> Iterator[tupl
     schemas = table.instant.file_schemas
     physical = [{p for c in index.columns if (p := known.path_of(c)) is not None} for known in schemas]
 
+    options = parquet_options(table.instant.source)
+
     def read(row: dict) -> Footer | Exception:
         known = schemas[row["schema_id"]]
         if row["kind"] != BASE:
@@ -143,7 +146,7 @@ def _footers(table: Table, index: IndexState, rows: list[dict]) -> Iterator[tupl
         try:
             if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
                 raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
-            footer = read_footer(table.storage, row["path"], leaves)
+            footer = read_footer(table.storage, row["path"], leaves, options)
             if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
                 own, there = leaf_types(known.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}

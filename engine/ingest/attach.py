@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from ...errors import CorruptionError
 from ..ahead import ahead
@@ -37,34 +38,41 @@ def attach_files(
     columns: Sequence[str] | None = None,
     keep_pending: bool = False,
     progress: Progress | None = None,
+    as_told: Callable[[Entry, Footer], dict[str, Any]] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
     """Reads the footers of files and writes one task index file for all of them.
 
     With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
-    CorruptionError that it raised.
+    CorruptionError that it raised. `as_told` gives what somebody else tells of a file, in place of what is added here;
+    `options`: how pyarrow opens files.
     """
-    wanted = column_filter(columns)
+    wanted = column_filter(columns if as_told is None else None)
     built = ResultBuilder()
     pending: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
-        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted), start=1):
+        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted, options), start=1):
             if isinstance(footer, Exception):
                 if not keep_pending:
                     raise footer
                 path = getattr(footer, "path", None) or entry.path
                 pending.append({"path": path, "reason": getattr(footer, "message", str(footer))})
                 continue
-            stats = footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX))
-            fine.add_file(footer.row_groups, stats)
+            known = {
+                "partition": hive.partition_of(entry.path) if hive_partitioned else "",
+                "schema": footer.schema,
+                "stats": footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX)),
+            }
+            if as_told is not None:
+                known = as_told(entry, footer)
+            fine.add_file(footer.row_groups, known["stats"])
             built.add(
                 path=entry.path,
-                partition=hive.partition_of(entry.path) if hive_partitioned else "",
                 size_bytes=entry.size_bytes,
                 modified_ns=entry.modified_ns,
                 etag=entry.etag,
-                schema=footer.schema,
                 row_groups=footer.row_groups,
-                stats=stats,
+                **known,
             )
             if progress:
                 progress("footers", done, len(entries))
@@ -73,7 +81,7 @@ def attach_files(
 
 
 def _footers(
-    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool]
+    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool], options: Mapping[str, Any] | None
 ) -> Iterator[tuple[Entry, Footer | Exception]]:
     """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
 
@@ -82,7 +90,7 @@ def _footers(
             shown = entry.path.encode("utf-8", "backslashreplace").decode()
             return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
         try:
-            return read_footer(storage, entry.path, wanted)
+            return read_footer(storage, entry.path, wanted, options)
         except (CorruptionError, FileMissingError) as error:
             return error
 

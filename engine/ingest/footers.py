@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +45,13 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Footer:
-    """What a footer says: the Arrow schema, the row groups, and statistics a leaf (dotted path) and row group."""
+    """What a footer says: the Arrow schema (`own`: with all that Parquet says of it), the row groups, and statistics a
+    leaf (dotted path) and row group."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
     stats: dict[str, list[ColumnStats]]
+    own: pa.Schema | None = None
 
     @property
     def row_count(self) -> int:
@@ -91,9 +93,14 @@ def reading(path: str) -> Iterator[None]:
         raise CorruptionError(told, path=path, check="parquet") from error
 
 
-def read_footer(storage: Storage, path: str, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
-    """The footer of one file, with statistics for the leaves that are `wanted`."""
-    with open_parquet(storage, path) as file:
+def read_footer(
+    storage: Storage,
+    path: str,
+    wanted: Callable[[str], bool] = lambda leaf: True,
+    options: Mapping[str, Any] | None = None,
+) -> Footer:
+    """The footer of one file, with statistics for the leaves that are `wanted`. `options`: how pyarrow opens it."""
+    with open_parquet(storage, path, **(options or {})) as file:
         try:
             return parse_footer(file.metadata, file.schema_arrow, wanted)
         except SkipstoneError:
@@ -116,7 +123,7 @@ def parse_footer(metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool]
                 continue
             read = _bound_reader(metadata.schema.column(index), kind)
             stats[path] = [_chunk_stats(g.column(index), read, kind) for g in groups]
-    return Footer(plain_schema(schema), row_groups_of(metadata), stats)
+    return Footer(plain_schema(schema), row_groups_of(metadata), stats, schema)
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:

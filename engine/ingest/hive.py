@@ -46,7 +46,7 @@ def join(pairs: Iterable[tuple[str, object]]) -> str:
     """The partition text of (key, value) pairs, escaped as Hive does it. None and "" become the null partition."""
     levels = []
     for key, value in pairs:
-        text = _text(value)
+        text = value_text(value)
         levels.append(f"{escape(key)}={NULL_VALUE if text in (None, '') else escape(text)}")
     return "/".join(levels)
 
@@ -69,7 +69,8 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _text(value: object) -> str | None:
+def value_text(value: object) -> str | None:
+    """The text of a value in a path, before it is escaped."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -177,11 +178,11 @@ def _plain_values(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> lis
 
 def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) -> pa.Array:
     try:
-        return _cast(texts, field.type)
+        return typed_texts(texts, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         for text, partition in zip(texts, partitions, strict=True):
             try:
-                _cast([text], field.type)
+                typed_texts([text], field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
                 raise SchemaError(
                     f"partition {partition!r}: {text!r} is not a {field.type}, the type of partition column "
@@ -190,7 +191,8 @@ def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) 
         raise
 
 
-def _cast(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+def typed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+    """Values from their texts. Raises an Arrow error, or ValueError, for one that is not of the type."""
     if pa.types.is_boolean(kind):
         if not {"true", "false", None}.issuperset(texts):
             raise ValueError("not a boolean")

@@ -49,6 +49,9 @@ class TaskResult:
     index           the task index file, or None where there is nothing fine
     written         files of `files` that this task wrote itself: an abort removes them
     is_partition_told    True where partitions were given, and paths need not say them
+    names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
+                    where they are called alike
+    told_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     """
 
     files: pa.Table
@@ -59,6 +62,8 @@ class TaskResult:
     written: list[str] = field(default_factory=list)
     is_partition_told: bool = False
     pending: list[dict] = field(default_factory=list)
+    names: list[dict[str, str]] = field(default_factory=list)
+    told_names: dict[str, str] = field(default_factory=dict)
 
 
 class ResultBuilder:
@@ -66,7 +71,7 @@ class ResultBuilder:
 
     def __init__(self) -> None:
         self._files: list[dict] = []
-        self._schemas: dict[pa.Schema, int] = {}
+        self._schemas: dict[tuple[pa.Schema, tuple | None], int] = {}
         self._columns: dict[str, int] = {}
         self._stats: list[ColumnStats] = []
         self._stats_file: list[int] = []
@@ -86,8 +91,11 @@ class ResultBuilder:
         schema: pa.Schema,
         row_groups: Sequence[RowGroup],
         stats: dict[str, list[ColumnStats]],
+        deletes: str | None = None,
+        names: dict[str, str] | None = None,
     ) -> None:
-        """One base file whose footer, or whose rows, we have seen: its counts are exact."""
+        """One base file whose footer, or whose rows, we have seen: its counts are exact, unless `deletes` of a log take
+        rows out of it. `names`: what its columns are called in the table."""
         ordinal = len(self._files)
         self._files.append(
             {
@@ -97,10 +105,13 @@ class ResultBuilder:
                 "modified_ns": modified_ns,
                 "etag": etag,
                 "row_count": sum(g.row_count for g in row_groups),
-                "rows_exact": True,
+                "deletes": deletes,
+                "rows_exact": deletes is None,
                 "row_groups": len(row_groups),
                 "kind": BASE,
-                "schema_id": self._schemas.setdefault(schema, len(self._schemas)),
+                "schema_id": self._schemas.setdefault(
+                    (schema, None if names is None else tuple(names.items())), len(self._schemas)
+                ),
             }
         )
         for column, parts in stats.items():
@@ -119,7 +130,8 @@ class ResultBuilder:
         )
         return TaskResult(
             files=pa.Table.from_pylist(self._files, schema=FILES_SCHEMA),
-            schemas=list(self._schemas),
+            schemas=[schema for schema, _ in self._schemas],
+            names=[dict(names) for _, names in self._schemas if names is not None],
             stats=stats,
             stats_columns=list(self._columns),
             **more,

@@ -53,6 +53,14 @@ class RunReaders:
         self.storage = storage
         self._lock = threading.Lock()
         self._open: dict[str, tuple[SortedFileReader, Kept]] = {}
+        self._held: dict[str, tuple[SortedFileReader, Kept]] = {}
+
+    def holding(self, run: Run, data: bytes) -> RunReaders:
+        """Readers of the same runs, and of one more that lies in memory alone."""
+        found = RunReaders(self.storage)
+        reader = SortedFileReader(data)
+        found._held = {**self._held, run.path: (reader, Kept(reader))}
+        return found
 
     def reader(self, run: Run) -> SortedFileReader:
         """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
@@ -102,7 +110,7 @@ class RunReaders:
 
     def _opened(self, run: Run) -> tuple[SortedFileReader, Kept]:
         with self._lock:
-            found = self._open.get(run.path)
+            found = self._held.get(run.path) or self._open.get(run.path)
             if found is None:
                 kept = keep.run(self.storage, run)
                 # What this handle reads of the run is counted by its own storage.

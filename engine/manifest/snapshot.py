@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -45,11 +46,28 @@ T = TypeVar("T")
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
+@dataclass(frozen=True)
+class Tail:
+    """What a snapshot holds beyond its version: see `engine.tail`.
+
+    position    by which the log of another format finds the state again that is pinned
+    version     that log's own number for it
+    added, removed    how many files
+    """
+
+    position: str
+    version: int | None
+    added: int
+    removed: int
+
+
 class Snapshot:
-    """One version, read as far as it is asked for; what was read once is kept."""
+    """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
+    log of another format has gone on by."""
 
     def __init__(self, instant: Instant, readers: RunReaders):
         self.instant, self.readers = instant, readers
+        self.tail: Tail | None = None
         self._lock = threading.Lock()
         self._partitions: pa.Table | None = None
         self._ids_by_text: dict[str, int] | None = None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import NotReadableError
+from ..ingest.sources import parquet_options
 from .rows import check_identity
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     import pyarrow.dataset as ds
     import pyarrow.fs
 
-    form, disk = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**parquet_options(instant.source)))
+    disk = pyarrow.fs.LocalFileSystem()
     lacking = [_lacking(known, instant) for known in instant.file_schemas]
     fragments = []
     for task, groups in pairs:

@@ -47,6 +47,11 @@ def remarks(plan: Plan) -> list[str]:
     for part in unknowns(plan.bound):
         told.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     told += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
+    if plan.tail is not None:
+        told.append(
+            f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
+            f"speaks, {plan.tail.removed} went; sync() commits that"
+        )
     if plan.instant.pending:
         told.append(f"{len(plan.instant.pending)} files are pending: not whole Parquet when they were listed")
     return told

@@ -15,7 +15,8 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from ..ahead import ahead
 from ..ingest.leaves import top_level
-from ..manifest.snapshot import Snapshot
+from ..ingest.sources import parquet_options
+from ..manifest.snapshot import Snapshot, Tail
 from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted
 from ..timeline import Instant
@@ -232,6 +233,11 @@ class Plan:
         return self._snapshot.instant
 
     @property
+    def tail(self) -> Tail | None:
+        """What the log of another format has gone on by since the version."""
+        return self._snapshot.tail
+
+    @property
     def location(self) -> str:
         """The table's directory."""
         return self._storage.uri
@@ -282,6 +288,7 @@ class Plan:
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
+            parquet_options=parquet_options(instant.source),
         )
 
     @cached_property

@@ -36,7 +36,7 @@ def read_matches(
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage), open_parquet(storage, task.path) as file:
+    with as_planned(task, storage), open_parquet(storage, task.path, **context.parquet_options) as file:
         reader = _FileReader(file, task, context, storage, threads)
         kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
         known = groups.all_match or [False] * len(kept)
@@ -58,7 +58,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage), open_parquet(storage, task.path) as file:
+    with as_planned(task, storage), open_parquet(storage, task.path, **context.parquet_options) as file:
         reader = _FileReader(file, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
@@ -142,7 +142,11 @@ class _FileReader:
 
         def open_again() -> pq.ParquetFile:  # a ParquetFile serves one thread; the footer is shared
             return open_parquet(
-                self._storage, self._task.path, metadata=self._file.metadata, read_dictionary=self._own(coded)
+                self._storage,
+                self._task.path,
+                metadata=self._file.metadata,
+                read_dictionary=self._own(coded),
+                **context.parquet_options,
             )
 
         with Beside(open_again, group, self._own(second)) as beside:

@@ -54,6 +54,7 @@ class ReadContext:
     known           where each column of the predicate lies in the files, by the schema ids of tasks
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     defaults        what such columns hold in files that lack them, where that is not null
+    parquet_options    how pyarrow opens the files
     """
 
     location: str
@@ -66,3 +67,4 @@ class ReadContext:
     names: tuple[dict[str, str], ...]
     defaults: dict[str, pa.Scalar]
     strict: bool = False
+    parquet_options: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,217 @@
+"""Following the log of another format: from its state to the columns of the table, and to the files that came and went.
+
+What is found here is bound to a version in one of two ways: for one handle, over what is indexed (`engine.tail`), or by
+a commit (`engine.sync_log`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, joined, string_array, to_numpy
+from ...errors import NotReadableError
+from ..ingest.attach import COLUMNS_MAX
+from ..ingest.footers import leaf_types
+from ..ingest.sources import Columns, Known, LogState, described
+from ..ingest.sources.naming import Naming
+from ..manifest.runs import RunReaders
+from ..manifest.snapshot import Snapshot
+from ..manifest.writing import SHARD_BYTES
+from ..predicates.widening import merged_type
+from ..timeline import Coverage, FileSchema, IndexState, Instant
+from .alter import indexes_left
+from .schemas import check_table_schema, identified, leaves_below, with_leaves
+
+
+@dataclass
+class Followed:
+    """What a state of the log makes of a version.
+
+    instant    the version with the columns of that state; its files are those of the version still (or none, where the
+               table was made anew: then all that is live came)
+    naming     how the files that came name their columns
+    added      files that came (LOG_FILES)
+    removed    file id -> path of those that went
+    """
+
+    instant: Instant
+    naming: Naming
+    added: pa.Table
+    removed: dict[int, str]
+
+
+def known_state(instant: Instant) -> Known:
+    """The state that a version was made of."""
+    source = instant.source
+    keys = {number: key for key, number in source["keys"].items()}
+    return Known(
+        source["version"],
+        source["position"],
+        source["table"],
+        source["mark"],
+        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
+    )
+
+
+def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed:
+    """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
+    cannot be followed."""
+    after = at_state(instant, state)
+    columns, changes = state.columns(), state.changes()
+    if columns is not None:
+        naming = columns.naming
+    else:
+        names = {number: name for name, number in after.fields.items()}
+        naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
+    if is_anew(instant, after):
+        if changes.removed is not None:
+            raise NotReadableError("the log tells of changes to a table that was made anew; open() the table again")
+        return Followed(after, naming, _once(changes.added), {})
+    added, removed = changes.added, changes.removed
+    live = Snapshot(after, readers).files() if removed is None or removed or added.num_rows else None
+    if live is None:
+        return Followed(after, naming, added, {})
+    if removed is None:
+        added, gone = _compared(live, _once(added))
+    else:
+        touched = string_array([*removed, *added.column("path").to_pylist()])
+        gone = live.filter(pc.is_in(live.column("path"), value_set=touched))
+    ids, paths = gone.column("file_id").to_pylist(), gone.column("path").to_pylist()
+    return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
+
+
+def _once(files: pa.Table) -> pa.Table:
+    paths = joined(files.column("path"))
+    if len(pc.unique(paths)) < len(paths):
+        raise NotReadableError("the log has a live file twice; its own reader may know what it means")
+    return files
+
+
+def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """(those listed that are not live as they are, those live that are not listed as they are)."""
+    at = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
+    known = live.select(["size_bytes", "deletes"]).take(joined(at))
+    same = to_numpy(pc.fill_null(pc.equal(known.column("size_bytes"), listed.column("size_bytes")), False))
+    one, other = known.column("deletes"), listed.column("deletes")
+    same = (
+        same
+        & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
+        & to_numpy(pc.fill_null(pc.equal(one, other), True))
+    )
+    stays = np.zeros(live.num_rows, dtype=bool)
+    stays[to_numpy(pc.fill_null(at, 0)).astype(np.int64)[same]] = True
+    return listed.filter(from_numpy(~same)), live.filter(from_numpy(~stays))
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+def at_state(base: Instant, state: LogState) -> Instant:
+    """A version with the source, and the columns, of another state of its log. A column keeps its id while the log
+    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing."""
+    columns = state.columns()
+    source = {**base.source, **described(state)}
+    if columns is None:
+        return replace(base, source=source)
+    known = known_state(base)
+    keys = [columns.keys[name] for name in columns.partitioning]
+    stays = state.table_id == known.table_id and tuple(columns.partitioning) == base.partitioning
+    stays = stays and [key for key, _ in known.partitioning] == keys
+    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in known.partitioning)
+    return _evolved(base, columns, source) if stays else begun(base, columns, source)
+
+
+def is_anew(before: Instant, after: Instant) -> bool:
+    """Whether `at_state` found that nothing of a version stays."""
+    return not {i.id for i in before.indexes}.intersection(i.id for i in after.indexes)
+
+
+def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
+    """A version without files, with the columns of a state and ids that were never given. Statistics are kept of the
+    leaves that are `chosen` (default: all, to a limit); filters of columns that are there still begin anew."""
+    check_table_schema(columns.schema, columns.partitioning)
+    numbers, leaves, following = identified(columns.schema, {}, {}, base.next)
+    own = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
+    kept = [path for path in own if chosen is None or path in chosen]
+    coverage = Coverage.up_to(base.version)
+    number = following["index"]
+    stats = tuple(leaves[path] for path in (kept if chosen is not None else kept[:COLUMNS_MAX]))
+    indexes = [IndexState(number, "stats", stats, {}, "commit", coverage=coverage)]
+    for index in base.indexes:
+        path = base.path_of(index.columns[0]) if index.kind != "stats" else ""
+        if path in own:
+            column = leaves[path]
+            indexes.append(replace(index, id=number + len(indexes), columns=(column,), runs=(), coverage=coverage))
+    return replace(
+        base,
+        source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},
+        schema=columns.schema,
+        partitioning=tuple(columns.partitioning),
+        fields=numbers,
+        columns=leaves,
+        file_schemas=(),
+        next={**following, "index": number + len(indexes)},
+        manifest=(),
+        indexes=tuple(indexes),
+        totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
+        pending=(),
+        commit_states={},
+        defaults={numbers[name]: value for name, value in columns.defaults.items()},
+    )
+
+
+def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
+    before = base.source["keys"]
+    called = {number: name for name, number in base.fields.items()}
+    stay = {}
+    for name, key in columns.keys.items():
+        number = before.get(key)
+        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(called[number]).type):
+            stay[name] = number
+    leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
+    numbers, found, following = identified(columns.schema, stay, leaves, base.next)
+    keys = {key: numbers[name] for name, key in columns.keys.items()}
+    after = replace(
+        base,
+        source={**source, "keys": keys},
+        schema=columns.schema,
+        fields=numbers,
+        columns=found,
+        next=following,
+        defaults={numbers[name]: value for name, value in columns.defaults.items()},
+    )
+    by_name = not columns.naming.ids and all(own == name for own, name in (columns.naming.physical or {}).items())
+    old_keys = {number: key for key, number in before.items()}
+    after = replace(
+        after,
+        file_schemas=tuple(_moved(after, known, old_keys, by_name) for known in base.file_schemas),
+        indexes=indexes_left(after, set(found.values())),
+    )
+    new = tuple(sorted(set(found.values()) - set(base.columns.values())))
+    if not new:
+        return after
+    number = after.next["index"]
+    index = IndexState(number, "stats", new, {"shard_bytes": SHARD_BYTES}, "commit", coverage=Coverage())
+    return replace(after, next={**after.next, "index": number + 1}).with_index(index)
+
+
+def _holds(kind: pa.DataType, known: pa.DataType) -> bool:
+    return merged_type(kind, known) == kind
+
+
+def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
+    """A file schema under the columns of another state. Where files are read by name alone, a column that comes may lie
+    in a file that was there before it."""
+    keys = after.source["keys"]
+    fields = {own: keys[old_keys[number]] for own, number in known.fields.items() if old_keys.get(number) in keys}
+    schema = known.schema
+    if by_name:
+        data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
+        if known.is_told:
+            schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
+        fields = {own: data[own] for own in schema.names if own in data}
+    return with_leaves(after, FileSchema(schema, fields, {}, known.is_told))

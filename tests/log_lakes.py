@@ -1,0 +1,196 @@
+"""Delta and Iceberg tables for tests: written by their own libraries, and by hand what those do not write."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def multiset(table: pa.Table) -> Counter:
+    """The rows of a table, without their order; NaN equals NaN."""
+    return Counter(tuple(repr(row[name]) for name in sorted(table.column_names)) for row in table.to_pylist())
+
+
+# -- Delta ------------------------------------------------------------------------------------------------------------
+
+
+def commit(table: str | Path, actions: list[dict]) -> int:
+    """Appends a commit of these actions to a Delta log, as it lies. Returns its version."""
+    folder = Path(table) / "_delta_log"
+    version = max(int(path.stem) for path in folder.glob("*.json")) + 1
+    lines = "".join(json.dumps(action) + "\n" for action in actions)
+    (folder / f"{version:020d}.json").write_text(lines)
+    return version
+
+
+def add_of(table: str | Path, path: str) -> dict:
+    """The newest `add` of a path in a log."""
+    found = None
+    for file in sorted((Path(table) / "_delta_log").glob("*.json")):
+        for line in file.read_text().splitlines():
+            action = json.loads(line).get("add")
+            if action is not None and action["path"] == path:
+                found = action
+    assert found is not None
+    return found
+
+
+def paths_of(table: str | Path) -> list[str]:
+    """The paths of the live files, as the log has them."""
+    from deltalake import DeltaTable
+
+    return sorted(pa.table(DeltaTable(str(table)).get_add_actions()).column("path").to_pylist())
+
+
+def delete_rows(table: str | Path, path: str, rows: list[int]) -> int:
+    """Gives a file a deletion vector that takes rows (by position) out of it, as Spark would."""
+    add = add_of(table, path)
+    remove = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
+    remove |= {"dataChange": True, "deletionTimestamp": 1, "extendedFileMetadata": True}
+    add = {**add, "deletionVector": deletion_vector(rows), "dataChange": True}
+    return commit(table, [{"remove": remove}, {"add": add}])
+
+
+def deletion_vector(rows: list[int]) -> dict:
+    """A deletion vector of a few rows, inline: a RoaringBitmapArray of one bitmap of one array container."""
+    cookie, containers = 12346, 1
+    bitmap = struct.pack("<IIHHI", cookie, containers, 0, len(rows) - 1, 16)
+    bitmap += struct.pack(f"<{len(rows)}H", *sorted(rows))
+    data = struct.pack("<iqI", 1681511377, 1, 0) + bitmap
+    padded = data + b"\0" * (-len(data) % 4)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": _z85(padded),
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
+
+
+def _z85(data: bytes) -> str:
+    text = ""
+    for (number,) in struct.iter_unpack(">I", data):
+        text += "".join(_Z85[number // 85**power % 85] for power in (4, 3, 2, 1, 0))
+    return text
+
+
+# -- Iceberg ----------------------------------------------------------------------------------------------------------
+
+
+def catalog(folder: Path) -> Any:
+    """A catalog in a file, and tables beside it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder.mkdir(parents=True, exist_ok=True)
+    found = SqlCatalog("test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    found.create_namespace_if_not_exists("lake")
+    return found
+
+
+def newest_metadata(table: str | Path) -> Path:
+    """The metadata file of the highest number."""
+    return max((Path(table) / "metadata").glob("*.metadata.json"), key=lambda path: int(path.name.split("-")[0]))
+
+
+def read_iceberg(table: str | Path, metadata: str | Path | None = None) -> pa.Table:
+    """All rows as pyiceberg reads them, deletes applied."""
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(f"file://{metadata or newest_metadata(table)}").scan().to_arrow()
+
+
+def delete_positions(table: str | Path, path: str, rows: list[int]) -> Path:
+    """Takes rows (by position) out of a data file with a position delete file, as Spark would; past any catalog.
+    Returns the metadata file that says so."""
+    import pyarrow.parquet as pq
+    from pyiceberg.manifest import DataFileContent
+
+    folder = Path(table) / "data"
+    file = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+    deleted = pa.table({"file_path": pa.array([path] * len(rows)), "pos": pa.array(rows, pa.int64())})
+    pq.write_table(deleted, file)
+    ends = {key: {2147483546: path.encode()} for key in ("lower_bounds", "upper_bounds")}
+    return _with_delete_file(table, file, len(rows), DataFileContent.POSITION_DELETES, **ends)
+
+
+def delete_equal(table: str | Path, column: str, values: list) -> Path:
+    """Takes rows out by their value with an equality delete file, as Flink would; past any catalog."""
+    import pyarrow.parquet as pq
+    from pyiceberg.manifest import DataFileContent
+    from pyiceberg.table import StaticTable
+
+    known = StaticTable.from_metadata(f"file://{newest_metadata(table)}").schema().find_field(column)
+    folder = Path(table) / "data"
+    file = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+    field = pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(known.field_id)})
+    pq.write_table(pa.table([values], schema=pa.schema([field])), file)
+    return _with_delete_file(table, file, len(values), DataFileContent.EQUALITY_DELETES, equality_ids=[known.field_id])
+
+
+def _with_delete_file(table: str | Path, file: Path, rows: int, content: Any, **more: Any) -> Path:
+    from pyiceberg.manifest import (
+        DataFile,
+        FileFormat,
+        ManifestContent,
+        ManifestEntry,
+        ManifestEntryStatus,
+        ManifestWriterV2,
+        write_manifest_list,
+    )
+    from pyiceberg.table import StaticTable
+    from pyiceberg.typedef import Record
+
+    before = newest_metadata(table)
+    their = StaticTable.from_metadata(f"file://{before}")
+    number = int(before.name.split("-")[0]) + 1
+    snapshot, told = their.current_snapshot(), json.loads(before.read_text())
+    new_id, sequence = number, told["last-sequence-number"] + 1
+    metadata = f"file://{before.parent}"
+
+    class DeleteManifest(ManifestWriterV2):
+        def content(self) -> ManifestContent:
+            return ManifestContent.DELETES
+
+        @property
+        def _meta(self) -> dict[str, str]:
+            return {**super()._meta, "content": "deletes"}
+
+    output = their.io.new_output(f"{metadata}/deletes-{number}.avro")
+    with DeleteManifest(their.spec(), their.schema(), output, new_id, "deflate") as writer:
+        data = DataFile.from_args(
+            content=content,
+            file_path=f"file://{file}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*([None] * len(their.spec().fields))),
+            record_count=rows,
+            file_size_in_bytes=file.stat().st_size,
+            **more,
+        )
+        data.spec_id = their.spec().spec_id
+        entry = {"status": ManifestEntryStatus.ADDED, "snapshot_id": new_id, "sequence_number": None}
+        writer.add_entry(ManifestEntry.from_args(**entry, file_sequence_number=None, data_file=data))
+    listed = f"{metadata}/snap-{new_id}.avro"
+    with write_manifest_list(
+        2, their.io.new_output(listed), new_id, snapshot.snapshot_id, sequence, "deflate"
+    ) as manifests:
+        manifests.add_manifests([*snapshot.manifests(their.io), writer.to_manifest_file()])
+    newest = {
+        **told["snapshots"][-1],
+        "snapshot-id": new_id,
+        "parent-snapshot-id": snapshot.snapshot_id,
+        "sequence-number": sequence,
+        "manifest-list": listed,
+        "summary": {"operation": "delete"},
+    }
+    told["snapshots"].append(newest)
+    told["current-snapshot-id"], told["last-sequence-number"] = new_id, sequence
+    told["refs"]["main"]["snapshot-id"] = new_id
+    path = before.parent / f"{number:05d}-by-hand.metadata.json"
+    path.write_text(json.dumps(told))
+    return path
