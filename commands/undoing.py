@@ -22,7 +22,7 @@ def rollback(
     with opened(path, index_path) as found:
         before = found.version
         found.rollback(version)
-        _print_change(found, found.version != before, as_json, rolled_back=version)
+        _print_change(found, before, as_json, rolled_back=version)
 
 
 def restore(
@@ -37,7 +37,7 @@ def restore(
         before = found.version
         found.restore(version, savepoint=savepoint)
         named = version if savepoint is None else found.instant.version_of_savepoint(savepoint)
-        _print_change(found, found.version != before, as_json, restored=named)
+        _print_change(found, before, as_json, restored=named)
 
 
 def savepoint(
@@ -67,7 +67,8 @@ def savepoint(
             stdout().print(f"savepoint {name!r}: version {named}")
 
 
-def _print_change(found: Table, is_new: bool, as_json: bool, **told: int | None) -> None:
+def _print_change(found: Table, before: int, as_json: bool, **told: int | None) -> None:
+    is_new = found.version != before and found.instant.summary.items() >= told.items()  # else another's is the latest
     summary = found.instant.summary if is_new else {"files_added": 0, "files_removed": 0}
     added, removed = summary["files_added"], summary["files_removed"]
     totals = found.instant.totals

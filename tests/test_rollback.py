@@ -94,6 +94,20 @@ def test_rule_05_an_aggregate_that_spoke_of_who_stayed_speaks_of_who_came_back(t
     assert table.scan("p = 2").count() == 2 and table.scan().min("x") == 1 and table.scan("p = 2").max("x") == 2000
 
 
+def test_rule_05_entries_that_optimize_dropped_come_back_with_the_file(table: ss.Table) -> None:
+    """Covered, and without entries, its rows would be lost."""
+    removed = _remove(table, "f", "g")
+    table.optimize()
+    assert table.version == removed + 1
+    table.rollback(removed)
+    assert _covered(table) == {"stats": 3, "bloom(b)": 1} and kept_paths(table, "a = 105") == ["g.parquet"]
+    assert _values(table, "a < 3 OR a = 109") == [0, 1, 2, 109] and table.scan("b = 'f3'").count() == 1
+    table.optimize()
+    assert _covered(table) == {"stats": 3, "bloom(b)": 3} and kept_paths(table, "b = 'f3'") == ["f.parquet"]
+    with pytest.raises(ss.InvalidArgumentError, match="optimize"):
+        table.rollback(removed + 1)
+
+
 def test_a_replace_is_turned_round(table: ss.Table, tmp_path: Path) -> None:
     make_file(tmp_path, "f2.parquet", {"a": [7], "b": ["f7"]})
     with table.transaction() as tx:

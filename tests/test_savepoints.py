@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +115,31 @@ def test_a_version_that_was_cleaned_gets_no_name_and_comes_back_no_more(
         with pytest.raises(ss.NotATableError, match="was cleaned"):
             act()
     assert table.restore(3) == 4 and table.savepoint("kept") == 5
+
+
+def test_a_savepoint_keeps_its_files_from_clean(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    make_file(tmp_path, "g.parquet", {"a": [2]})
+    table = ss.create(tmp_path)
+    table.savepoint("s")
+    with table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    with table.transaction() as tx:
+        tx.remove(["g.parquet"])
+    commit_rows(table, {"a": [3]})
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    with pytest.raises(ss.NotATableError, match="version 3 was cleaned"):
+        table.restore(3)
+    with pytest.raises(ss.NotATableError, match="was cleaned"):
+        table.rollback(3)
+    assert ss.open(tmp_path, savepoint="s").scan().to_table().column("a").to_pylist() == [1, 2]
+    table.restore(savepoint="s")
+    assert sorted(live_paths(table)) == ["f.parquet", "g.parquet"] and kept_paths(table, "a = 2") == ["g.parquet"]
+    assert table.scan().to_table().num_rows == 2 and table.verify(deep=True) == []
+    table.drop_savepoint("s")
+    commit_rows(table, {"a": [4]})
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert table.scan().count() == table.scan().to_table().num_rows == 3  # live, whichever version brought them
 
 
 # -- time travel ------------------------------------------------------------------------------------------------------
