@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
 from ..ahead import ahead
+from ..indexes.stats import positions
 from ..ingest.task_result import FILE_FIELDS
 from ..manifest.snapshot import Snapshot
 from ..storage import FileMissingError
@@ -60,8 +61,8 @@ def rollback(table: Table, version: int) -> int:
     _check_kept(latest, version)
     before = Snapshot(table.timeline.read(version - 1), table.readers)
     after = Snapshot(undone, table.readers)
-    added = np.setdiff1d(after.numbers(), before.numbers())
-    back = returned_files(before, np.setdiff1d(before.numbers(), after.numbers()))
+    added = _without(after.numbers(), before.numbers())
+    back = returned_files(before, _without(before.numbers(), after.numbers()))
     paths = dict(zip(added.tolist(), after.rows(added, ["path"]).column("path").to_pylist(), strict=True))
     states = _changed(before.instant.commit_states, undone.commit_states)
     keys = _changed_keys(before.keys(), after.keys())
@@ -151,7 +152,7 @@ def _results(back: ReturnedFiles) -> list:
 
 def _check_live(newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> None:
     """Raises CommitConflictError where files that a version added have been taken out since."""
-    lost = [paths[number] for number in np.setdiff1d(ids, newer.numbers()).tolist()]
+    lost = [paths[number] for number in _without(ids, newer.numbers()).tolist()]
     if lost:
         raise CommitConflictError(
             f"version {version} cannot be rolled back: a later commit removed or replaced {lost[0]}, which it added; "
@@ -210,12 +211,17 @@ def _keys_back(
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The ids (ascending, as the others) that are not among others."""
+    return ids[positions(others, ids) < 0]
+
+
 def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[int, str]]:
     """(the files of a version that are not live, the live files that are not its). A file that went and came back since
     has another id, and is the same file still."""
-    back = returned_files(wanted, np.setdiff1d(wanted.numbers(), newer.numbers()))
+    back = returned_files(wanted, _without(wanted.numbers(), newer.numbers()))
     names = [field.name for field in FILE_FIELDS]
-    extra = newer.rows(np.setdiff1d(newer.numbers(), wanted.numbers()), names)
+    extra = newer.rows(_without(newer.numbers(), wanted.numbers()), names)
     partitions = newer.partitions()
     texts = dict(zip(*(partitions.column(n).to_pylist() for n in ("partition_id", "partition")), strict=True))
     there: dict[tuple, int] = {}
