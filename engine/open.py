@@ -50,7 +50,7 @@ def open_table(
     if storage_options:
         raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if sum(given is not None for given in (version, as_of, savepoint)) > 1:
-        raise InvalidArgumentError("give one of version=, as_of= and savepoint=")
+        raise InvalidArgumentError("give version=, as_of= or savepoint=, not both")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
