@@ -40,12 +40,15 @@ from .output import (
     working,
 )
 from .perf import perf
+from .storage_options import is_local, storage_options, taken_storage_options
 from .undoing import restore, rollback, savepoint
 
 app = typer.Typer(
     name="skipstone",
     help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
-    epilog="Every command takes --json (for machines: stdout holds JSON only). --debug, anywhere, shows tracebacks.",
+    epilog="Every command takes --json (for machines: stdout holds JSON only). --debug, anywhere, shows tracebacks; "
+    "--storage-option NAME=VALUE, anywhere and repeated, opens object stores, as do environment variables like "
+    "AWS_ACCESS_KEY_ID, which other users of the machine cannot see.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -77,7 +80,8 @@ def run(arguments: Sequence[str]) -> None:
     if not debug:
         warnings.showwarning = _show_warning
     try:
-        app(args=[one for one in arguments if one != "--debug"], prog_name="skipstone")
+        rest = taken_storage_options([one for one in arguments if one != "--debug"])
+        app(args=rest, prog_name="skipstone")
     except SkipstoneError as error:
         if debug:
             raise
@@ -139,6 +143,7 @@ def create_(
             source=source.value,
             columns=split(columns),
             index_path=index_path,
+            storage_options=storage_options(),
             progress=tell,
         )
     with made:
@@ -303,7 +308,7 @@ def explain(
     with opened(path, index_path, version) as found:
         plan = found.scan(where, mode=mode.value)
         if file is not None:
-            name = found.relative(os.path.abspath(file) if os.path.exists(file) else file)
+            name = found.relative(os.path.abspath(file) if is_local(found.location) and os.path.exists(file) else file)
             told = plan.explain(name)
             if as_json:
                 known = plan.reasons()

@@ -11,6 +11,7 @@ import typer
 
 from ..engine.open import open_table
 from ..engine.table import Table
+from .storage_options import storage_options
 
 
 class Mode(StrEnum):
@@ -18,7 +19,9 @@ class Mode(StrEnum):
     read_optimized = "read_optimized"
 
 
-Path = Annotated[str, typer.Argument(metavar="PATH", help="The table's directory.", show_default=False)]
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", help="The table's directory, or s3://BUCKET/PATH.", show_default=False)
+]
 IndexPath = Annotated[
     str | None, typer.Option("--index-path", metavar="DIR", help="Where the index lies, if not in PATH/.skipstone.")
 ]
@@ -31,7 +34,7 @@ ScanMode = Annotated[Mode, typer.Option(help="read_optimized: of each file slice
 @contextmanager
 def opened(path: str, index_path: str | None, version: int | None = None) -> Iterator[Table]:
     """The table, closed in the end."""
-    with open_table(path, index_path=index_path, version=version) as found:
+    with open_table(path, index_path=index_path, version=version, storage_options=storage_options()) as found:
         yield found
 
 

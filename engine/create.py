@@ -20,9 +20,8 @@ from .ingest.listing import list_parquet
 from .ingest.sources import DIRECTORY, KINDS, open_source, split_location
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
-from .open import index_location
 from .progress import Progress, teller
-from .storage import Counted, Entry, FileMissingError, Storage, open_storage, relative_path
+from .storage import Entry, FileMissingError, Storage, open_storages, relative_path
 from .table import Table
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
 
@@ -42,8 +41,9 @@ def create(
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
     Args:
-        location: the table's directory. An Iceberg table may be given by its metadata file, where a catalog says which
-            one counts (pyiceberg's `table.metadata_location`); by its directory it is the newest.
+        location: the table's directory, or its URI in an object store (s3://, gs://, az://). An Iceberg table may be
+            given by its metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`);
+            by its directory it is the newest.
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
@@ -53,7 +53,9 @@ def create(
             `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
             then nothing is looked at, and the files need not be readable.
         columns: which columns get statistics (default: all, to a limit).
-        index_path: where our own files go (default: `.skipstone` in the table).
+        index_path: where our own files go (default: `.skipstone` in the table); it may be another kind of storage.
+        storage_options: what opens an object store: endpoint, region, credentials, by the names that deltalake, obstore
+            or fsspec have for them. Environment and roles serve without. Kept in memory alone, and never shown.
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
 
     Raises:
@@ -65,17 +67,14 @@ def create(
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
     if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(f"the {source} log tells files, schema and partitioning; they are not given here")
-    if storage_options:
-        raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
     tell = teller(progress)
     location, named = split_location(location) if source != DIRECTORY else (location, None)
-    storage = Counted(open_storage(location))
-    index_storage = Counted(open_storage(index_location(storage, index_path)))
+    storage, index_storage = open_storages(location, index_path, storage_options)
     timeline = Timeline(index_storage)
-    if os.path.isfile(storage.uri):
+    if storage.kind() == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
@@ -147,7 +146,7 @@ def _entries(
             return [storage.stat(path) for path in paths]
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
-    if not os.path.isdir(storage.uri) and schema is None:
+    if storage.kind() is None and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
     found = list_parquet(storage, progress)
     if not found and schema is None:

@@ -9,20 +9,9 @@ from collections.abc import Mapping
 from ..errors import InvalidArgumentError, NotATableError
 from .ingest.sources import is_log, open_source, split_location
 from .manifest.runs import RunReaders
-from .storage import Counted, Storage, open_storage
+from .storage import open_storages
 from .table import Table
 from .timeline import Instant, Timeline
-
-INDEX_FOLDER = ".skipstone"
-
-
-def index_location(storage: Storage, index_path: str | os.PathLike | None) -> str:
-    """Where a table's index lies."""
-    if index_path is None:
-        return os.path.join(storage.uri, INDEX_FOLDER)
-    if not isinstance(index_path, (str, os.PathLike)):
-        raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
-    return os.fspath(index_path)
 
 
 def open_table(
@@ -38,17 +27,17 @@ def open_table(
     """Opens a table at its latest version, or at another.
 
     Args:
-        location: the table's directory, or an Iceberg table's metadata file.
+        location: the table's directory, or its URI in an object store (s3://, gs://, az://); or an Iceberg table's
+            metadata file.
         version, as_of, savepoint: at most one of them: a version number, the latest version at a time (naive means
             UTC), or the version that a savepoint names.
         index_path: where the index lies, if not in the table.
+        storage_options: what opens an object store, as `create` has it.
         strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
 
     Raises:
         NotATableError: no index there, or no such version. InvalidArgumentError: no such savepoint.
     """
-    if storage_options:
-        raise InvalidArgumentError("storage_options are for object stores, which this version does not read")
     if sum(given is not None for given in (version, as_of, savepoint)) > 1:
         raise InvalidArgumentError("give version=, as_of= or savepoint=, not both")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
@@ -56,17 +45,17 @@ def open_table(
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
     location, named = split_location(location)
-    storage = Counted(open_storage(location))
-    index_storage = Counted(open_storage(index_location(storage, index_path)))
+    storage, index_storage = open_storages(location, index_path, storage_options)
     timeline = Timeline(index_storage)
-    if os.path.isfile(storage.uri):
-        raise NotATableError(f"{storage.uri} is a file, not a table's directory")
     if version is not None:
         instant: Instant | None = timeline.read(version)
     else:
         instant = timeline.latest()
     if instant is None:
-        hint = "" if os.path.isdir(storage.uri) else " (and no such directory)"
+        kind = storage.kind()
+        if kind == "file":
+            raise NotATableError(f"{storage.uri} is a file, not a table's directory")
+        hint = "" if kind else " (and no such directory)"
         raise NotATableError(
             f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
         )
@@ -82,10 +71,14 @@ def open_table(
 
 
 def open_pair(
-    location: str | os.PathLike, version: int | None, log_position: str | None, index_path: str | os.PathLike | None
+    location: str | os.PathLike,
+    version: int | None,
+    log_position: str | None,
+    index_path: str | os.PathLike | None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """A version together with the state of its log that another handle saw (`Table.log_position`), None for none."""
-    table = open_table(location, version=version, index_path=index_path)
+    table = open_table(location, version=version, index_path=index_path, storage_options=storage_options)
     if log_position is not None:
         table.pin_log(log_position)
     return table

@@ -9,7 +9,6 @@ out.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from .ingest.listing import is_listed, list_parquet
 from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
 from .progress import Progress
-from .storage import Entry, FileMissingError, Storage
+from .storage import Entry, FileMissingError, Storage, is_outside
 from .timeline import Instant, is_of_table, new_transaction_id
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Difference:
 def sync(table: Table, progress: Progress | None = None) -> Instant:
     """See `Table.sync`."""
     for attempt in range(ATTEMPTS_MAX):
-        if not os.path.isdir(table.location):  # not mounted, most likely: no reason to take every file out
+        if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
         listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
@@ -77,10 +76,10 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
             if not _is_same(entry, row):
                 appeared.append(entry)
                 removed[row["file_id"]] = path
-        elif not any(_is_same(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
+        elif not any(_lay_there(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
             appeared.append(entry)
     for path, row in live.items():
-        if path not in listed and not _is_outside(path):
+        if path not in listed and not is_outside(path):
             removed[row["file_id"]] = path
     return Difference(appeared, removed)
 
@@ -89,15 +88,16 @@ def _unlisted(snapshot: Snapshot, storage: Storage) -> dict[str, Entry]:
     """The live files of names that a listing passes over, which somebody added by name: each is asked for."""
     found = {}
     for path in snapshot.files().column("path").to_pylist():
-        if not is_listed(path) and not _is_outside(path):
+        if not is_listed(path) and not is_outside(path):
             with contextlib.suppress(FileMissingError):
                 found[path] = storage.stat(path)
     return found
 
 
-def _is_outside(path: str) -> bool:
-    """What lies outside the directory is not followed."""
-    return path.startswith("/") or "://" in path
+def _lay_there(entry: Entry, gone: dict) -> bool:
+    """True for the very file that was taken out, which lies there since; not for one with the same bytes, and so the
+    same etag, that was put there again."""
+    return _is_same(entry, gone) and entry.is_same(gone["size_bytes"], gone["modified_ns"])
 
 
 def _is_same(entry: Entry, row: dict) -> bool:

@@ -23,7 +23,7 @@ from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
-from .storage import Counted, relative_path
+from .storage import Counted, StorageOptions, options_of, relative_path
 from .timeline import Instant, Timeline
 from .views import (
     FILE_COLUMNS,
@@ -93,6 +93,11 @@ class Table:
     def location(self) -> str:
         """The table's directory."""
         return self.storage.uri
+
+    @property
+    def storage_options(self) -> StorageOptions:
+        """What opened the object stores that the table or its index lie in; no values are shown."""
+        return options_of(self.storage, self.index_storage)
 
     @property
     def version(self) -> int:

@@ -101,7 +101,7 @@ def _files(table: Table, deep: bool) -> list[Finding]:
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
         elif deep and not table.snapshot.instant.file_schemas[row["schema_id"]].is_told:
             try:
-                footer = read_footer(table.storage, path, options=parquet_options(table.instant.source))
+                footer = read_footer(table.storage, entry, options=parquet_options(table.instant.source))
             except SkipstoneError as error:
                 found.append(Finding("damaged", path, str(error)))
                 continue

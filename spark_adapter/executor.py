@@ -25,7 +25,8 @@ def read_shares(context: ReadContext, wire: pa.Schema, shares: Sequence[Share]) 
 
     Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
     """
-    data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
+    options = context.storage_options
+    data, index = Counted(open_storage(context.location, options)), open_storage(context.index_location, options)
     pruned = row_groups_of([share.task for share in shares], context, index)
     for share, found in zip(shares, pruned, strict=True):
         groups = _own(share, found, data)
@@ -41,7 +42,7 @@ def _own(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
     if share.count == 1:
         return groups
     if groups.kept is None:
-        with as_planned(share.task, data), open_parquet(data, share.task.path) as file:
+        with as_planned(share.task, data) as entry, open_parquet(data, entry) as file:
             return RowGroups(list(range(share.number, file.metadata.num_row_groups, share.count)))
     at = [i for i, group in enumerate(groups.kept) if group % share.count == share.number]
 

@@ -5,6 +5,8 @@
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
     log_position written with the version: which state of the log of another format is read with it
+    storage.*    what opens an object store, each under its own name: storage.region, storage.aws_secret_access_key;
+                 Spark hides those of secrets where it shows options
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
 
@@ -19,9 +21,10 @@ import base64
 import io
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..engine.storage_options import StorageOptions
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
@@ -33,6 +36,7 @@ _ARROW_TYPES = frozenset(
     {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
+_STORAGE = "storage."
 _KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism")
 
 
@@ -47,6 +51,7 @@ class Request:
     version: int | None = None
     log_position: str | None = None
     parallelism: int | None = None
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Request:
@@ -57,10 +62,12 @@ class Request:
                 "Spark reads a catalog's table without its options; say CREATE TEMPORARY VIEW name USING skipstone "
                 "OPTIONS (path '...') instead"
             )
-        unknown = sorted(given.keys() - set(_KNOWN))
+        storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
+        unknown = sorted(given.keys() - set(_KNOWN) - storage.keys())
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
-                f"option {unknown[0]!r} is not known to the data source skipstone; it takes {', '.join(_KNOWN[:4])}"
+                f"option {unknown[0]!r} is not known to the data source skipstone; it takes {', '.join(_KNOWN[:4])}, "
+                f"{_STORAGE}*"
             )
         if not given.get("path"):
             raise InvalidArgumentError('the data source skipstone reads one directory: .load("path/of/the/table")')
@@ -74,12 +81,14 @@ class Request:
             version=_number("version", given.get("version")),
             log_position=given.get("log_position"),
             parallelism=_number("parallelism", given.get("parallelism")),
+            storage_options=StorageOptions({name.removeprefix(_STORAGE): value for name, value in storage.items()}),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
         values = {name: getattr(self, name) for name in _KNOWN}
-        return {name: str(value) for name, value in values.items() if value is not None}
+        storage = {f"{_STORAGE}{name}": value for name, value in self.storage_options.items()}
+        return {name: str(value) for name, value in values.items() if value is not None} | storage
 
     def predicate_node(self) -> Node | str | None:
         """The predicate, as `Table.scan` takes it. Raises PredicateError for a pickle that is none of ours."""

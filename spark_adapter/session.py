@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
-    Options: `where` (SQL text), `index_path`, `version`. `.schema(...)` chooses the columns.
+    Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
     if spark in _registered:
         return
@@ -53,6 +53,7 @@ def scan(
     *,
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The rows of a table that match, as a DataFrame: pruned on the driver, and again in each executor.
 
@@ -66,6 +67,7 @@ def scan(
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
+        storage_options: what opens an object store; it goes to the executors.
 
     Raises:
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, or not be tested
@@ -73,7 +75,7 @@ def scan(
     """
     if isinstance(where, Column):
         where = from_column(where)
-    with open_table(path, version=version, index_path=index_path) as table:
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         plan = table.scan(where, columns)
         plan.check_evaluable()
         if len(set(plan.columns)) < len(plan.columns):
@@ -83,10 +85,11 @@ def scan(
             path=table.location,
             # always the tree: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
-            index_path=None if index_path is None else os.path.abspath(os.fspath(index_path)),
+            index_path=None if index_path is None else table.index_storage.uri,
             version=table.version,
             log_position=table.log_position,
             parallelism=_parallelism(spark),
+            storage_options=table.storage_options,
         )
     register(spark)
     return spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()

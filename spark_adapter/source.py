@@ -93,4 +93,4 @@ class SkipstoneReader(DataSourceReader):
 def _open(request: Request) -> Table:
     from ..engine.open import open_pair
 
-    return open_pair(request.path, request.version, request.log_position, request.index_path)
+    return open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)

@@ -26,9 +26,8 @@ from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from ..indexes.fine_paths import fine_paths
 from ..ingest.task_writer import FILE_PREFIX
 from ..manifest.snapshot import Snapshot
-from ..open import INDEX_FOLDER
 from ..progress import Progress
-from ..storage import Entry, FileMissingError, Storage
+from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us
 from .bind import gone_entries
 from .leftovers import Leftovers

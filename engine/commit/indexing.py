@@ -23,7 +23,7 @@ from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..ahead import ahead
 from ..indexes.coverage import is_covered
 from ..indexes.filters import FilterRunWriter
-from ..ingest.footers import leaf_types, open_parquet, reading
+from ..ingest.footers import leaf_types, open_parquet, prefetch, reading
 from ..ingest.leaves import leaf_array, top_level
 from ..ingest.sources import parquet_options
 from ..ingest.task_filters import fine_rows, task_filter
@@ -278,9 +278,10 @@ def _file_hashes(table: Table, row: dict, known: ColumnInFiles) -> tuple[str, li
     path, _ = known.located.get(number, (None, known.type))
     if path is None and number not in known.lacking:
         raise SchemaError(f"{row['path']}: where the column lies in it is not known")
-    if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+    entry = table.storage.stat(row["path"])
+    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
         raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
-    with open_parquet(table.storage, row["path"], **parquet_options(table.instant.source)) as file:
+    with open_parquet(table.storage, entry, **parquet_options(table.instant.source)) as file:
         groups = file.metadata.num_row_groups
         there = file.schema_arrow
         if path is None or top_level(table.instant.file_schemas[number].schema, path) not in there.names:
@@ -289,6 +290,7 @@ def _file_hashes(table: Table, row: dict, known: ColumnInFiles) -> tuple[str, li
         hashes, name = [], canon.hash_name(known.type) or ""
         for group in range(groups):
             with reading(row["path"]):
+                prefetch(file, group, [path])
                 rows = file.read_row_group(group, columns=[path])
             hashed = hash_array(leaf_array(rows, path))
             name = hashed.name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ...errors import SkipstoneError
-from ..storage import Storage
+from ..storage import Storage, UncertainPutError
 from ..timeline import Instant, Timeline
 
 
@@ -51,8 +51,9 @@ class Leftovers:
         """Puts the instant that names these files; False where another transaction has its version."""
         try:
             published = timeline.publish(instant)
-        except BaseException:
-            self._is_kept = timeline.was_published(instant) is not False
+        except BaseException as error:
+            may_come = isinstance(error, UncertainPutError)
+            self._is_kept = may_come or timeline.was_published(instant) is not False
             raise
         self._is_kept = published
         return published

@@ -144,9 +144,10 @@ def _footers(table: Table, index: IndexState, rows: list[dict]) -> Iterator[tupl
             return Footer(pa.schema([]), [], {})
         leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
         try:
-            if not table.storage.stat(row["path"]).is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+            entry = table.storage.stat(row["path"])
+            if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
                 raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
-            footer = read_footer(table.storage, row["path"], leaves, options)
+            footer = read_footer(table.storage, entry, leaves, options)
             if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
                 own, there = leaf_types(known.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}

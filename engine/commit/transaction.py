@@ -145,6 +145,7 @@ class Transaction:
             hive_partitioned=self._table.is_hive,
             stats_columns=base.stats_paths(),
             filters=tuple(filters),
+            storage_options=self._table.storage_options,
         )
 
     def add_task(self, result: list[TaskResult]) -> None:

@@ -90,7 +90,7 @@ def _footers(
             shown = entry.path.encode("utf-8", "backslashreplace").decode()
             return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
         try:
-            return read_footer(storage, entry.path, wanted, options)
+            return read_footer(storage, entry, wanted, options)
         except (CorruptionError, FileMissingError) as error:
             return error
 

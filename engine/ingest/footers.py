@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import CorruptionError, SkipstoneError
-from ..storage import FileMissingError, Storage
+from ..storage import Entry, FileMissingError, Storage
 from .column_stats import ColumnStats, shortened
 
 if TYPE_CHECKING:
@@ -58,15 +58,21 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, path: str, **options: Any) -> pq.ParquetFile:
-    """An open Parquet file. Raises CorruptionError for one that is truncated or not Parquet, StorageError where it
-    cannot be opened at all."""
+def open_parquet(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
+    """The Parquet file that `entry` told of, open. Raises CorruptionError for one that is truncated or not Parquet,
+    StorageError where it cannot be opened at all."""
     import pyarrow.parquet as pq
 
-    if storage.stat(path).size_bytes == 0:
+    path = entry.path
+    if entry.size_bytes == 0:
         raise CorruptionError("an empty file is not Parquet", path=path, check="parquet")
     try:
-        return pq.ParquetFile(storage.local_path(path), **options)  # type: ignore[attr-defined]
+        source = storage.open_file(entry)
+        file = pq.ParquetFile(source, **options)
+        file.remote = None if isinstance(source, str) else source
+        return file
+    except SkipstoneError:
+        raise
     except pa.ArrowInvalid as error:
         raise CorruptionError(
             f"not a whole Parquet file ({_first_line(error)}); if it is still being written, sync() picks it up later",
@@ -79,6 +85,24 @@ def open_parquet(storage: Storage, path: str, **options: Any) -> pq.ParquetFile:
         raise CorruptionError(
             f"cannot be read as Parquet ({_first_line(error)})", path=path, check="parquet"
         ) from error
+
+
+def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
+    """Brings what a row group holds of some columns (top-level names) in few requests, side by side, where the file,
+    opened by `open_parquet`, is an object store's. False for a local one, which Arrow reads by itself."""
+    if file.remote is None:
+        return False
+    row_group, wanted = file.metadata.row_group(group), set(columns)
+    ranges = []
+    for i in range(row_group.num_columns):
+        chunk = row_group.column(i)
+        if chunk.path_in_schema.split(".", 1)[0] in wanted or chunk.path_in_schema in wanted:
+            start = chunk.data_page_offset
+            if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+                start = chunk.dictionary_page_offset
+            ranges.append((start, chunk.total_compressed_size))
+    file.remote.prefetch(ranges)
+    return True
 
 
 @contextlib.contextmanager
@@ -95,19 +119,20 @@ def reading(path: str) -> Iterator[None]:
 
 def read_footer(
     storage: Storage,
-    path: str,
+    entry: Entry,
     wanted: Callable[[str], bool] = lambda leaf: True,
     options: Mapping[str, Any] | None = None,
 ) -> Footer:
-    """The footer of one file, with statistics for the leaves that are `wanted`. `options`: how pyarrow opens it."""
-    with open_parquet(storage, path, **(options or {})) as file:
+    """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
+    pyarrow opens it."""
+    with open_parquet(storage, entry, **(options or {})) as file:
         try:
             return parse_footer(file.metadata, file.schema_arrow, wanted)
         except SkipstoneError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptionError(
-                f"its footer cannot be read ({_first_line(error)})", path=path, check="parquet"
+                f"its footer cannot be read ({_first_line(error)})", path=entry.path, check="parquet"
             ) from error
 
 

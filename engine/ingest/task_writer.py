@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ...bloom import distinct, hash_array
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError, StorageError
-from ..storage import LocalStorage, Storage, open_storage, relative_path
+from ..storage import Storage, StorageOptions, open_storage, relative_path
 from . import hive
 from .attach import attach_files
 from .column_stats import ColumnStats, of_array
@@ -58,6 +58,7 @@ class TaskSpec:
     stats_columns: tuple[str, ...]
     filters: tuple[FilterSpec, ...]
     parquet_options: dict[str, Any] = field(default_factory=dict)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
     row_group_rows: int = ROW_GROUP_ROWS
     file_rows: int = FILE_ROWS
 
@@ -75,8 +76,8 @@ class TaskWriter:
         self.results: list[TaskResult] = []
         self.is_lost = False
         self._index_paths: list[str] = []
-        self._storage: LocalStorage = open_storage(spec.location)
-        self._index_storage: LocalStorage = open_storage(spec.index_location)
+        self._storage = open_storage(spec.location, spec.storage_options)
+        self._index_storage = open_storage(spec.index_location, spec.storage_options)
         self._task = uuid.uuid4().hex[:12]
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, _OpenFile] = {}

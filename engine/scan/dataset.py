@@ -27,20 +27,23 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     another name than the table's.
     """
     import pyarrow.dataset as ds
-    import pyarrow.fs
 
+    from .arrow_filesystem import filesystem_of
+
+    entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**parquet_options(instant.source)))
-    disk = pyarrow.fs.LocalFileSystem()
+    disk = filesystem_of(storage, entries)
+    located = {entry.path: storage.open_file(entry) for entry in entries}
     lacking = [_lacking(known, instant) for known in instant.file_schemas]
     fragments = []
     for task, groups in pairs:
         if groups.kept == []:
             continue
-        check_identity(task, storage)
+        place = located[task.path]
         _check_names(task, instant)
         fragments.append(
             form.make_fragment(
-                storage.local_path(task.path),
+                place if isinstance(place, str) else task.path,
                 filesystem=disk,
                 partition_expression=_guarantee({**task.partition, **lacking[task.schema_id]}),
                 row_groups=groups.kept,

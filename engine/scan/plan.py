@@ -18,7 +18,7 @@ from ..ingest.leaves import top_level
 from ..ingest.sources import parquet_options
 from ..manifest.snapshot import Snapshot, Tail
 from ..predicates import Node, columns_of, prepare, unknowns
-from ..storage import Counted
+from ..storage import Counted, options_of
 from ..timeline import Instant
 from ..views import files_view
 from .columns import ColumnInFiles, defaults_of, names_in_files
@@ -289,6 +289,7 @@ class Plan:
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
             parquet_options=parquet_options(instant.source),
+            storage_options=options_of(self._storage, self._index_storage),
         )
 
     @cached_property

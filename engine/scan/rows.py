@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..ingest.exact_cast import conformed
-from ..ingest.footers import open_parquet, reading
+from ..ingest.footers import open_parquet, prefetch, reading
 from ..ingest.leaves import top_level
 from ..predicates import Constant, Leaf, columns_of, leaves_of, matches
-from ..storage import Counted, FileMissingError, Storage
+from ..storage import Counted, Entry, FileMissingError, Storage
 from .fine import RowGroups
 from .seek import Beside, cost_ns, dealt, is_coded, rows_at
 from .tasks import FileTask, ReadContext
@@ -36,14 +36,15 @@ def read_matches(
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage), open_parquet(storage, task.path, **context.parquet_options) as file:
-        reader = _FileReader(file, task, context, storage, threads)
+    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+        reader = _FileReader(file, entry, task, context, storage, threads)
         kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
             with reading(task.path):
                 rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
-            check_identity(task, storage)
+            if file.remote is None:  # an object store tells with each read whose it is
+                check_identity(task, storage)
             if rows is not None and rows.num_rows:
                 yield rows
 
@@ -58,26 +59,27 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage), open_parquet(storage, task.path, **context.parquet_options) as file:
-        reader = _FileReader(file, task, context, storage)
+    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+        reader = _FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
-        check_identity(task, storage)
+        if file.remote is None:
+            check_identity(task, storage)
     return total
 
 
 @contextlib.contextmanager
-def as_planned(task: FileTask, storage: Storage) -> Iterator[None]:
+def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     """Around the reading of one file: what it meets in another file than the planned one, be it damage or other columns
     and row groups, is a NotReadableError that says so.
 
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
     """
-    check_identity(task, storage)
+    found = check_identity(task, storage)
     try:
-        yield
+        yield found
     except SkipstoneError:
         check_identity(task, storage)
         raise
@@ -86,8 +88,8 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[None]:
         raise _overwritten(task) from error
 
 
-def check_identity(task: FileTask, storage: Storage) -> None:
-    """Raises NotReadableError where the file is gone, or another lies under its path."""
+def check_identity(task: FileTask, storage: Storage) -> Entry:
+    """What storage has under a task's path. Raises NotReadableError where the file is gone, or another lies there."""
     try:
         found = storage.stat(task.path)
     except FileMissingError:
@@ -97,6 +99,7 @@ def check_identity(task: FileTask, storage: Storage) -> None:
         ) from None
     if not found.is_same(task.size_bytes, task.modified_ns, task.etag):
         raise _overwritten(task)
+    return found
 
 
 def _overwritten(task: FileTask) -> NotReadableError:
@@ -108,8 +111,16 @@ def _overwritten(task: FileTask) -> NotReadableError:
 class _FileReader:
     """One open Parquet file, read a row group at a time in the table's names and types."""
 
-    def __init__(self, file: pq.ParquetFile, task: FileTask, context: ReadContext, storage: Counted, threads: int = 1):
-        self._file, self._task, self._context, self._storage = file, task, context, storage
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        entry: Entry,
+        task: FileTask,
+        context: ReadContext,
+        storage: Counted,
+        threads: int = 1,
+    ):
+        self._file, self._entry, self._task, self._context, self._storage = file, entry, task, context, storage
         self._threads = threads
         # A point look-up that came this far finds a row or two; a range finds many, and a second reader works in vain.
         points = (leaf for leaf in leaves_of(context.bound) if isinstance(leaf, Leaf))
@@ -143,7 +154,7 @@ class _FileReader:
         def open_again() -> pq.ParquetFile:  # a ParquetFile serves one thread; the footer is shared
             return open_parquet(
                 self._storage,
-                self._task.path,
+                self._entry,
                 metadata=self._file.metadata,
                 read_dictionary=self._own(coded),
                 **context.parquet_options,
@@ -216,11 +227,15 @@ class _FileReader:
         stored = self._stored(names)
         if not stored:
             return {}
+        own = self._own(stored)
+        prefetch(self._file, group, own)
         self._count(group, stored)
-        return self._renamed(self._file.read_row_group(group, columns=self._own(stored)), stored)
+        return self._renamed(self._file.read_row_group(group, columns=own), stored)
 
     def _count(self, group: int, names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
+        if self._file.remote is not None:
+            return  # that is read by way of the storage
         metadata = self._file.metadata
         own = set(self._own(names))
         chunks = [i for i in range(metadata.num_columns) if self._top_level[i] in own]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ..ingest.footers import prefetch
+
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
@@ -91,6 +93,7 @@ def rows_at(file: pq.ParquetFile, group: int, columns: list[str], wanted: np.nda
 
 
 def _batches(file: pq.ParquetFile, group: int, columns: list[str]) -> Any:
+    prefetch(file, group, columns)
     return file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ..ingest.task_index import FileFilter
 from ..predicates import Node
+from ..storage import StorageOptions
 from .columns import ColumnInFiles
 
 
@@ -45,7 +46,7 @@ class FileTask:
 class ReadContext:
     """What is the same for every file of a scan.
 
-    location, index_location    of the table and of its index
+    location, index_location, storage_options    of the table and of its index
     schema          the table's
     columns         names to read, in order
     bound           the predicate, bound to the schema
@@ -68,3 +69,4 @@ class ReadContext:
     defaults: dict[str, pa.Scalar]
     strict: bool = False
     parquet_options: dict[str, str] = field(default_factory=dict)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)

@@ -1,28 +1,43 @@
-"""Where files lie: one interface, local disk behind it."""
+"""Where files lie: one interface, the local disk or an object store behind it."""
 
 from __future__ import annotations
 
 import os
+import posixpath
+from collections.abc import Mapping
 
 from ...errors import InvalidArgumentError, StorageError
+from ..storage_options import StorageOptions
 from .counted import Counted
-from .interface import Entry, FileMissingError, Ranged, Storage
+from .interface import Entry, FileMissingError, Ranged, Storage, UncertainPutError
 from .local import LocalStorage
+from .places import is_uri, place_of
+from .range_file import RangeFile
 
 __all__ = [
+    "INDEX_FOLDER",
     "Counted",
     "Entry",
     "FileMissingError",
     "LocalStorage",
+    "RangeFile",
     "Ranged",
     "Storage",
+    "StorageOptions",
+    "UncertainPutError",
+    "is_outside",
     "open_storage",
+    "open_storages",
+    "options_of",
     "relative_path",
 ]
 
+INDEX_FOLDER = ".skipstone"
 
-def open_storage(location: str | os.PathLike) -> LocalStorage:
-    """The storage at a location: a folder, or a `file://` URI. Raises StorageError for a scheme that is not known."""
+
+def open_storage(location: str | os.PathLike, options: Mapping[str, object] | None = None) -> Storage:
+    """The storage at a location: a folder, a `file://` URI, or one of an object store (see `places`), opened with
+    `options`. Raises StorageError for a scheme that is not known."""
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
@@ -30,9 +45,37 @@ def open_storage(location: str | os.PathLike) -> LocalStorage:
         raise InvalidArgumentError(f"a path holds no NUL: {text!r}")
     if text.startswith("file://"):
         text = text[len("file://") :]
-    elif "://" in text:
-        raise StorageError(f"{text}: only local folders can be opened by this version")
+    elif is_uri(text):
+        place = place_of(text)
+        if place is None:
+            scheme = text.partition("://")[0]
+            raise StorageError(f"{scheme}:// is not known; a table lies in a local folder, or at s3://, gs:// or az://")
+        from .object_store import ObjectStorage
+
+        return ObjectStorage(place, options if isinstance(options, StorageOptions) else StorageOptions(options))
     return LocalStorage(text)
+
+
+def open_storages(
+    location: str | os.PathLike, index_path: str | os.PathLike | None, options: Mapping[str, object] | None
+) -> tuple[Counted, Counted]:
+    """The storages of a table and of its index, which lies in the table's folder unless `index_path` is given; both
+    with the same options. Raises InvalidArgumentError for options where neither is an object store."""
+    options = StorageOptions(options)
+    data = open_storage(location, options)
+    if index_path is None:
+        index_path = f"{data.uri.rstrip('/')}/{INDEX_FOLDER}"
+    elif not isinstance(index_path, (str, os.PathLike)):
+        raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
+    index = open_storage(index_path, options)
+    if options and isinstance(data, LocalStorage) and isinstance(index, LocalStorage):
+        raise InvalidArgumentError(f"storage_options are for object stores, and {data.uri} is a local folder")
+    return Counted(data), Counted(index)
+
+
+def options_of(*storages: Storage) -> StorageOptions:
+    """What some storages were opened with."""
+    return next((s.options for s in storages if s.options), StorageOptions())
 
 
 def relative_path(storage: Storage, path: str | os.PathLike) -> str:
@@ -41,9 +84,27 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     if not text or "\0" in text:
         raise InvalidArgumentError(f"{text!r} names no file")
     text = text[len("file://") :] if text.startswith("file://") else text
-    if "://" in text:  # another storage's: its name is not ours to tidy
-        return text
+    if is_uri(text):
+        return _relative_uri(storage, text)
+    if is_uri(storage.uri):
+        if os.path.isabs(text):
+            raise InvalidArgumentError(f"{text}: is no file of {storage.uri}; name it relative to that, or by its URI")
+        return posixpath.normpath(text)
     if os.path.isabs(text):
         inside = os.path.relpath(os.path.normpath(text), storage.uri)
         return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
     return os.path.normpath(text).replace(os.sep, "/")
+
+
+def _relative_uri(storage: Storage, uri: str) -> str:
+    place, root = place_of(uri), place_of(storage.uri)
+    if place is None or root is None or not place.is_beside(root):  # another's: its name is not ours to tidy
+        return uri
+    inside = f"{root.key}/" if root.key else ""
+    is_inside = place.key.startswith(inside) and place.key != root.key
+    return place.key[len(inside) :] if is_inside else place.uri
+
+
+def is_outside(path: str) -> bool:
+    """True for a path, as the manifest has it, of a file that does not lie in the table's folder."""
+    return path.startswith("/") or is_uri(path)

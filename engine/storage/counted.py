@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .interface import Entry, Storage
+from .range_file import RangeFile
+from .ranges import merged_ranges
 
 
 class Counted:
@@ -30,10 +32,28 @@ class Counted:
         self.count(1, len(data))
         return data
 
+    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+        found = self._storage.read_entry(path)
+        self.count(1, len(found[1]))
+        return found
+
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         parts = self._storage.read_ranges(path, ranges)
-        self.count(len(parts), sum(map(len, parts)))
+        if self._storage.gap_bytes:
+            self._count_merged(ranges)
+        else:
+            self.count(len(parts), sum(map(len, parts)))
         return parts
+
+    def open_file(self, entry: Entry) -> str | RangeFile:
+        found = self._storage.open_file(entry)
+        if isinstance(found, RangeFile):
+            found.on_read = self._count_merged
+        return found
+
+    def _count_merged(self, ranges: Sequence[tuple[int, int]]) -> None:
+        merged = merged_ranges(ranges, self._storage.gap_bytes)
+        self.count(len(merged), sum(length for _, length in merged))
 
     def count(self, requests: int, size_bytes: int) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What Skipstone asks of a place where files lie: seven calls, and nothing is ever changed in place.
+"""What Skipstone asks of a place where files lie: a few calls, and nothing is ever changed in place.
 
 Paths are relative to the storage's root, with "/" between names, no leading slash. Every call raises `StorageError`
 when the place refuses; a path that is not there is `FileMissingError`, so that a probe can tell the two apart.
@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from ...errors import StorageError
+from ..storage_options import StorageOptions
+from .range_file import RangeFile
+
+_SECOND_NS = 1_000_000_000
 
 
 class FileMissingError(StorageError, FileNotFoundError):
     """No file of that name."""
+
+
+class UncertainPutError(StorageError):
+    """A conditional put broke off, and may have been done, or may still be: what it names must be kept."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +36,32 @@ class Entry:
     etag: str | None = None
 
     def is_same(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
-        """True where this is the file of that identity; what is not known of either is not compared."""
-        return (
-            self.size_bytes == size_bytes
-            and modified_ns in (None, self.modified_ns)
-            and (etag is None or self.etag in (None, etag))
-        )
+        """True where this is the file of that identity; what is not known of either is not compared. An etag that both
+        have says more than a time, which object stores tell by the second."""
+        if self.size_bytes != size_bytes:
+            return False
+        if self.etag is None:
+            return modified_ns in (None, self.modified_ns)
+        if etag is not None:
+            return etag == self.etag
+        return modified_ns is None or modified_ns // _SECOND_NS == self.modified_ns // _SECOND_NS
 
 
 class Storage(Protocol):
-    """A local folder or a prefix of an object store."""
+    """A local folder or a prefix of an object store.
+
+    uri         the root's one name, without a slash at its end
+    gap_bytes   ranges no further apart than that are read as one; 0 where each is a read of its own
+    options     what opened it; no values are shown
+    """
 
     uri: str
+    gap_bytes: int
+    options: StorageOptions
+
+    def kind(self) -> str | None:
+        """What the root is: "folder", "file", or None where nothing is there."""
+        ...
 
     def stat(self, path: str) -> Entry:
         """One file's size and identity."""
@@ -49,8 +71,17 @@ class Storage(Protocol):
         """A whole small file."""
         ...
 
+    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+        """A whole small file, and what it was, or had been just before it was read."""
+        ...
+
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each (offset, length), in the order asked; short only where the file ends."""
+        ...
+
+    def open_file(self, entry: Entry) -> str | RangeFile:
+        """What Arrow opens to read a file: its local path, or a file object that raises NotReadableError where the file
+        is not, or no longer, the one that `entry` told of."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -59,7 +90,8 @@ class Storage(Protocol):
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return, also
-        what somebody else put there: he may have died before it was."""
+        what somebody else put there: he may have died before it was. Raises UncertainPutError where it cannot tell
+        whether it did. `data` must be unlike any other writer's."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
@@ -80,7 +112,14 @@ class Ranged:
 
     def __init__(self, storage: Storage, path: str, size: int | None = None):
         self.storage, self.path, self.name = storage, path, f"{storage.uri}/{path}"
-        self.size = storage.stat(path).size_bytes if size is None else size
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """In bytes; a look at the file where nobody told it, since who knows his ranges does not ask."""
+        if self._size is None:
+            self._size = self.storage.stat(self.path).size_bytes
+        return self._size
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self.storage.read_ranges(self.path, ranges)

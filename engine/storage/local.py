@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from ...errors import SkipstoneError, StorageError
 from ...hfile_like.output import fsync_folder
+from ..storage_options import StorageOptions
 from .interface import Entry, FileMissingError
 
 TEMPORARY_PREFIX = "._tmp-"
@@ -26,6 +27,9 @@ _durable_folders: set[str] = set()  # whose names this process has seen flushed
 
 class LocalStorage:
     """A folder. It need not exist until something is written."""
+
+    gap_bytes = 0
+    options = StorageOptions()
 
     def __init__(self, root: str | os.PathLike):
         self.root = os.path.abspath(os.fspath(root))
@@ -40,7 +44,14 @@ class LocalStorage:
             return path[len("file://") :]
         if path.startswith("/"):
             return path
+        if "://" in path:
+            raise StorageError(f"{path}: lies on another storage than {self.root}, and is not reached from there")
         return os.path.join(self.root, *path.split("/")) if path else self.root
+
+    def kind(self) -> str | None:
+        if os.path.isdir(self.root):
+            return "folder"
+        return "file" if os.path.lexists(self.root) else None
 
     def stat(self, path: str) -> Entry:
         with _refusals(path):
@@ -50,6 +61,12 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         with _refusals(path), open(self.local_path(path), "rb") as file:
             return file.read()
+
+    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+        return self.stat(path), self.read(path)
+
+    def open_file(self, entry: Entry) -> str:
+        return self.local_path(entry.path)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         with _refusals(path):
@@ -190,7 +207,7 @@ def _refusals(path: str) -> Iterator[None]:
         yield
     except StorageError:
         raise
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise FileMissingError(f"{path}: no such file") from error
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from ...errors import SkipstoneError
-from ..storage import FileMissingError, Storage
+from ..storage import FileMissingError, Storage, UncertainPutError
 from .clock import now_us
 
 FOLDER = "pending"
@@ -44,7 +44,8 @@ class Markers:
         self, transaction: str, base: int, action: str, is_lost: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
         """Holds a marker for the length of a block, and keeps it young. It stays where `is_lost` says in the end that
-        files of the transaction do, though they should not."""
+        files of the transaction do, though they should not; and where the block ends with UncertainPutError: what the
+        transaction put may still come, until somebody gives it up."""
         try:
             self._put(transaction, base, action)
         except SkipstoneError:
@@ -56,12 +57,16 @@ class Markers:
             target=self._beat, args=(ended, transaction, base, action), name="skipstone-marker", daemon=True
         )
         beating.start()
+        is_over = True
         try:
             yield
+        except UncertainPutError:
+            is_over = False
+            raise
         finally:
             ended.set()
             beating.join()
-            if not is_lost():
+            if is_over and not is_lost():
                 with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
                     self.remove(transaction)
 

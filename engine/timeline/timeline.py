@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
 from ..progress import Progress
-from ..storage import Entry, FileMissingError, Storage
+from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from .archive import HISTORY, archived_history, archived_text, is_archived, is_stub, stub, write_archive
 from .instant import Instant
 from .markers import Markers
@@ -101,14 +101,17 @@ class Timeline:
         """An error may come after the put was done (a lost answer, a folder that could not be flushed). It is put once
         more then, which does nothing but make sure; the instant that is there tells by its transaction's id whose it
         is."""
+        uncertain: UncertainPutError | None = None
         for attempt in range(PUTS_MAX):
             try:
                 if self.storage.put_if_absent(instant_path(instant.version), instant.to_bytes()):
                     return True
                 break
-            except StorageError:
+            except StorageError as error:
+                if isinstance(error, UncertainPutError):
+                    uncertain = error
                 if attempt + 1 == PUTS_MAX:
-                    raise
+                    raise (uncertain or error) from None
         there = self._probe(instant.version)
         return there is not None and there.transaction == instant.transaction
 
@@ -169,12 +172,12 @@ class Timeline:
     def _probe(self, version: int) -> Instant | None:
         path = instant_path(version)
         try:
-            entry = self._entry(version)
-            data = self.storage.read(path)
+            entry: Entry | None
+            entry, data = self.storage.read_entry(path)
         except FileMissingError:
             return None
         if is_stub(data):
-            data, entry = archived_text(self.storage, _folder_of(version), version), None
+            entry, data = None, archived_text(self.storage, _folder_of(version), version)
         found = Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
         if entry is not None:
             self._remember(found, entry)

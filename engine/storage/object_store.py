@@ -1,0 +1,272 @@
+"""A prefix of an object store: S3 and what speaks like it, Google Cloud Storage, Azure.
+
+Nothing is ever changed in place, so three things are all that a commit asks for: an object is whole or absent, a new
+one is seen by everybody at once, and a conditional put (`If-None-Match: *`) has one winner. S3 itself, GCS, Azure,
+MinIO, R2 and SeaweedFS keep that.
+
+Every call is tried again, a bounded number of times, where the store or the way to it has trouble. A put may then have
+been done though it gave an error, or may still arrive: `put_if_absent` asks until it knows, and where it cannot know
+says so (`UncertainPutError`).
+
+An object's identity is its size and etag; its time is told by the second, since listings and answers to a look at one
+object tell fractions of it differently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, TypeVar
+
+from ...errors import NotReadableError, SkipstoneError, StorageError
+from ..storage_options import StorageOptions
+from . import refusals
+from .connect import connect
+from .interface import Entry, UncertainPutError
+from .places import Place, is_uri, place_of, tidied
+from .range_file import RangeFile
+from .ranges import Range, merged_ranges, parts_of
+from .refusals import Answer, answer_of, refusal
+
+GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
+PART_BYTES = 8 << 20
+_PARTS_AT_ONCE = 4
+_PARTS_MAX = 9_000  # S3 takes 10,000
+_SPOOL_BYTES = 1 << 20  # a file being written that grows beyond goes to the local disk until it is whole
+_READERS_MAX = 8
+
+R = TypeVar("R")
+
+
+class ObjectStorage:
+    """The objects below a place. It need not hold any until something is written."""
+
+    gap_bytes = GAP_BYTES
+
+    def __init__(self, place: Place, options: StorageOptions):
+        self.place, self.options = place, options
+        self.uri = place.uri
+        self._client = connect(place, options)
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.uri!r})"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def kind(self) -> str:
+        """ "file" where the root is the name of an object, else "folder": any prefix may be one."""
+        if not self.place.key:
+            return "folder"
+        try:
+            self._asked(lambda: self._client.head(self.place.key), self.place.key)
+        except FileNotFoundError:
+            return "folder"
+        return "file"
+
+    def stat(self, path: str) -> Entry:
+        key = self._key(path)
+        return _entry(path, self._asked(lambda: self._client.head(key), key))
+
+    def read(self, path: str) -> bytes:
+        return self.read_entry(path)[1]
+
+    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+        key = self._key(path)
+
+        def whole() -> tuple[Entry, bytes]:
+            found = self._client.get(key)
+            return _entry(path, found.meta), self._checked(bytes(found.bytes()), found.meta["size"], key)
+
+        return self._asked(whole, key)
+
+    def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
+        return self.read_pinned(path, ranges, None)
+
+    def read_pinned(self, path: str, ranges: Sequence[Range], pinned: Entry | None) -> list[bytes]:
+        """As `read_ranges`; raises NotReadableError where the object is not, or no longer, the one that is `pinned`."""
+        key = self._key(path)
+        merged = merged_ranges(ranges, self.gap_bytes)
+
+        def read(one: Range) -> bytes:
+            return self._asked(lambda: self._range(key, path, one, pinned), key)
+
+        if len(merged) < 2:
+            parts = [read(one) for one in merged]
+        else:
+            with ThreadPoolExecutor(min(len(merged), _READERS_MAX), thread_name_prefix="skipstone-get") as pool:
+                parts = list(pool.map(read, merged))
+        return parts_of(ranges, merged, parts)
+
+    def open_file(self, entry: Entry) -> RangeFile:
+        return RangeFile(entry.size_bytes, lambda ranges: self.read_pinned(entry.path, ranges, entry), entry.path)
+
+    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+        key = self._key(path)
+        found = self._asked(lambda: self._client.list_with_delimiter(key or None), key)
+        inside = len(key) + 1 if key else 0
+        below = f"{path}/" if path else ""
+        files = [
+            _entry(below + one["path"][inside:], one) for one in found["objects"] if len(one["path"]) > inside
+        ]  # else it is what some tools put for the folder itself
+        return files, [folder[inside:].rstrip("/") for folder in found["common_prefixes"]]
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        # Sent when it is whole: then nothing needs to be taken back, and a failed upload begins again.
+        key = self._key(path)
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-") as file:
+            try:
+                yield file  # type: ignore[misc]
+            except SkipstoneError:
+                raise
+            except OSError as error:
+                raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+            self._upload(path, file)
+
+    def put(self, path: str, data: bytes) -> None:
+        key = self._key(path)
+        self._asked(lambda: self._client.put(key, data, use_multipart=False), key)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        key = self._key(path)
+        is_certain = True
+        for attempt in range(refusals.ATTEMPTS_MAX):
+            if attempt:
+                refusals.pause(attempt)
+            try:
+                self._tried(lambda: self._client.put(key, data, mode="create", use_multipart=False), key)
+                return True
+            except _TakenError:
+                try:
+                    there = self.read(path)
+                except FileNotFoundError:  # AWS answers 409 to two at once, of whom neither may have won
+                    continue
+                except StorageError:
+                    if is_certain:
+                        raise
+                    raise self._uncertain(key) from None
+                # Once a try broke off, what is there may be ours: nobody else has these bytes.
+                return not is_certain and there == data
+            except _PassingError:
+                is_certain = False
+            except StorageError:
+                if is_certain:
+                    raise
+                raise self._uncertain(key) from None
+        if is_certain:
+            raise StorageError(f"{self._shown(key)}: the store took neither this put nor another's; try again later")
+        raise self._uncertain(key)
+
+    def delete(self, path: str) -> None:
+        key = self._key(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._asked(lambda: self._client.delete(key), key)
+
+    def _upload(self, path: str, file: Any) -> None:
+        size_bytes, key = file.seek(0, os.SEEK_END), self._key(path)
+        file.seek(0)
+        if size_bytes <= PART_BYTES:
+            # A name is given once. A plain put that is tried again may arrive twice, the second time after somebody
+            # has noted the first one's etag.
+            if not self.put_if_absent(path, file.read()):
+                raise StorageError(f"{self._shown(key)}: there already, and not by us; names are given once")
+            return
+        part_bytes = max(PART_BYTES, -(-size_bytes // _PARTS_MAX))
+
+        def send() -> None:
+            file.seek(0)
+            self._client.put(key, file, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARTS_AT_ONCE)
+
+        self._asked(send, key)
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    def _key(self, path: str) -> str:
+        """The key of a path: relative to the root, or a URI in the same bucket."""
+        if is_uri(path):
+            place = place_of(path)
+            if place is None or not place.is_beside(self.place):
+                raise StorageError(f"{path}: lies on another storage than {self.uri}, and is not reached from there")
+            return place.key
+        if path.startswith("/"):
+            raise StorageError(f"{path}: is a local path, and nothing in {self.uri}")
+        return tidied(f"{self.place.key}/{path}", path) if path else self.place.key
+
+    def _shown(self, key: str) -> str:
+        return Place(self.place.kind, self.place.bucket, self.place.account, key).uri
+
+    def _range(self, key: str, path: str, one: Range, pinned: Entry | None) -> bytes:
+        offset, length = one
+        try:
+            found = self._client.get(key, options={"range": (offset, offset + length)})
+        except Exception as error:
+            if refusals.is_past_the_end(error):
+                return b""
+            raise
+        now = _entry(path, found.meta)
+        if pinned is not None and not now.is_same(pinned.size_bytes, pinned.modified_ns, pinned.etag):
+            raise NotReadableError(
+                f"{path}: overwritten while it was being read; sync() the table and scan again", paths=[path]
+            )
+        there = max(0, min(length, found.meta["size"] - offset))
+        return self._checked(bytes(found.bytes()), there, key)
+
+    def _checked(self, data: bytes, size_bytes: int, key: str) -> bytes:
+        if len(data) != size_bytes:
+            raise _PassingError(f"{self._shown(key)}: {len(data):,} bytes came of {size_bytes:,}; try again later")
+        return data
+
+    def _asked(self, ask: Callable[[], R], key: str) -> R:
+        """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
+        for attempt in range(refusals.ATTEMPTS_MAX - 1):
+            try:
+                return self._tried(ask, key)
+            except (_PassingError, _TakenError):  # S3 says "conflict", too, where two do what it does one by one
+                refusals.pause(attempt)
+        return self._tried(ask, key)
+
+    def _tried(self, ask: Callable[[], R], key: str) -> R:
+        """What `ask` gives, or an error of ours: _PassingError where it may go another time, _TakenError where the
+        store says that the object exists, or that another puts it."""
+        if os.getpid() != self._process:
+            raise StorageError(
+                f"{self.uri}: this process was forked from one that uses object stores, whose threads do not live on "
+                "in it; begin processes by spawn: multiprocessing.get_context('spawn')"
+            )
+        try:
+            return ask()
+        except SkipstoneError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):  # the spool's disk
+                raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+            told = refusal(error, self._shown(key), self.options)
+            kind = {Answer.exists: _TakenError, Answer.passing: _PassingError}.get(answer_of(error))
+            # The cause is left out: obstore's errors show requests whole, and so may show what signs them.
+            raise (kind(str(told)) if kind else told) from None
+
+    def _uncertain(self, key: str) -> UncertainPutError:
+        return UncertainPutError(
+            f"{self._shown(key)}: the store broke off, and whether it took what was put cannot be told yet; open the "
+            "table anew and look, before the same is done again"
+        )
+
+
+class _PassingError(StorageError):
+    """Trouble that may be over at the next try."""
+
+
+class _TakenError(StorageError):
+    """Another has the name, or is about to."""
+
+
+def _entry(path: str, meta: Any) -> Entry:
+    etag = meta.get("e_tag")
+    seconds = int(meta["last_modified"].timestamp())
+    return Entry(path, meta["size"], seconds * 1_000_000_000, etag.strip('"') if etag else None)

@@ -1,0 +1,94 @@
+"""Where an object store's files lie: URIs, taken apart.
+
+s3://BUCKET/KEY                                     also s3a://, s3n://
+gs://BUCKET/KEY                                     also gcs://
+az://CONTAINER/KEY                                  also azure://; the account is an option, or of the environment
+abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY  also abfs://, adl://
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+
+from ...errors import InvalidArgumentError, StorageError
+
+_SCHEMES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "az"),
+}
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(?:/(.*))?\Z", re.DOTALL)
+_UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, or a file, of an object store.
+
+    kind       "s3", "gs" or "az"
+    bucket     or container
+    account    of Azure, where the URI tells it; else ""
+    key        "/" between names, none at either end; "" is the bucket itself
+    """
+
+    kind: str
+    bucket: str
+    account: str
+    key: str
+
+    @property
+    def uri(self) -> str:
+        """The one text that this place has, whatever it was called."""
+        host = f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net" if self.account else self._host
+        return f"{host}/{self.key}" if self.key else host
+
+    @property
+    def _host(self) -> str:
+        return f"{self.kind}://{self.bucket}"
+
+    def is_beside(self, other: Place) -> bool:
+        """True for another key of the same bucket."""
+        return (self.kind, self.bucket, self.account) == (other.kind, other.bucket, other.account)
+
+
+def is_uri(path: str) -> bool:
+    """True where a path tells its scheme."""
+    return "://" in path
+
+
+def place_of(uri: str) -> Place | None:
+    """The place that a URI names; None where it is a path, or of a scheme that no object store has.
+
+    Raises InvalidArgumentError for a URI that holds credentials (without showing it), or names nothing.
+    """
+    found = _URI.match(uri)
+    kind = _SCHEMES.get(found[1].lower()) if found else None
+    if found is None or kind is None:
+        return None
+    host, key = found[2], found[3] or ""
+    if ":" in host or (kind != "az" and "@" in host) or _has_signature(key):
+        raise InvalidArgumentError(
+            f"a {found[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
+        )
+    bucket, _, rest = host.partition("@")
+    if not bucket:
+        raise InvalidArgumentError(f"{uri}: names no bucket")
+    return Place(kind, bucket, rest.partition(".")[0], tidied(key, uri))
+
+
+def tidied(key: str, shown: str) -> str:
+    """A key without empty names, "." and "..". Raises StorageError for one that no object store has."""
+    if _UNSPEAKABLE.search(key):
+        raise StorageError(f"{shown!r}: an object store has no names with control characters")
+    normal = posixpath.normpath(key.strip("/")) if key.strip("/") else ""
+    if normal == ".." or normal.startswith("../"):
+        raise InvalidArgumentError(f"{shown}: leads out of the bucket")
+    return "" if normal == "." else normal
+
+
+def _has_signature(key: str) -> bool:
+    """True for a key with a query behind it that signs the request: that of a URL made to be shared."""
+    query = key.partition("?")[2].lower()
+    return any(f"{name}=" in query for name in ("sig", "signature", "x-amz-signature", "x-amz-credential", "token"))

@@ -1,0 +1,82 @@
+"""One file of an object store as Arrow reads files: `read`, `seek`, `tell`, over ranges that were fetched before."""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from .ranges import Range
+
+ReadRanges = Callable[[Sequence[Range]], list[bytes]]
+
+
+class RangeFile(io.RawIOBase):
+    """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
+
+    `on_read`, where it is set, is told of the ranges of every request.
+    """
+
+    def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
+        super().__init__()
+        self.size_bytes, self.name = size_bytes, name
+        self._read_ranges = read_ranges
+        self.on_read: Callable[[Sequence[Range]], None] | None = None
+        self._position = 0
+        self._starts: list[int] = []
+        self._parts: list[bytes] = []
+
+    def prefetch(self, ranges: Sequence[Range]) -> None:
+        """Brings some ranges, side by side, and lets go of those that were brought before."""
+        wanted = sorted(one for one in ranges if one[1] > 0)
+        self._starts, self._parts = [], []  # first, so that never both are in memory
+        parts = self._fetched(wanted)
+        self._starts, self._parts = [offset for offset, _ in wanted], parts
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size_bytes}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self.size_bytes - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        data = self._held(self._position, length)
+        if data is None:
+            data = self._fetched([(self._position, length)])[0]
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _fetched(self, ranges: Sequence[Range]) -> list[bytes]:
+        parts = self._read_ranges(ranges)
+        if self.on_read is not None:
+            self.on_read(ranges)
+        return parts
+
+    def _held(self, offset: int, length: int) -> bytes | None:
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0:
+            return None
+        begin = offset - self._starts[at]
+        part = self._parts[at]
+        if begin + length > len(part):
+            return None
+        return part if begin == 0 and length == len(part) else part[begin : begin + length]
