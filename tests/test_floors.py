@@ -47,6 +47,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "deltalake": lambda module: module == "engine.ingest.sources.delta",
     "pyiceberg": lambda module: module.startswith("engine.ingest.sources.iceberg"),
     "obstore": lambda module: module.startswith("engine.storage."),
+    "boto3": lambda module: module == "engine.storage.connect",
+    "botocore": lambda module: module == "engine.storage.connect",
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
     "typer": lambda module: _room(module) == "cli",
     "rich": lambda module: _room(module) == "cli",
