@@ -143,6 +143,41 @@ def test_what_was_taken_out_stays_out_until_it_is_put_again(store: ObjectStorage
     assert table.sync() == 3 and numbers_of(table.scan()) == list(range(5))
 
 
+def test_a_delta_table_in_a_bucket(root: str, s3_server: Server) -> None:
+    """deltalake reads its log with the same options; what it appends is found without a sync."""
+    deltalake = pytest.importorskip("deltalake")
+    options = {**s3_server.options, "allow_http": "true", "conditional_put": "etag"}
+    deltalake.write_deltalake(root, rows(0, 20), partition_by=["day"], storage_options=options)
+    table = ss.create(root, source="delta", storage_options=options)
+    assert numbers_of(table.scan("n < 5")) == list(range(5))
+    deltalake.write_deltalake(root, rows(20, 30), mode="append", storage_options=options)
+    again = ss.open(root, storage_options=options)
+    assert again.version == 1 and numbers_of(again.scan("n >= 15")) == list(range(15, 30))
+    assert again.sync() == 2 and again.verify(deep=True) == []
+    wrong = {**options, "aws_secret_access_key": "a-wrong-secret-0123"}
+    with pytest.raises(ss.StorageError) as raised:
+        ss.create(root, source="delta", index_path=f"{root}-index", storage_options=wrong)
+    assert_nothing_told(str(raised.value), wrong)
+
+
+def test_an_iceberg_table_in_a_bucket(root: str, s3_server: Server, tmp_path: Path) -> None:
+    """pyiceberg's own options, which have dots in their names, stand beside ours."""
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    own = {
+        "s3.endpoint": s3_server.options["endpoint_url"],
+        "s3.access-key-id": KEY,
+        "s3.secret-access-key": SECRET,
+        "s3.region": s3_server.options["region"],
+    }
+    catalog = catalogs.SqlCatalog("test", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=root, **own)
+    catalog.create_namespace("lake")
+    made = catalog.create_table("lake.flights", schema=rows(0, 20).schema)
+    made.append(rows(0, 20))
+    table = ss.create(made.metadata_location, source="iceberg", storage_options={**s3_server.options, **own})
+    assert table.location.startswith(root) and numbers_of(table.scan("n < 5")) == list(range(5))
+    assert table.verify(deep=True) == [] and SECRET not in f"{table.storage_options} {vars(table)}"
+
+
 def test_an_object_overwritten_while_it_is_read_is_found_out(store: ObjectStorage) -> None:
     store.put("f", b"a" * 1000)
     file = store.open_file(store.stat("f"))

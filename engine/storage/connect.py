@@ -69,11 +69,12 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
-    """The options for one kind of store, by obstore's names; those for other kinds are left out."""
+    """The options for one kind of store, by obstore's names; those for other kinds are left out, and those with a dot
+    in their names, which are pyiceberg's."""
     others = tuple(prefix for other, prefixes in _PREFIXES.items() if other != kind for prefix in prefixes)
     config = {}
     for name, value in options.items():
-        if not name.startswith(others) and name not in (*_OF_DELTALAKE, *_PROFILES):
+        if "." not in name and not name.startswith(others) and name not in (*_OF_DELTALAKE, *_PROFILES):
             config[_FSSPEC_NAMES[kind].get(name, name)] = value
     if account:
         config.setdefault("account_name", account)
