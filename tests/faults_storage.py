@@ -89,6 +89,9 @@ class TroubledStorage:
         data = self._storage.read(path)
         return data[: len(data) // 2] if is_due else data
 
+    def read_entry(self, path: str):
+        return self.stat(path), self.read(path)
+
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         is_due = self._fault.count("read_ranges", path)
         if is_due and self._fault.kind != "short":
