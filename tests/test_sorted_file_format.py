@@ -107,6 +107,8 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
         numbers = [base + step * i + item for i, item in enumerate(items_of(items, count))]
         return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
+    if encoding == 4:
+        return names_of(raw, count)
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
     bundles = -(-count // 16)
