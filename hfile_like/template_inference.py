@@ -59,7 +59,7 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, i
             parts = values.read(guess)
             if parts is not None:
                 spread = parts if live is None else _spread(parts, live, len(column))
-                return encode_template([_narrowed(part) for part in spread])
+                return encode_template(_joined([_narrowed(part) for part in spread]))
     return None
 
 
@@ -195,10 +195,24 @@ def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
 
 
 def _narrowed(part: Part) -> Part:
-    """The part in the fewest bytes."""
+    """The part in the fewest bytes: a number that all values share is a literal."""
+    if part.line is not None and part.line.items is None and not part.line.step:
+        literal = b"%0*d" % (part.size, part.line.base)
+        return Part(LITERAL, len(literal), literal)
     if part.kind != UUID or part.data is None:
         return part
     return random_uuids(part.data) or part
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """The parts, of which no two literals are neighbours."""
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].kind == part.kind == LITERAL:
+            literal = joined.pop().literal + part.literal
+            part = Part(LITERAL, len(literal), literal)
+        joined.append(part)
+    return joined
 
 
 _RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)
