@@ -38,8 +38,8 @@ _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
 _PLAIN_MAX = 12
-# Numbers in a chain are read one after the other: only where that takes less than half.
-_CHAINED_SHARE = 2
+# Numbers in a chain, or a list, are slower to read: only where that takes less than two thirds.
+_LESS_SHARE = 1.5
 
 
 def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
@@ -156,12 +156,17 @@ class _Values:
 
     def _numbered(self, kind: int, size: int, numbers: np.ndarray) -> Part:
         line = integers.sloped(numbers, self._places)
-        if line.items is not None and self._places is None:
-            chained = integers.chained(numbers)
-            count = len(numbers)
-            if _CHAINED_SHARE * integers.coded_bits(chained, count) < integers.coded_bits(line, count):
-                return Part(kind, size, line=chained, is_chained=True)
-        return Part(kind, size, line=line)
+        if line.items is None or self._places is not None:
+            return Part(kind, size, line=line)
+        count = len(numbers)
+        chained, listed = integers.chained(numbers), integers.listed(numbers)
+        bits = integers.coded_bits(chained, count)
+        listed_bits = bits if listed is None else integers.listed_bits(*listed)
+        if _LESS_SHARE * min(bits, listed_bits) >= integers.coded_bits(line, count):
+            return Part(kind, size, line=line)
+        if listed_bits < bits:
+            return Part(kind, size, listed=listed)
+        return Part(kind, size, line=chained, is_chained=True)
 
     def _digits(self, kind: int, size: int) -> Part | None:
         found = self._next(_UUID_CHARACTERS if kind == UUID else 2 * size)

@@ -12,6 +12,7 @@ one field for each entry:
     1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
     2  plain number   size: 0; no leading zeros          the same
                       flag 1: number 0 = base, number i = number i - 1 + step + item i
+                      flag 2: `step` numbers, u64 each, and for each entry which of them it is, a byte; base is 0
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
@@ -50,7 +51,7 @@ SHAPES_MAX = 64
 _RUNS_MAX = 256
 UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
-FLAG_CHAINED = 1
+FLAG_CHAINED, FLAG_LISTED = 1, 2
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
@@ -63,8 +64,14 @@ _REPEATS_LEAST = 8
 
 
 class Part(NamedTuple):
-    """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
-    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones. is_chained: the line is `integers.chained`."""
+    """One part of a template.
+
+    size         as in the record
+    literal      its bytes
+    line         the numbers; `is_chained`: it is `integers.chained`
+    listed       in place of a line, what `integers.listed` gives
+    data, bits   uint8 [n, size] of hexadecimal digits or of uuids, uint8 [n / 4] of random ones
+    """
 
     kind: int
     size: int
@@ -73,6 +80,7 @@ class Part(NamedTuple):
     data: np.ndarray | None = None
     bits: np.ndarray | None = None
     is_chained: bool = False
+    listed: tuple[np.ndarray, np.ndarray] | None = None
 
     def digits(self, rows: Rows) -> np.ndarray:
         """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
@@ -97,6 +105,11 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
         flags = FLAG_CHAINED if part.is_chained else 0
+        if part.listed is not None:
+            values, codes = part.listed
+            records.append(_RECORD.pack(part.kind, 1, FLAG_LISTED, part.size, 0, len(values)))
+            numbers += [values.tobytes(), codes.tobytes(), padding(len(codes))]
+            continue
         records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
         if part.data is None:
             body = line.packed()
@@ -139,9 +152,9 @@ class TemplateStrings:
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
         fields = []
-        for form, width, flags, size, _, _ in records:
-            self._check(form, width, flags, size)
-            more = -(-count // 4) if form == RANDOM_UUID else 0
+        for form, width, flags, size, _, step in records:
+            self._check(form, width, flags, size, step)
+            more = -(-count // 4) if form == RANDOM_UUID else 8 * step if flags == FLAG_LISTED else 0
             fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
         starts = [0] * parts
@@ -160,6 +173,8 @@ class TemplateStrings:
                 digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
                 data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
                 self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
+            elif flags == FLAG_LISTED:
+                self.parts.append(Part(form, size, line=self._listed(raw, start, step, count)))
             elif not width and not step:
                 self.parts.append(self._settled(size, base))
             else:
@@ -171,7 +186,7 @@ class TemplateStrings:
         if is_text(kind):
             self._check_text()
 
-    def _check(self, form: int, width: int, flags: int, size: int) -> None:
+    def _check(self, form: int, width: int, flags: int, size: int, step: int) -> None:
         fits = {
             LITERAL: width == 0,
             PADDED: 1 <= size <= DIGITS_MAX,
@@ -180,8 +195,18 @@ class TemplateStrings:
             UUID: size == UUID_BYTES and width == 0,
             RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
         }
-        if not fits.get(form, False) or flags & ~(FLAG_CHAINED if form in (PADDED, PLAIN) else 0):
+        if flags == FLAG_LISTED:
+            is_known = form in (PADDED, PLAIN) and width == 1 and 1 <= step <= integers.LISTED_MAX
+        else:
+            is_known = not flags or (flags == FLAG_CHAINED and form in (PADDED, PLAIN))
+        if not fits.get(form, False) or not is_known:
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
+
+    def _listed(self, raw: memoryview, start: int, values: int, count: int) -> Line:
+        codes = np.frombuffer(raw, dtype=np.uint8, count=count, offset=start + 8 * values)
+        if count and int(codes.max()) >= values:
+            raise self._where.bad("template", "a code of a template stands for no number")
+        return Line(0, 0, np.frombuffer(raw, dtype="<u8", count=values, offset=start)[codes])
 
     def _settled(self, digits: int, number: int) -> Part:
         """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""

@@ -134,7 +134,8 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
     at = up(place + literals)
     records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
     sizes = [
-        count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4) for kind, width, _, size, *_ in records
+        count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4) + (flags == 2) * 8 * step
+        for kind, width, flags, size, _, step in records
     ]
     starts = [0] * parts
     for p in [*(p for p in range(parts) if records[p][0] < 3), *(p for p in range(parts) if records[p][0] > 2)]:
@@ -146,9 +147,11 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
             pieces = [raw[place : place + size]] * count
             place += size
         elif kind in (1, 2):
-            items = items_of(raw[at : at + width * count], count)
+            items = items_of(raw[at : at + width * count], count) if flags != 2 else []
             steps = [base, *(step + item for item in items[1:])] if flags else []
             sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
+            if flags == 2:
+                sums = [u(raw, at + 8 * code, 8) for code in raw[at + 8 * step : at + 8 * step + count]]
             sums = [total % 2**64 for total in sums]
             pieces = [str(number).rjust(size, "0").encode() for number in sums]
         else:
@@ -227,8 +230,11 @@ def second_reader(data: bytes) -> list[tuple]:
 
 INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
 NAMES = st.builds("part-{:05d}-{}/{}".format, st.integers(0, 10**5), st.uuids(), st.integers(0, 10**18))
+FEW_NAMES = st.builds(
+    "{}-{}/{:04d}".format, st.integers(0, 10**9), st.sampled_from([7, 10**6, 10**12]), st.sampled_from([3, 77])
+)
 RANDOM_NAMES = st.builds("d={}/{}-{}".format, st.integers(0, 9), st.uuids(version=4), st.integers(0, 10**18))
-NAMES, RANDOM_NAMES = NAMES.map(str.encode), RANDOM_NAMES.map(str.encode)
+NAMES, RANDOM_NAMES, FEW_NAMES = (names.map(str.encode) for names in (NAMES, RANDOM_NAMES, FEW_NAMES))
 BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
 
 
@@ -245,13 +251,16 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 @given(
     entries=st.one_of(
         st.dictionaries(keys, values_with(strings), max_size=60)
-        for strings in (BYTES, NAMES, RANDOM_NAMES)
+        for strings in (BYTES, NAMES, RANDOM_NAMES, FEW_NAMES)
         for keys in (
             st.binary(max_size=5)
             | st.binary(min_size=30, max_size=30)
             | st.text("ab/", max_size=40).map(str.encode)
             | NUMBERED,
             NUMBERED,
+            NAMES,
+            RANDOM_NAMES,
+            FEW_NAMES,
             st.binary(min_size=2, max_size=2),
         )
     ),
