@@ -86,13 +86,13 @@ def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int]) 
         if width - shared <= _FIXED_ALWAYS_BYTES:
             return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
         choices = {ENCODING_FIXED: _encode_fixed, **choices}
-    by_template = infer_template(sample, None) if len(keys) >= _TEMPLATE_KEYS_LEAST else None
+    by_template = infer_template(sample, None, is_sorted=True) if len(keys) >= _TEMPLATE_KEYS_LEAST else None
     if len(choices) == 1 and by_template is None:
         return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
     sizes = {encoding: stored_size(encode(sample), 0) for encoding, encode in choices.items()}
     best = min(sizes, key=sizes.__getitem__)
     if by_template is not None and stored_size(*by_template) < sizes[best]:
-        whole = by_template if len(sample) == len(keys) else infer_template(keys, None)
+        whole = by_template if len(sample) == len(keys) else infer_template(keys, None, is_sorted=True)
         if whole is not None:
             return KeyPiece(ENCODING_TEMPLATE, whole[0], GAIN_LEAST, whole[1])
     return KeyPiece(best, choices[best](keys))

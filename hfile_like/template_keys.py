@@ -13,7 +13,7 @@ from bisect import bisect_left
 import pyarrow as pa
 
 from .codec import Where
-from .templates import DIGITS_MAX, HEX, LITERAL, Part, TemplateStrings
+from .templates import DIGITS_MAX, HEX_NUMBER, LITERAL, Part, TemplateStrings
 
 
 class TemplateKeys:
@@ -49,15 +49,19 @@ class TemplateKeys:
         """What a part is in key i."""
         if part.kind == LITERAL:
             return part.literal
+        if part.line is not None and part.kind == HEX_NUMBER:
+            piece = b"%0*x" % (part.size, part.line.at(i))
+            if len(piece) > part.size:
+                raise self._where.bad("template", "a number of a template has too many digits")
+            return piece
         if part.line is not None:
             piece = b"%0*d" % (part.size, part.line.at(i))
             if len(piece) > (part.size or DIGITS_MAX):
                 raise self._where.bad("template", "a number of a template has too many digits")
             return piece
         digits = part.digits(slice(i, i + 1)).tobytes().hex()
-        if part.kind != HEX:
-            digits = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-        return digits.encode()
+        pieces = [digits[first : first + size] for first, _, size in part.runs]
+        return "-".join(pieces).encode()
 
     def to_arrow(self) -> pa.BinaryArray:
         return self._strings.take(slice(0, self._count), None)

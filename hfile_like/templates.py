@@ -17,9 +17,12 @@ one field for each entry:
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
 
-A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte
-at 6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two
-follow.
+    6  hex number     size: its digits, even, 2 to 16    as a number; lower-case hexadecimal, zeros in front
+
+A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte at
+6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two follow. In
+keys, which ascend, the first two bytes of a uuid go up by little: they are a hex number before it, and its size is 2
+less, 14 or 13.
 
 A look-up of some rows pays for those alone. `template_inference` finds the template.
 """
@@ -41,7 +44,8 @@ from .codec import Where, padding
 from .integers import Line
 from .strings import Rows, is_large, is_text, with_nulls
 
-LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
+LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID, HEX_NUMBER = range(7)
+NUMBERS = (PADDED, PLAIN, HEX_NUMBER)
 DIGITS = (HEX, UUID, RANDOM_UUID)
 DIGITS_MAX = 18
 PARTS_MAX = 32
@@ -51,10 +55,13 @@ SHAPES_MAX = 64
 _RUNS_MAX = 256
 UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
+LEAD_BYTES = 2  # of a uuid, that may be a number before it
+_HEX_DIGITS_MAX = 16
 FLAG_CHAINED, FLAG_LISTED = 1, 2
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
+_UUID_RUNS_LESS = ((0, 0, 4), (4, 5, 4), (8, 10, 4), (12, 15, 4), (16, 20, 12))
 
 _HEAD = struct.Struct("<II")
 _RECORD = struct.Struct("<BBHIQQ")
@@ -88,14 +95,30 @@ class Part(NamedTuple):
         if self.bits is None:
             return self.data[rows]
         places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        most, eighth = self.data[rows], self.data[rows, 7]
+        lead = UUID_BYTES - 1 - self.size  # the bytes that stand before, as a number
+        most, eighth = self.data[rows], self.data[rows, 7 - lead]
         last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
-        found = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
-        found[:, :6], found[:, 9:] = most[:, :6], most[:, 8:]
-        found[:, 6] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
-        found[:, 7] = most[:, 6]
-        found[:, 8] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
+        found = np.empty((len(places), UUID_BYTES - lead), dtype=np.uint8)
+        found[:, : 6 - lead], found[:, 9 - lead :] = most[:, : 6 - lead], most[:, 8 - lead :]
+        found[:, 6 - lead] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
+        found[:, 7 - lead] = most[:, 6 - lead]
+        found[:, 8 - lead] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
         return found
+
+    @property
+    def is_less(self) -> bool:
+        """Whether it is a uuid of which the first bytes stand before, as a number."""
+        return (self.kind, self.size) in (
+            (UUID, UUID_BYTES - LEAD_BYTES),
+            (RANDOM_UUID, RANDOM_UUID_BYTES - LEAD_BYTES),
+        )
+
+    @property
+    def runs(self) -> tuple[tuple[int, int, int], ...]:
+        """Where its hexadecimal digits stand, as `UUID_RUNS`."""
+        if self.kind == HEX:
+            return ((0, 0, 2 * self.size),)
+        return _UUID_RUNS_LESS if self.is_less else UUID_RUNS
 
 
 def encode_template(parts: list[Part]) -> tuple[bytes, int]:
@@ -119,6 +142,14 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
             digits += [body, padding(len(body))]
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
     return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
+
+
+def led(part: Part) -> list[Part]:
+    """A part of uuids, whole and packed or not, as the number of its first bytes and the others."""
+    assert part.data is not None
+    lead = part.data[:, 0].astype(np.uint64) << np.uint64(8) | part.data[:, 1]
+    rest = part._replace(size=part.size - LEAD_BYTES, data=part.data[:, LEAD_BYTES:])
+    return [Part(HEX_NUMBER, 2 * LEAD_BYTES, line=integers.chained(lead), is_chained=True), rest]
 
 
 def random_uuids(uuids: np.ndarray) -> Part | None:
@@ -175,7 +206,7 @@ class TemplateStrings:
                 self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
             elif flags == FLAG_LISTED:
                 self.parts.append(Part(form, size, line=self._listed(raw, start, step, count)))
-            elif not width and not step:
+            elif not width and not step and form != HEX_NUMBER:
                 self.parts.append(self._settled(size, base))
             else:
                 line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
@@ -192,13 +223,14 @@ class TemplateStrings:
             PADDED: 1 <= size <= DIGITS_MAX,
             PLAIN: size == 0,
             HEX: size >= 1 and width == 0,
-            UUID: size == UUID_BYTES and width == 0,
-            RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
+            UUID: size in (UUID_BYTES, UUID_BYTES - LEAD_BYTES) and width == 0,
+            RANDOM_UUID: size in (RANDOM_UUID_BYTES, RANDOM_UUID_BYTES - LEAD_BYTES) and width == 0,
+            HEX_NUMBER: 2 <= size <= _HEX_DIGITS_MAX and size % 2 == 0,
         }
         if flags == FLAG_LISTED:
-            is_known = form in (PADDED, PLAIN) and width == 1 and 1 <= step <= integers.LISTED_MAX
+            is_known = form in NUMBERS and width == 1 and 1 <= step <= integers.LISTED_MAX
         else:
-            is_known = not flags or (flags == FLAG_CHAINED and form in (PADDED, PLAIN))
+            is_known = not flags or (flags == FLAG_CHAINED and form in NUMBERS)
         if not fits.get(form, False) or not is_known:
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
@@ -254,7 +286,8 @@ class TemplateStrings:
             # A number under a null means nothing: it is as long as another.
             first = int(valid.argmax())
             out[~valid] = out[first] if valid[first] else 0
-        if count and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
+        limit = 16**part.size if part.kind == HEX_NUMBER else 10 ** (part.size or DIGITS_MAX)
+        if count and int(out.max()) >= limit:
             raise self._too_many_digits()
         return out
 
@@ -265,7 +298,8 @@ class TemplateStrings:
         varied = []
         for i, (part, start) in enumerate(zip(self.parts, starts, strict=False)):
             if part.line is not None and count and (numbers[i] == numbers[i][0]).all():
-                literal = b"%0*d" % (starts[i + 1] - start, int(numbers[i][0]))
+                form = b"%0*x" if part.kind == HEX_NUMBER else b"%0*d"
+                literal = form % (starts[i + 1] - start, int(numbers[i][0]))
                 row[start : starts[i + 1]] = np.frombuffer(literal, dtype=np.uint8)
             elif part.kind == LITERAL:
                 row[start : starts[i + 1]] = np.frombuffer(part.literal, dtype=np.uint8)
@@ -275,10 +309,13 @@ class TemplateStrings:
         table[:] = row
         for i in varied:
             part, out = self.parts[i], table[:, starts[i] : starts[i + 1]]
-            if part.line is not None:
+            if part.kind == HEX_NUMBER:
+                every = numbers[i].astype(">u8").view(np.uint8).reshape(count, 8)
+                write_hex(out, every[:, 8 - part.size // 2 :], ((0, 0, part.size),))
+            elif part.line is not None:
                 write_digits(out, numbers[i])
             else:
-                write_hex(out, part.digits(rows), ((0, 0, out.shape[1]),) if part.kind == HEX else UUID_RUNS)
+                write_hex(out, part.digits(rows), part.runs)
         return table
 
     def _without(self, table: np.ndarray, gaps: list[tuple[int, np.ndarray]], total: int) -> pa.Array:
@@ -321,7 +358,7 @@ class TemplateStrings:
     def _width(self, part: Part, digits: int) -> int:
         if part.kind == PLAIN:
             return digits
-        return {HEX: 2 * part.size, UUID: 36, RANDOM_UUID: 36}.get(part.kind, part.size)
+        return part.runs[-1][1] + part.runs[-1][2] if part.kind in DIGITS else part.size
 
 
 def _copy_without(out: np.ndarray, table: np.ndarray, cuts: list[tuple[int, int]]) -> None:

@@ -122,10 +122,15 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
+NUMBERS = (1, 2, 6)
+
+
 def random_uuid(data: bytes, last: int) -> bytes:
-    eighth = data[7]
+    lead = 15 - len(data)
+    eighth = data[7 - lead]
     sixth = 0x40 | eighth >> 6 << 2 | last
-    return data[:6] + bytes([sixth]) + data[6:7] + bytes([0x80 | eighth & 0x3F]) + data[8:]
+    head, after = data[: 6 - lead], data[6 - lead : 7 - lead]
+    return head + bytes([sixth]) + after + bytes([0x80 | eighth & 0x3F]) + data[8 - lead :]
 
 
 def names_of(raw: bytes, count: int) -> list[bytes]:
@@ -134,11 +139,13 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
     at = up(place + literals)
     records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
     sizes = [
-        count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4) + (flags == 2) * 8 * step
+        count * (width if kind in NUMBERS else size if kind else 0)
+        + (kind == 5) * -(-count // 4)
+        + (flags == 2) * 8 * step
         for kind, width, flags, size, _, step in records
     ]
     starts = [0] * parts
-    for p in [*(p for p in range(parts) if records[p][0] < 3), *(p for p in range(parts) if records[p][0] > 2)]:
+    for p in sorted(range(parts), key=lambda p: records[p][0] in (3, 4, 5)):
         starts[p], at = at, at + up(sizes[p])
     assert at == len(raw)
     names = [b""] * count
@@ -146,21 +153,23 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
         if kind == 0:
             pieces = [raw[place : place + size]] * count
             place += size
-        elif kind in (1, 2):
+        elif kind in NUMBERS:
             items = items_of(raw[at : at + width * count], count) if flags != 2 else []
             steps = [base, *(step + item for item in items[1:])] if flags else []
             sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
             if flags == 2:
                 sums = [u(raw, at + 8 * code, 8) for code in raw[at + 8 * step : at + 8 * step + count]]
             sums = [total % 2**64 for total in sums]
-            pieces = [str(number).rjust(size, "0").encode() for number in sums]
+            pieces = [(f"{n:x}" if kind == 6 else str(n)).rjust(size, "0").encode() for n in sums]
         else:
             digits = [raw[at + size * i : at + size * (i + 1)] for i in range(count)]
             if kind == 5:
-                digits = [random_uuid(d, raw[at + 15 * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)]
+                digits = [
+                    random_uuid(d, raw[at + size * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)
+                ]
             pieces = [d.hex().encode() for d in digits]
-        if kind > 3:
-            pieces = [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in pieces]
+        if kind in (4, 5):
+            pieces = [b"-".join((h[:-24], h[-24:-20], h[-20:-16], h[-16:-12], h[-12:])) for h in pieces]
         names = [name + piece for name, piece in zip(names, pieces, strict=True)]
     return names
 
