@@ -16,7 +16,6 @@ one field for each entry:
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
-
     6  hex number     size: its digits, even, 2 to 16    as a number; lower-case hexadecimal, zeros in front
 
 A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte at
