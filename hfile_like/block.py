@@ -50,8 +50,8 @@ def build_block(
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
         pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-    key_piece = keys.encode_keys(block_keys, lambda raw: len(codec.compress(raw, compressor)[1]))
-    pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain))
+    key_piece = keys.encode_keys(block_keys, lambda raw, tail: len(codec.compress(raw, compressor, tail_bytes=tail)[1]))
+    pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain, key_piece.tail_bytes))
     pieces.extend(values.encode_column(column, i in compact) for i, column in enumerate(columns))
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)

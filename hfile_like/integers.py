@@ -22,6 +22,7 @@ MASK = (1 << 64) - 1
 _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
 # Above this span a line's distances would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
+LISTED_MAX = 256
 # A byte that carries more is not worth coding.
 _PLAIN_BITS = 7.5
 
@@ -182,6 +183,23 @@ def unchained(line: Line, count: int) -> Line:
     line._replace(base=line.step, step=0).into(steps, slice(0, count))
     steps[0] = line.base
     return Line(0, 0, np.cumsum(steps, out=steps))
+
+
+def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(uint64 values, each once, as they come; uint8 [n], which of them each number is); None where there are more than
+    256. So columns of which one says the other are the same codes."""
+    values, first, at = np.unique(numbers, return_index=True, return_inverse=True)
+    if len(values) > LISTED_MAX:
+        return None
+    order = np.argsort(first)
+    codes = np.empty(len(values), dtype=np.uint8)
+    codes[order] = np.arange(len(values))
+    return values[order].astype("<u8"), codes[at]
+
+
+def listed_bits(values: np.ndarray, codes: np.ndarray) -> float:
+    """Bits that values and codes take, as `coded_bits`."""
+    return 64 * len(values) + len(codes) * _entropy_bits(codes)
 
 
 def coded_bits(line: Line, count: int) -> float:

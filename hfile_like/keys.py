@@ -1,4 +1,4 @@
-"""Keys inside a block: one of three encodings, chosen block by block, each decoded without numba.
+"""Keys inside a block: one of four encodings, chosen block by block, each decoded without numba.
 
     1  fixed width      All keys of the block have one length. The prefix that they share is stored once and the rest
                         byte-transposed: first byte of every key, second byte of every key, ... so that the slow
@@ -8,6 +8,7 @@
                         `sstable/colblk/prefix_bytes.go`, with lengths stored and not offsets, which compress better.
     3  numbers          Keys of one length that differ in their last 8 bytes at most, read as big-endian integers: a
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
+    4  template         Keys of one make, names of files say (`template_keys`).
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
 """
@@ -27,10 +28,13 @@ from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets
 from ..errors import InvalidArgumentError
 from . import integers
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, padding
+from .template_inference import infer_template
+from .template_keys import TemplateKeys
 
 ENCODING_FIXED = 1
 ENCODING_BUNDLE = 2
 ENCODING_NUMBERS = 3
+ENCODING_TEMPLATE = 4
 
 NUMBER_BYTES = 8
 
@@ -44,6 +48,8 @@ _LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: 
 # Up to this many bytes after the prefix, transposing always wins or loses too little to measure.
 _FIXED_ALWAYS_BYTES = 16
 _SAMPLE_KEYS = 512
+# Of fewer keys a template is mostly its head.
+_TEMPLATE_KEYS_LEAST = 16
 
 
 def common_prefix_length(a: bytes, b: bytes) -> int:
@@ -57,32 +63,42 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
 
 
 class KeyPiece(NamedTuple):
-    """The key section before compression; `gain` is for `codec.compress`."""
+    """The key section before compression; `gain` and `tail_bytes` are for `codec.compress`."""
 
     encoding: int
     raw: bytes
     gain: int = GAIN_LEAST
+    tail_bytes: int = 0
 
 
-def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes], int]) -> KeyPiece:
-    """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed: it decides
-    between the encodings, for wide keys of one length on a sample."""
+def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int]) -> KeyPiece:
+    """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed, the last so
+    many of which are not expected to be: it decides between the encodings, for wide keys on a sample."""
     offsets, _ = offsets_and_data(keys)
     lengths = np.diff(offsets)
     width = int(lengths[0])
+    sample = keys[:_SAMPLE_KEYS]
+    choices = {ENCODING_BUNDLE: _encode_bundles}
     if (lengths == width).all():
         shared = common_prefix_length(keys[0].as_py(), keys[len(keys) - 1].as_py())
         if width and width - shared <= NUMBER_BYTES:
             return _encode_short(keys, width, stored_size)
         if width - shared <= _FIXED_ALWAYS_BYTES:
             return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
-        sample = keys[:_SAMPLE_KEYS]
-        if stored_size(_encode_fixed(sample)) <= stored_size(_encode_bundles(sample)):
-            return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
-    return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
+        choices = {ENCODING_FIXED: _encode_fixed, **choices}
+    by_template = infer_template(sample, None, is_sorted=True) if len(keys) >= _TEMPLATE_KEYS_LEAST else None
+    if len(choices) == 1 and by_template is None:
+        return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
+    sizes = {encoding: stored_size(encode(sample), 0) for encoding, encode in choices.items()}
+    best = min(sizes, key=sizes.__getitem__)
+    if by_template is not None and stored_size(*by_template) < sizes[best]:
+        whole = by_template if len(sample) == len(keys) else infer_template(keys, None, is_sorted=True)
+        if whole is not None:
+            return KeyPiece(ENCODING_TEMPLATE, whole[0], GAIN_LEAST, whole[1])
+    return KeyPiece(best, choices[best](keys))
 
 
-def _encode_short(keys: pa.BinaryArray, width: int, stored_size: Callable[[bytes], int]) -> KeyPiece:
+def _encode_short(keys: pa.BinaryArray, width: int, stored_size: Callable[[bytes, int], int]) -> KeyPiece:
     """Keys that differ in their last 8 bytes at most: as numbers, which are read faster, unless that takes more than
     half as much again."""
     table = _table(keys, width)
@@ -94,7 +110,7 @@ def _encode_short(keys: pa.BinaryArray, width: int, stored_size: Callable[[bytes
     raw = b"".join((head, padding(len(head)), line.packed()))
     if line.items is not None:
         fixed = _encode_fixed(keys)
-        if 2 * len(raw) > 3 * stored_size(fixed):
+        if 2 * len(raw) > 3 * stored_size(fixed, 0):
             return KeyPiece(ENCODING_FIXED, fixed)
     return KeyPiece(ENCODING_NUMBERS, raw, GAIN_THIRD)
 
@@ -303,7 +319,7 @@ class NumberKeys:
         return binary_rows(table)
 
 
-BlockKeys = FixedKeys | BundleKeys | NumberKeys
+BlockKeys = FixedKeys | BundleKeys | NumberKeys | TemplateKeys
 
 
 def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Where) -> BlockKeys:
@@ -314,11 +330,15 @@ def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Whe
         return BundleKeys(raw, count, cap, where)
     if encoding == ENCODING_NUMBERS:
         return NumberKeys(raw, count, cap, where)
+    if encoding == ENCODING_TEMPLATE:
+        return TemplateKeys(raw, count, cap, where)
     raise where.bad("key encoding", f"key encoding {encoding} is not known")
 
 
 def lower_bound(keys: BlockKeys, key: bytes) -> int:
     """The first position whose key is not below `key`."""
+    if isinstance(keys, TemplateKeys):
+        return keys.lower_bound(key)
     return bisect_left(range(len(keys)), key, key=keys.key_at)
 
 
@@ -342,7 +362,7 @@ def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tu
     """(position of the first, uint64 [n]): the keys that are `prefix` and a number from `first` to `last`, both
     inclusive. Raises as `numbers_below` does."""
     width = len(prefix) + NUMBER_BYTES
-    if not isinstance(keys, BundleKeys) and keys.width == width:
+    if isinstance(keys, (FixedKeys, NumberKeys)) and keys.width == width:
         # Only the keys of the range are made.
         low = lower_bound(keys, prefix + first.to_bytes(NUMBER_BYTES, "big"))
         after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))

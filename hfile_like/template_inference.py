@@ -22,12 +22,14 @@ from .templates import (
     PADDED,
     PARTS_MAX,
     PLAIN,
+    RANDOM_UUID,
     SHAPES_MAX,
     UUID,
     UUID_BYTES,
     UUID_RUNS,
     Part,
     encode_template,
+    led,
     random_uuids,
     shapes_of,
 )
@@ -38,13 +40,16 @@ _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
 _PLAIN_MAX = 12
-# Numbers in a chain are read one after the other: only where that takes less than half.
-_CHAINED_SHARE = 2
+# So many uuids, of which that share ascend, are worth a number for their first bytes.
+_LED_LEAST, _LED_SHARE = 16, 0.9
+# Numbers in a chain, or a list, are slower to read: only where that takes less than two thirds.
+_LESS_SHARE = 1.5
 
 
-def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
+def infer_template(column: pa.Array, valid: np.ndarray | None, *, is_sorted: bool = False) -> tuple[bytes, int] | None:
     """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null, and how
-    many of them, the last, are hexadecimal digits; None where not all values fit one template."""
+    many of them, the last, are hexadecimal digits; None where not all values fit one template. With `is_sorted`, what
+    uuids begin with goes up by little."""
     offsets, data = offsets_and_data(column)
     offsets = offsets.astype(np.int64)
     live = None if valid is None else np.flatnonzero(valid)
@@ -59,7 +64,10 @@ def infer_template(column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, i
             parts = values.read(guess)
             if parts is not None:
                 spread = parts if live is None else _spread(parts, live, len(column))
-                return encode_template([_narrowed(part) for part in spread])
+                narrowed = _joined([_narrowed(part) for part in spread])
+                if is_sorted:
+                    narrowed = [piece for part in narrowed for piece in (led(part) if _goes_up(part) else [part])]
+                return encode_template(narrowed)
     return None
 
 
@@ -156,12 +164,17 @@ class _Values:
 
     def _numbered(self, kind: int, size: int, numbers: np.ndarray) -> Part:
         line = integers.sloped(numbers, self._places)
-        if line.items is not None and self._places is None:
-            chained = integers.chained(numbers)
-            count = len(numbers)
-            if _CHAINED_SHARE * integers.coded_bits(chained, count) < integers.coded_bits(line, count):
-                return Part(kind, size, line=chained, is_chained=True)
-        return Part(kind, size, line=line)
+        if line.items is None or self._places is not None:
+            return Part(kind, size, line=line)
+        count = len(numbers)
+        chained, listed = integers.chained(numbers), integers.listed(numbers)
+        bits = integers.coded_bits(chained, count)
+        listed_bits = bits if listed is None else integers.listed_bits(*listed)
+        if _LESS_SHARE * min(bits, listed_bits) >= integers.coded_bits(line, count):
+            return Part(kind, size, line=line)
+        if listed_bits < bits:
+            return Part(kind, size, listed=listed)
+        return Part(kind, size, line=chained, is_chained=True)
 
     def _digits(self, kind: int, size: int) -> Part | None:
         found = self._next(_UUID_CHARACTERS if kind == UUID else 2 * size)
@@ -195,10 +208,31 @@ def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
 
 
 def _narrowed(part: Part) -> Part:
-    """The part in the fewest bytes."""
+    """The part in the fewest bytes: a number that all values share is a literal."""
+    if part.line is not None and part.line.items is None and not part.line.step:
+        literal = b"%0*d" % (part.size, part.line.base)
+        return Part(LITERAL, len(literal), literal)
     if part.kind != UUID or part.data is None:
         return part
     return random_uuids(part.data) or part
+
+
+def _goes_up(part: Part) -> bool:
+    """Whether the first bytes of uuids, most of them, are little above those before."""
+    if part.kind not in (UUID, RANDOM_UUID) or part.data is None or len(part.data) < _LED_LEAST:
+        return False
+    return bool((part.data[1:, 0] >= part.data[:-1, 0]).mean() > _LED_SHARE)
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """The parts, of which no two literals are neighbours."""
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].kind == part.kind == LITERAL:
+            literal = joined.pop().literal + part.literal
+            part = Part(LITERAL, len(literal), literal)
+        joined.append(part)
+    return joined
 
 
 _RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)

@@ -26,7 +26,9 @@ def find(column: TemplateStrings, wanted: Sequence[bytes], start: int, stop: int
     """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`; null rows may be among them. None
     where the template is no help."""
     at = next((i for i, part in enumerate(column.parts) if part.kind in DIGITS), None)
-    if at is None or len(wanted) > WANTED_MAX or any(part.kind == PLAIN for part in column.parts[:at]):
+    if at is None or len(wanted) > WANTED_MAX or column.parts[at].is_less:
+        return None
+    if any(part.kind == PLAIN for part in column.parts[:at]):
         return None
     data = column.parts[at].data
     assert data is not None

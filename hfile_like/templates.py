@@ -12,13 +12,16 @@ one field for each entry:
     1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
     2  plain number   size: 0; no leading zeros          the same
                       flag 1: number 0 = base, number i = number i - 1 + step + item i
+                      flag 2: `step` numbers, u64 each, and for each entry which of them it is, a byte; base is 0
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
+    6  hex number     size: its digits, even, 2 to 16    as a number; lower-case hexadecimal, zeros in front
 
-A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte
-at 6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two
-follow.
+A random uuid (version 4 of RFC 9562) is 128 bits of which 6 are fixed. Its 15 bytes are the uuid's without the byte at
+6; of the one at 8, the two fixed bits are the low two of the four that the byte at 6 lacks, and the last two follow. In
+keys, which ascend, the first two bytes of a uuid go up by little: they are a hex number before it, and its size is 2
+less, 14 or 13.
 
 A look-up of some rows pays for those alone. `template_inference` finds the template.
 """
@@ -40,7 +43,8 @@ from .codec import Where, padding
 from .integers import Line
 from .strings import Rows, is_large, is_text, with_nulls
 
-LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
+LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID, HEX_NUMBER = range(7)
+NUMBERS = (PADDED, PLAIN, HEX_NUMBER)
 DIGITS = (HEX, UUID, RANDOM_UUID)
 DIGITS_MAX = 18
 PARTS_MAX = 32
@@ -50,10 +54,13 @@ SHAPES_MAX = 64
 _RUNS_MAX = 256
 UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
-FLAG_CHAINED = 1
+LEAD_BYTES = 2  # of a uuid, that may be a number before it
+_HEX_DIGITS_MAX = 16
+FLAG_CHAINED, FLAG_LISTED = 1, 2
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
+_UUID_RUNS_LESS = ((0, 0, 4), (4, 5, 4), (8, 10, 4), (12, 15, 4), (16, 20, 12))
 
 _HEAD = struct.Struct("<II")
 _RECORD = struct.Struct("<BBHIQQ")
@@ -63,8 +70,14 @@ _REPEATS_LEAST = 8
 
 
 class Part(NamedTuple):
-    """One part of a template. size: as in the record. literal: its bytes. line: the numbers. data: uint8 [n, size] of
-    hexadecimal digits or of uuids; bits: uint8 [n / 4] of random ones. is_chained: the line is `integers.chained`."""
+    """One part of a template.
+
+    size         as in the record
+    literal      its bytes
+    line         the numbers; `is_chained`: it is `integers.chained`
+    listed       in place of a line, what `integers.listed` gives
+    data, bits   uint8 [n, size] of hexadecimal digits or of uuids, uint8 [n / 4] of random ones
+    """
 
     kind: int
     size: int
@@ -73,6 +86,7 @@ class Part(NamedTuple):
     data: np.ndarray | None = None
     bits: np.ndarray | None = None
     is_chained: bool = False
+    listed: tuple[np.ndarray, np.ndarray] | None = None
 
     def digits(self, rows: Rows) -> np.ndarray:
         """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
@@ -80,14 +94,30 @@ class Part(NamedTuple):
         if self.bits is None:
             return self.data[rows]
         places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        most, eighth = self.data[rows], self.data[rows, 7]
+        lead = UUID_BYTES - 1 - self.size  # the bytes that stand before, as a number
+        most, eighth = self.data[rows], self.data[rows, 7 - lead]
         last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
-        found = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
-        found[:, :6], found[:, 9:] = most[:, :6], most[:, 8:]
-        found[:, 6] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
-        found[:, 7] = most[:, 6]
-        found[:, 8] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
+        found = np.empty((len(places), UUID_BYTES - lead), dtype=np.uint8)
+        found[:, : 6 - lead], found[:, 9 - lead :] = most[:, : 6 - lead], most[:, 8 - lead :]
+        found[:, 6 - lead] = np.uint8(0x40) | (eighth >> np.uint8(4) & np.uint8(0x0C)) | last
+        found[:, 7 - lead] = most[:, 6 - lead]
+        found[:, 8 - lead] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
         return found
+
+    @property
+    def is_less(self) -> bool:
+        """Whether it is a uuid of which the first bytes stand before, as a number."""
+        return (self.kind, self.size) in (
+            (UUID, UUID_BYTES - LEAD_BYTES),
+            (RANDOM_UUID, RANDOM_UUID_BYTES - LEAD_BYTES),
+        )
+
+    @property
+    def runs(self) -> tuple[tuple[int, int, int], ...]:
+        """Where its hexadecimal digits stand, as `UUID_RUNS`."""
+        if self.kind == HEX:
+            return ((0, 0, 2 * self.size),)
+        return _UUID_RUNS_LESS if self.is_less else UUID_RUNS
 
 
 def encode_template(parts: list[Part]) -> tuple[bytes, int]:
@@ -97,6 +127,11 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
         flags = FLAG_CHAINED if part.is_chained else 0
+        if part.listed is not None:
+            values, codes = part.listed
+            records.append(_RECORD.pack(part.kind, 1, FLAG_LISTED, part.size, 0, len(values)))
+            numbers += [values.tobytes(), codes.tobytes(), padding(len(codes))]
+            continue
         records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
         if part.data is None:
             body = line.packed()
@@ -106,6 +141,14 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
             digits += [body, padding(len(body))]
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
     return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
+
+
+def led(part: Part) -> list[Part]:
+    """A part of uuids, whole and packed or not, as the number of its first bytes and the others."""
+    assert part.data is not None
+    lead = part.data[:, 0].astype(np.uint64) << np.uint64(8) | part.data[:, 1]
+    rest = part._replace(size=part.size - LEAD_BYTES, data=part.data[:, LEAD_BYTES:])
+    return [Part(HEX_NUMBER, 2 * LEAD_BYTES, line=integers.chained(lead), is_chained=True), rest]
 
 
 def random_uuids(uuids: np.ndarray) -> Part | None:
@@ -139,9 +182,9 @@ class TemplateStrings:
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
         fields = []
-        for form, width, flags, size, _, _ in records:
-            self._check(form, width, flags, size)
-            more = -(-count // 4) if form == RANDOM_UUID else 0
+        for form, width, flags, size, _, step in records:
+            self._check(form, width, flags, size, step)
+            more = -(-count // 4) if form == RANDOM_UUID else 8 * step if flags == FLAG_LISTED else 0
             fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
         starts = [0] * parts
@@ -160,7 +203,9 @@ class TemplateStrings:
                 digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
                 data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
                 self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
-            elif not width and not step:
+            elif flags == FLAG_LISTED:
+                self.parts.append(Part(form, size, line=self._listed(raw, start, step, count)))
+            elif not width and not step and form != HEX_NUMBER:
                 self.parts.append(self._settled(size, base))
             else:
                 line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
@@ -171,17 +216,28 @@ class TemplateStrings:
         if is_text(kind):
             self._check_text()
 
-    def _check(self, form: int, width: int, flags: int, size: int) -> None:
+    def _check(self, form: int, width: int, flags: int, size: int, step: int) -> None:
         fits = {
             LITERAL: width == 0,
             PADDED: 1 <= size <= DIGITS_MAX,
             PLAIN: size == 0,
             HEX: size >= 1 and width == 0,
-            UUID: size == UUID_BYTES and width == 0,
-            RANDOM_UUID: size == RANDOM_UUID_BYTES and width == 0,
+            UUID: size in (UUID_BYTES, UUID_BYTES - LEAD_BYTES) and width == 0,
+            RANDOM_UUID: size in (RANDOM_UUID_BYTES, RANDOM_UUID_BYTES - LEAD_BYTES) and width == 0,
+            HEX_NUMBER: 2 <= size <= _HEX_DIGITS_MAX and size % 2 == 0,
         }
-        if not fits.get(form, False) or flags & ~(FLAG_CHAINED if form in (PADDED, PLAIN) else 0):
+        if flags == FLAG_LISTED:
+            is_known = form in NUMBERS and width == 1 and 1 <= step <= integers.LISTED_MAX
+        else:
+            is_known = not flags or (flags == FLAG_CHAINED and form in NUMBERS)
+        if not fits.get(form, False) or not is_known:
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
+
+    def _listed(self, raw: memoryview, start: int, values: int, count: int) -> Line:
+        codes = np.frombuffer(raw, dtype=np.uint8, count=count, offset=start + 8 * values)
+        if count and int(codes.max()) >= values:
+            raise self._where.bad("template", "a code of a template stands for no number")
+        return Line(0, 0, np.frombuffer(raw, dtype="<u8", count=values, offset=start)[codes])
 
     def _settled(self, digits: int, number: int) -> Part:
         """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""
@@ -229,7 +285,8 @@ class TemplateStrings:
             # A number under a null means nothing: it is as long as another.
             first = int(valid.argmax())
             out[~valid] = out[first] if valid[first] else 0
-        if count and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
+        limit = 16**part.size if part.kind == HEX_NUMBER else 10 ** (part.size or DIGITS_MAX)
+        if count and int(out.max()) >= limit:
             raise self._too_many_digits()
         return out
 
@@ -240,7 +297,8 @@ class TemplateStrings:
         varied = []
         for i, (part, start) in enumerate(zip(self.parts, starts, strict=False)):
             if part.line is not None and count and (numbers[i] == numbers[i][0]).all():
-                literal = b"%0*d" % (starts[i + 1] - start, int(numbers[i][0]))
+                form = b"%0*x" if part.kind == HEX_NUMBER else b"%0*d"
+                literal = form % (starts[i + 1] - start, int(numbers[i][0]))
                 row[start : starts[i + 1]] = np.frombuffer(literal, dtype=np.uint8)
             elif part.kind == LITERAL:
                 row[start : starts[i + 1]] = np.frombuffer(part.literal, dtype=np.uint8)
@@ -250,10 +308,13 @@ class TemplateStrings:
         table[:] = row
         for i in varied:
             part, out = self.parts[i], table[:, starts[i] : starts[i + 1]]
-            if part.line is not None:
+            if part.kind == HEX_NUMBER:
+                every = numbers[i].astype(">u8").view(np.uint8).reshape(count, 8)
+                write_hex(out, every[:, 8 - part.size // 2 :], ((0, 0, part.size),))
+            elif part.line is not None:
                 write_digits(out, numbers[i])
             else:
-                write_hex(out, part.digits(rows), ((0, 0, out.shape[1]),) if part.kind == HEX else UUID_RUNS)
+                write_hex(out, part.digits(rows), part.runs)
         return table
 
     def _without(self, table: np.ndarray, gaps: list[tuple[int, np.ndarray]], total: int) -> pa.Array:
@@ -296,7 +357,7 @@ class TemplateStrings:
     def _width(self, part: Part, digits: int) -> int:
         if part.kind == PLAIN:
             return digits
-        return {HEX: 2 * part.size, UUID: 36, RANDOM_UUID: 36}.get(part.kind, part.size)
+        return part.runs[-1][1] + part.runs[-1][2] if part.kind in DIGITS else part.size
 
 
 def _copy_without(out: np.ndarray, table: np.ndarray, cuts: list[tuple[int, int]]) -> None:

@@ -107,6 +107,8 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
         numbers = [base + step * i + item for i, item in enumerate(items_of(items, count))]
         return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
+    if encoding == 4:
+        return names_of(raw, count)
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
     bundles = -(-count // 16)
@@ -120,10 +122,15 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
+NUMBERS = (1, 2, 6)
+
+
 def random_uuid(data: bytes, last: int) -> bytes:
-    eighth = data[7]
+    lead = 15 - len(data)
+    eighth = data[7 - lead]
     sixth = 0x40 | eighth >> 6 << 2 | last
-    return data[:6] + bytes([sixth]) + data[6:7] + bytes([0x80 | eighth & 0x3F]) + data[8:]
+    head, after = data[: 6 - lead], data[6 - lead : 7 - lead]
+    return head + bytes([sixth]) + after + bytes([0x80 | eighth & 0x3F]) + data[8 - lead :]
 
 
 def names_of(raw: bytes, count: int) -> list[bytes]:
@@ -132,10 +139,13 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
     at = up(place + literals)
     records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
     sizes = [
-        count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4) for kind, width, _, size, *_ in records
+        count * (width if kind in NUMBERS else size if kind else 0)
+        + (kind == 5) * -(-count // 4)
+        + (flags == 2) * 8 * step
+        for kind, width, flags, size, _, step in records
     ]
     starts = [0] * parts
-    for p in [*(p for p in range(parts) if records[p][0] < 3), *(p for p in range(parts) if records[p][0] > 2)]:
+    for p in sorted(range(parts), key=lambda p: records[p][0] in (3, 4, 5)):
         starts[p], at = at, at + up(sizes[p])
     assert at == len(raw)
     names = [b""] * count
@@ -143,19 +153,23 @@ def names_of(raw: bytes, count: int) -> list[bytes]:
         if kind == 0:
             pieces = [raw[place : place + size]] * count
             place += size
-        elif kind in (1, 2):
-            items = items_of(raw[at : at + width * count], count)
+        elif kind in NUMBERS:
+            items = items_of(raw[at : at + width * count], count) if flags != 2 else []
             steps = [base, *(step + item for item in items[1:])] if flags else []
             sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
+            if flags == 2:
+                sums = [u(raw, at + 8 * code, 8) for code in raw[at + 8 * step : at + 8 * step + count]]
             sums = [total % 2**64 for total in sums]
-            pieces = [str(number).rjust(size, "0").encode() for number in sums]
+            pieces = [(f"{n:x}" if kind == 6 else str(n)).rjust(size, "0").encode() for n in sums]
         else:
             digits = [raw[at + size * i : at + size * (i + 1)] for i in range(count)]
             if kind == 5:
-                digits = [random_uuid(d, raw[at + 15 * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)]
+                digits = [
+                    random_uuid(d, raw[at + size * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)
+                ]
             pieces = [d.hex().encode() for d in digits]
-        if kind > 3:
-            pieces = [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in pieces]
+        if kind in (4, 5):
+            pieces = [b"-".join((h[:-24], h[-24:-20], h[-20:-16], h[-16:-12], h[-12:])) for h in pieces]
         names = [name + piece for name, piece in zip(names, pieces, strict=True)]
     return names
 
@@ -225,8 +239,11 @@ def second_reader(data: bytes) -> list[tuple]:
 
 INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
 NAMES = st.builds("part-{:05d}-{}/{}".format, st.integers(0, 10**5), st.uuids(), st.integers(0, 10**18))
+FEW_NAMES = st.builds(
+    "{}-{}/{:04d}".format, st.integers(0, 10**9), st.sampled_from([7, 10**6, 10**12]), st.sampled_from([3, 77])
+)
 RANDOM_NAMES = st.builds("d={}/{}-{}".format, st.integers(0, 9), st.uuids(version=4), st.integers(0, 10**18))
-NAMES, RANDOM_NAMES = NAMES.map(str.encode), RANDOM_NAMES.map(str.encode)
+NAMES, RANDOM_NAMES, FEW_NAMES = (names.map(str.encode) for names in (NAMES, RANDOM_NAMES, FEW_NAMES))
 BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
 
 
@@ -243,13 +260,16 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 @given(
     entries=st.one_of(
         st.dictionaries(keys, values_with(strings), max_size=60)
-        for strings in (BYTES, NAMES, RANDOM_NAMES)
+        for strings in (BYTES, NAMES, RANDOM_NAMES, FEW_NAMES)
         for keys in (
             st.binary(max_size=5)
             | st.binary(min_size=30, max_size=30)
             | st.text("ab/", max_size=40).map(str.encode)
             | NUMBERED,
             NUMBERED,
+            NAMES,
+            RANDOM_NAMES,
+            FEW_NAMES,
             st.binary(min_size=2, max_size=2),
         )
     ),

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -222,9 +223,23 @@ def newest_numbered(
     fields = pa.schema([schema.field(name) for name in columns])
     if not layers:
         return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
-    tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in layers]
+    apart = _apart(layers)
+    ordered = layers if apart is None else apart
+    tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in ordered]
+    if apart is not None:
+        return np.concatenate([layer.numbers for layer in apart]), pa.concat_tables(tables)
     ids, at = live_numbers(layers)
     return ids, tables[0] if at is None else pa.concat_tables(tables).take(from_numpy(at))
+
+
+def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
+    """The layers in the order of their numbers, where those of one all come before those of the next, and none is a
+    tombstone, as where commits only added; else None."""
+    if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
+        return None
+    some = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
+    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(some))
+    return some if some and is_apart else None
 
 
 def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
