@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -217,7 +218,8 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode)
+        deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
+        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode, deleted)
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""

@@ -209,19 +209,39 @@ def test_a_new_deletion_vector_is_another_identity(tmp_path):
         for _ in ("unsynced", "synced"):
             assert path in table.files().column("path").to_pylist()
             assert table.scan("a = 2").files().column("path").to_pylist() == [path]
-            _check_deletes(table, path)
+            _check_deletes(table, rows)
             table.sync()
         assert table.scan("a = 100").count() == 1
     assert table.version == 3
     assert table.scan("a = 50").files().num_rows == 0  # its bounds still prune
-    _check_deletes(ss.create(lake, source="delta", index_path=tmp_path / "index"), path)
+    _check_deletes(ss.create(lake, source="delta", index_path=tmp_path / "index"), rows)
+    _check_deletes(ss.open(lake, version=2), [2])
 
 
-def _check_deletes(table, path):
-    """Rule 19: a file with deletes is kept and never counted."""
+def _check_deletes(table, rows):
+    """Rule 19: a file with deletes is kept, and what its metadata count is never an answer."""
+    left = [value for value in range(10) if value not in rows]
+    assert _values(table, "a < 50") == left
+    assert _values(table, "a < 9") == left[:-1]
+    assert (table.scan("a < 50").count(), table.scan("a = 2").count()) == (len(left), 0)
+    assert (table.scan("a < 50").min("a"), table.scan("a BETWEEN 1 AND 2").max("a")) == (0, 1)
+    assert table.scan("a < 50", columns=[]).to_table().num_rows == len(left)
+    assert table.scan("a < 50", limit=3).to_table().num_rows == 3
+    with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
+        table.scan("a < 50").dataset()
+
+
+def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), _rows(1, 2), configuration={"delta.enableDeletionVectors": "true"})
+    table = ss.create(lake, source="delta")
+    (path,) = paths_of(lake)
+    delete_rows(lake, path, [0])
+    table.sync()
+    monkeypatch.setattr(table.log, "deleted_rows", lambda position, paths: {})
     for ask in (lambda plan: plan.count(), lambda plan: plan.to_table(), lambda plan: plan.max("a")):
         with pytest.raises(ss.NotReadableError) as caught:
-            ask(table.scan("a < 50"))
+            ask(table.scan())
         assert caught.value.paths == [path]
 
 

@@ -8,10 +8,11 @@ same place. Nothing here writes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from ....errors import InvalidArgumentError
@@ -124,6 +125,11 @@ class LogSource(Protocol):
 
         Raises NotATableError where there is no such log, NotReadableError for one in which rows could be missed or
         misread, StorageError where it cannot be read now, InvalidArgumentError where the package for it is missing."""
+        ...
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows that deletes take out of some live files of a state: int64, ascending, by their position. Files of
+        which that cannot be told, as of those under equality deletes, are left out. Raises as `at`."""
         ...
 
 
