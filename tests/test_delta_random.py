@@ -60,14 +60,15 @@ class DeltaMachine(LogMachine):
     def checkpoint(self):
         DeltaTable(str(self.path)).create_checkpoint()
 
-    @rule(data=st.data())
-    def delete_by_vector(self, data):
-        paths = [path for path in paths_of(self.path) if "deletionVector" not in add_of(self.path, path)]
-        if paths:
-            path = data.draw(st.sampled_from(paths))
-            count = json.loads(add_of(self.path, path)["stats"])["numRecords"]
-            rows = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
-            delete_rows(self.path, path, sorted(rows))
+    @rule(pick=st.integers(0, 9), rows=st.sets(st.integers(0, 5), min_size=1))
+    def delete_by_vector(self, pick, rows):
+        adds = [add_of(self.path, path) for path in paths_of(self.path)]
+        adds = [add for add in adds if "deletionVector" not in add]
+        adds.sort(key=lambda add: (repr(add["partitionValues"]), add["stats"]))  # names are given by chance
+        if adds:
+            add = adds[pick % len(adds)]
+            count = json.loads(add["stats"])["numRecords"]
+            delete_rows(self.path, add["path"], sorted({row % count for row in rows}))
             self.has_vectors = True
 
 
