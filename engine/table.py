@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .ingest.sources import known_state
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
@@ -242,18 +243,23 @@ class Table:
     def pin_log(self, position: str) -> None:
         """Makes this handle read its version together with one state of the log, which is that of the version or a
         later one."""
-        from .tail import pinned
-
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = pinned(self.instant, self.readers, self.storage, self.log, position)
+        self.snapshot = self._with_log(self.instant, position)
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
         if self.log is None or self._is_pinned:
             return Snapshot(instant, self.readers)
-        from .tail import pinned
+        return self._with_log(instant, log_position)
 
-        return pinned(instant, self.readers, self.storage, self.log, log_position)
+    def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
+        assert self.log is not None
+        state = self.log.at(position, known_state(instant))
+        if state is None:
+            return Snapshot(instant, self.readers)
+        from .tail import with_tail
+
+        return with_tail(instant, self.readers, self.storage, state)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 

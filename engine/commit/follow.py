@@ -16,7 +16,7 @@ from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
 from ..ingest.attach import COLUMNS_MAX
 from ..ingest.footers import leaf_types
-from ..ingest.sources import Columns, Known, LogState, described
+from ..ingest.sources import Columns, LogState, described, known_state
 from ..ingest.sources.naming import Naming
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
@@ -42,19 +42,6 @@ class Followed:
     naming: Naming
     added: pa.Table
     removed: dict[int, str]
-
-
-def known_state(instant: Instant) -> Known:
-    """The state that a version was made of."""
-    source = instant.source
-    keys = {number: key for key, number in source["keys"].items()}
-    return Known(
-        source["version"],
-        source["position"],
-        source["table"],
-        source["mark"],
-        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
-    )
 
 
 def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed:

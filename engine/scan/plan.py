@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array, to_numpy
-from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
+from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ..ahead import ahead
 from ..ingest.leaves import top_level
 from ..ingest.sources import parquet_options
@@ -23,13 +23,14 @@ from ..timeline import Instant
 from ..views import files_view
 from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
+from .deletes import DeletedRows, Deletes
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
 from .plan_tasks import tasks_of
 from .prune import prune
 from .pruned import Pruned
 from .rows import count_matches, empty, read_matches, rows_without_columns
-from .slices import MODES, SNAPSHOT, any_of
+from .slices import MODES, SNAPSHOT
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
 from .units import Units
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Pair = tuple[FileTask, RowGroups]
-# The rows (by position, ascending) that a log takes out of files by path, of those of which it can tell.
-DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
 _THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -76,8 +75,7 @@ class Plan:
         self._index_storage, self._storage = index_storage, storage
         self._steps = Steps(index_storage, storage)
         self._snapshot = snapshot
-        self._deleted = deleted
-        self._deletes: dict[str, np.ndarray] = {}
+        self._deletes = Deletes(deleted)
         self._gatherer = Gatherer(snapshot, strict)
 
     def __repr__(self) -> str:
@@ -182,7 +180,7 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
-        self._raise_unreadable(~self.pruned.units.readable)
+        self._deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
         return dataset_of(self._fine, self.instant, self._storage)
 
     def count(self) -> int:
@@ -294,7 +292,7 @@ class Plan:
             defaults=defaults_of(instant, used),
             strict=self._gatherer.strict,
             parquet_options=parquet_options(instant.source),
-            deletes=self._deletes,
+            deletes=self._deletes.rows,
         )
 
     @cached_property
@@ -391,31 +389,11 @@ class Plan:
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
     def readable(self, asked: np.ndarray) -> np.ndarray:
-        """bool [units]: of those asked for (bool [units]), the ones whose rows we may read ourselves: nothing lies over
-        their files, or it only takes rows out, and the log of another format tells which."""
-        units = self.pruned.units
-        left = asked & ~units.readable
-        if self._deleted is None or not left.any():
-            return asked & units.readable
-        of_files = left[units.unit_of] & to_numpy(units.files.column("deletes").is_valid())
-        paths = units.files.filter(from_numpy(of_files)).column("path").to_pylist()
-        self._deletes.update(self._deleted([path for path in paths if path not in self._deletes]))
-        told = np.zeros(len(of_files), dtype=bool)
-        told[of_files] = [path in self._deletes for path in paths]
-        return asked & ~any_of(units.unit_of, left[units.unit_of] & ~told, units.count)
+        """Of the kept units asked for (bool [units]), those whose rows we may read ourselves."""
+        return self._deletes.readable(self.pruned.units, asked)
 
     def _check_readable(self, asked: np.ndarray) -> None:
-        self._raise_unreadable(asked & ~self.readable(asked))
-
-    def _raise_unreadable(self, bad: np.ndarray) -> None:
-        if bad.any():
-            units = self.pruned.units
-            paths = units.files.filter(from_numpy(bad[units.unit_of])).column("path").to_pylist()
-            raise NotReadableError(
-                f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can "
-                f"apply, {paths[0]} among them; files() names all that are to be read",
-                paths=paths,
-            )
+        self._deletes.check(self.pruned.units, asked)
 
 
 def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

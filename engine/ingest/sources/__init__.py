@@ -20,6 +20,7 @@ from .naming import Naming
 
 if TYPE_CHECKING:
     from ...storage import Storage
+    from ...timeline import Instant
 
 DIRECTORY, DELTA, ICEBERG = "directory", "delta", "iceberg"
 KINDS = (DIRECTORY, DELTA, ICEBERG)
@@ -142,6 +143,19 @@ def described(state: LogState) -> dict[str, Any]:
         "table": state.table_id,
         "mark": state.mark,
     }
+
+
+def known_state(instant: Instant) -> Known:
+    """The state that a version was made of."""
+    source = instant.source
+    keys = {number: key for key, number in source["keys"].items()}
+    return Known(
+        source["version"],
+        source["position"],
+        source["table"],
+        source["mark"],
+        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
+    )
 
 
 def open_source(
