@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pyarrow as pa
@@ -493,6 +494,47 @@ def test_two_handles_that_sync_at_once_add_files_once(lake):
     assert second.sync() == 2
     assert _values(second) == [1, 2, 3, 10, 20]
     assert second.files().num_rows == 3
+
+
+def test_many_that_sync_and_index_at_once_add_files_once(lake):
+    ss.create(lake, source="delta")
+    handles = [ss.open(lake) for _ in range(6)]
+    for value in range(100, 104):
+        write_deltalake(str(lake), _rows(value), mode="append")
+    with ThreadPoolExecutor(7) as pool:
+        index = pool.submit(ss.open(lake).create_index, "a", "bloom")
+        versions = {future.result() for future in [pool.submit(handle.sync) for handle in handles]}
+        versions.add(index.result())
+    table = ss.open(lake)
+    assert table.history().column("action").to_pylist().count("sync") == 1
+    assert versions <= {2, 3}
+    assert _values(table) == [1, 2, 10, 20, 100, 101, 102, 103]
+    ids = table.files().column("file_id").to_pylist()
+    assert len(set(ids)) == len(ids) == 6
+    assert table.verify() == []
+
+
+def test_keeping_leaves_the_tail_to_a_sync(lake):
+    """optimize, clean and savepoints are about what is committed."""
+    table = ss.create(lake, source="delta")
+    table.create_index("a", kind="bloom")
+    for value in (3, 4):
+        write_deltalake(str(lake), _rows(value), mode="append")
+        table.sync()
+    DeltaTable(str(lake)).delete("a = 1")
+    write_deltalake(str(lake), _rows(5), mode="append")
+    table.refresh()
+    table.savepoint("before")
+    table.optimize()
+    table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    assert _values(table) == [2, 3, 4, 5, 10, 20]
+    assert _values(ss.open(lake, savepoint="before")) == [1, 2, 3, 4, 10, 20]
+    assert table.files().column("file_id").null_count == 2
+    table.sync()
+    table.optimize()
+    assert _values(table) == [2, 3, 4, 5, 10, 20]
+    assert table.scan("a = 6").files().num_rows == 0
+    assert table.verify(deep=True) == []
 
 
 def test_bad_input_gets_our_errors(lake, tmp_path):
