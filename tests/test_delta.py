@@ -99,6 +99,35 @@ def test_partition_values_of_every_type_are_those_of_the_log(tmp_path, name, syn
     assert multiset(table.scan().to_table()) == multiset(data)
 
 
+def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
+    """Also where a writer chose large or nested types that the log does not tell from others."""
+    words = pa.struct([("k", pa.int64()), ("z", pa.struct([("q", pa.large_string())]))])
+    data = pa.table(
+        {
+            "i8": pa.array([1, None], pa.int8()),
+            "f": pa.array([1.5, float("nan")], pa.float32()),
+            "b": pa.array([b"x", b"\xff"]),
+            "large": pa.array(["x", None], pa.large_string()),
+            "view": pa.array(["x", None], pa.string_view()),
+            "l": pa.array([["a"], []], pa.large_list(pa.large_string())),
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "s": pa.array([{"k": 1, "z": {"q": "t"}}, None], words),
+            "d": pa.array([Decimal("12345678901234567890.123"), None], pa.decimal128(38, 3)),
+        }
+    )
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), data)
+    table = ss.create(lake, source="delta")
+    write_deltalake(str(lake), data, mode="append")
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _ours(table) == _theirs(lake)
+        for where in ("s.k = 1", "large = 'x' AND s.z.q = 't'", "view = 'x'", "i8 = 1", "d > 5"):
+            assert table.scan(where).count() == 2
+        assert table.scan(ss.col("b") == b"\xff").count() == 2
+        table.sync()
+
+
 def test_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
     """Rule 12: never stale holds for logs."""
     ss.create(lake, source="delta")
