@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from ..arrays import string_array
 from ..errors import CommitConflictError
-from .commit.follow import Followed, at_state, followed, known_state
+from .commit.follow import Followed, at_state, followed
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
-from .ingest.sources import LOG_FILES, LogState
+from .ingest.sources import LOG_FILES, LogState, known_state
 from .ingest.sources.attach import attach_log
 from .manifest.snapshot import Snapshot
 from .progress import Progress

@@ -11,11 +11,13 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .ingest.sources import known_state
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
@@ -222,7 +224,8 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode)
+        deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
+        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode, deleted)
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
@@ -245,18 +248,23 @@ class Table:
     def pin_log(self, position: str) -> None:
         """Makes this handle read its version together with one state of the log, which is that of the version or a
         later one."""
-        from .tail import pinned
-
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = pinned(self.instant, self.readers, self.storage, self.log, position)
+        self.snapshot = self._with_log(self.instant, position)
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
         if self.log is None or self._is_pinned:
             return Snapshot(instant, self.readers)
-        from .tail import pinned
+        return self._with_log(instant, log_position)
 
-        return pinned(instant, self.readers, self.storage, self.log, log_position)
+    def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
+        assert self.log is not None
+        state = self.log.at(position, known_state(instant))
+        if state is None:
+            return Snapshot(instant, self.readers)
+        from .tail import with_tail
+
+        return with_tail(instant, self.readers, self.storage, state)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from ..arrays import from_numpy, to_numpy
 from ..hfile_like import SortedFileWriter
 from .commit.bind import bind
-from .commit.follow import Followed, followed, known_state
-from .ingest.sources import LogSource
+from .commit.follow import Followed, followed
+from .ingest.sources import LogState
 from .ingest.sources.attach import opened
 from .manifest import keyspace
 from .manifest.runs import RunReaders
@@ -29,13 +29,8 @@ from .storage import Storage
 from .timeline import Instant, Run
 
 
-def pinned(
-    instant: Instant, readers: RunReaders, storage: Storage, source: LogSource, position: str | None = None
-) -> Snapshot:
-    """A version together with the latest state of its log, or the one at a position."""
-    state = source.at(position, known_state(instant))
-    if state is None:
-        return Snapshot(instant, readers)
+def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
+    """A version together with another state of its log."""
     found = followed(instant, readers, state)
     snapshot = _overlaid(instant, readers, storage, found)
     removed = len(found.removed) if found.instant.manifest else instant.totals["files"]

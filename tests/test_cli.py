@@ -510,3 +510,16 @@ def test_a_closed_pipe_is_no_error(lake: str) -> None:
     told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert told.stdout.startswith('"id"')
     assert told.stderr == ""
+
+
+def test_create_and_sync_with_a_log_of_another_format(say, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+    lake = str(tmp_path / "lake")
+    deltalake.write_deltalake(lake, pa.table({"a": [1, 2]}))
+    status, told, _ = say("create", lake, "--source", "delta", "--json")
+    assert (status, json.loads(told)["rows"]) == (0, 2)
+    deltalake.write_deltalake(lake, pa.table({"a": [3]}), mode="append")
+    status, told, _ = say("explain", lake, "--where", "a = 3")
+    assert status == 0 and "the delta log has gone on: 1 files came" in told
+    assert say("scan", lake, "--where", "a = 3", "--count")[1].strip() == "1"
+    assert json.loads(say("sync", lake, "--json")[1])["version"] == 2

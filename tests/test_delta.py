@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pyarrow as pa
@@ -96,6 +97,35 @@ def test_partition_values_of_every_type_are_those_of_the_log(tmp_path, name, syn
     assert table.scan("k IS NULL").to_table().column("a").to_pylist() == [3]
     table.sync()
     assert multiset(table.scan().to_table()) == multiset(data)
+
+
+def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
+    """Also where a writer chose large or nested types that the log does not tell from others."""
+    words = pa.struct([("k", pa.int64()), ("z", pa.struct([("q", pa.large_string())]))])
+    data = pa.table(
+        {
+            "i8": pa.array([1, None], pa.int8()),
+            "f": pa.array([1.5, float("nan")], pa.float32()),
+            "b": pa.array([b"x", b"\xff"]),
+            "large": pa.array(["x", None], pa.large_string()),
+            "view": pa.array(["x", None], pa.string_view()),
+            "l": pa.array([["a"], []], pa.large_list(pa.large_string())),
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "s": pa.array([{"k": 1, "z": {"q": "t"}}, None], words),
+            "d": pa.array([Decimal("12345678901234567890.123"), None], pa.decimal128(38, 3)),
+        }
+    )
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), data)
+    table = ss.create(lake, source="delta")
+    write_deltalake(str(lake), data, mode="append")
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _ours(table) == _theirs(lake)
+        for where in ("s.k = 1", "large = 'x' AND s.z.q = 't'", "view = 'x'", "i8 = 1", "d > 5"):
+            assert table.scan(where).count() == 2
+        assert table.scan(ss.col("b") == b"\xff").count() == 2
+        table.sync()
 
 
 def test_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
@@ -209,19 +239,39 @@ def test_a_new_deletion_vector_is_another_identity(tmp_path):
         for _ in ("unsynced", "synced"):
             assert path in table.files().column("path").to_pylist()
             assert table.scan("a = 2").files().column("path").to_pylist() == [path]
-            _check_deletes(table, path)
+            _check_deletes(table, rows)
             table.sync()
         assert table.scan("a = 100").count() == 1
     assert table.version == 3
     assert table.scan("a = 50").files().num_rows == 0  # its bounds still prune
-    _check_deletes(ss.create(lake, source="delta", index_path=tmp_path / "index"), path)
+    _check_deletes(ss.create(lake, source="delta", index_path=tmp_path / "index"), rows)
+    _check_deletes(ss.open(lake, version=2), [2])
 
 
-def _check_deletes(table, path):
-    """Rule 19: a file with deletes is kept and never counted."""
+def _check_deletes(table, rows):
+    """Rule 19: a file with deletes is kept, and what its metadata count is never an answer."""
+    left = [value for value in range(10) if value not in rows]
+    assert _values(table, "a < 50") == left
+    assert _values(table, "a < 9") == left[:-1]
+    assert (table.scan("a < 50").count(), table.scan("a = 2").count()) == (len(left), 0)
+    assert (table.scan("a < 50").min("a"), table.scan("a BETWEEN 1 AND 2").max("a")) == (0, 1)
+    assert table.scan("a < 50", columns=[]).to_table().num_rows == len(left)
+    assert table.scan("a < 50", limit=3).to_table().num_rows == 3
+    with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
+        table.scan("a < 50").dataset()
+
+
+def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), _rows(1, 2), configuration={"delta.enableDeletionVectors": "true"})
+    table = ss.create(lake, source="delta")
+    (path,) = paths_of(lake)
+    delete_rows(lake, path, [0])
+    table.sync()
+    monkeypatch.setattr(table.log, "deleted_rows", lambda position, paths: {})
     for ask in (lambda plan: plan.count(), lambda plan: plan.to_table(), lambda plan: plan.max("a")):
         with pytest.raises(ss.NotReadableError) as caught:
-            ask(table.scan("a < 50"))
+            ask(table.scan())
         assert caught.value.paths == [path]
 
 
@@ -473,6 +523,47 @@ def test_two_handles_that_sync_at_once_add_files_once(lake):
     assert second.sync() == 2
     assert _values(second) == [1, 2, 3, 10, 20]
     assert second.files().num_rows == 3
+
+
+def test_many_that_sync_and_index_at_once_add_files_once(lake):
+    ss.create(lake, source="delta")
+    handles = [ss.open(lake) for _ in range(6)]
+    for value in range(100, 104):
+        write_deltalake(str(lake), _rows(value), mode="append")
+    with ThreadPoolExecutor(7) as pool:
+        index = pool.submit(ss.open(lake).create_index, "a", "bloom")
+        versions = {future.result() for future in [pool.submit(handle.sync) for handle in handles]}
+        versions.add(index.result())
+    table = ss.open(lake)
+    assert table.history().column("action").to_pylist().count("sync") == 1
+    assert versions <= {2, 3}
+    assert _values(table) == [1, 2, 10, 20, 100, 101, 102, 103]
+    ids = table.files().column("file_id").to_pylist()
+    assert len(set(ids)) == len(ids) == 6
+    assert table.verify() == []
+
+
+def test_keeping_leaves_the_tail_to_a_sync(lake):
+    """optimize, clean and savepoints are about what is committed."""
+    table = ss.create(lake, source="delta")
+    table.create_index("a", kind="bloom")
+    for value in (3, 4):
+        write_deltalake(str(lake), _rows(value), mode="append")
+        table.sync()
+    DeltaTable(str(lake)).delete("a = 1")
+    write_deltalake(str(lake), _rows(5), mode="append")
+    table.refresh()
+    table.savepoint("before")
+    table.optimize()
+    table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    assert _values(table) == [2, 3, 4, 5, 10, 20]
+    assert _values(ss.open(lake, savepoint="before")) == [1, 2, 3, 4, 10, 20]
+    assert table.files().column("file_id").null_count == 2
+    table.sync()
+    table.optimize()
+    assert _values(table) == [2, 3, 4, 5, 10, 20]
+    assert table.scan("a = 6").files().num_rows == 0
+    assert table.verify(deep=True) == []
 
 
 def test_bad_input_gets_our_errors(lake, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from conftest import is_thorough
@@ -17,6 +19,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 class DeltaMachine(LogMachine):
     source = "delta"
+    has_vectors = False  # over which deltalake itself does not write
 
     def make(self, rows):
         options = {"delta.enableDeletionVectors": "true"}
@@ -43,12 +46,12 @@ class DeltaMachine(LogMachine):
     def overwrite(self, rows):
         write_deltalake(str(self.path), rows, mode="overwrite")
 
-    @precondition(lambda self: not self.may_refuse)
+    @precondition(lambda self: not self.has_vectors)
     @rule(number=NUMBERS)
     def delete(self, number):
         DeltaTable(str(self.path)).delete(f"a = {number}")
 
-    @precondition(lambda self: not self.may_refuse)
+    @precondition(lambda self: not self.has_vectors)
     @rule()
     def compact(self):
         DeltaTable(str(self.path)).optimize.compact()
@@ -57,12 +60,16 @@ class DeltaMachine(LogMachine):
     def checkpoint(self):
         DeltaTable(str(self.path)).create_checkpoint()
 
-    @rule(data=st.data())
-    def delete_by_vector(self, data):
-        paths = [path for path in paths_of(self.path) if "deletionVector" not in add_of(self.path, path)]
-        if paths:
-            delete_rows(self.path, data.draw(st.sampled_from(paths)), [0])
-            self.may_refuse = True
+    @rule(pick=st.integers(0, 9), rows=st.sets(st.integers(0, 5), min_size=1))
+    def delete_by_vector(self, pick, rows):
+        adds = [add_of(self.path, path) for path in paths_of(self.path)]
+        adds = [add for add in adds if "deletionVector" not in add]
+        adds.sort(key=lambda add: (repr(add["partitionValues"]), add["stats"]))  # names are given by chance
+        if adds:
+            add = adds[pick % len(adds)]
+            count = json.loads(add["stats"])["numRecords"]
+            delete_rows(self.path, add["path"], sorted({row % count for row in rows}))
+            self.has_vectors = True
 
 
 TestDelta = DeltaMachine.TestCase

@@ -16,7 +16,7 @@ from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
 from ..ingest.attach import COLUMNS_MAX
 from ..ingest.footers import leaf_types
-from ..ingest.sources import Columns, Known, LogState, described
+from ..ingest.sources import Columns, LogState, described, known_state
 from ..ingest.sources.naming import Naming
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
@@ -44,19 +44,6 @@ class Followed:
     removed: dict[int, str]
 
 
-def known_state(instant: Instant) -> Known:
-    """The state that a version was made of."""
-    source = instant.source
-    keys = {number: key for key, number in source["keys"].items()}
-    return Known(
-        source["version"],
-        source["position"],
-        source["table"],
-        source["mark"],
-        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
-    )
-
-
 def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed:
     """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
     cannot be followed."""
@@ -72,16 +59,23 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
             raise NotReadableError("the log tells of changes to a table that was made anew; open() the table again")
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
-    live = Snapshot(after, readers).files() if removed is None or removed or added.num_rows else None
-    if live is None:
-        return Followed(after, naming, added, {})
+    before = Snapshot(after, readers)
     if removed is None:
-        added, gone = _compared(live, _once(added))
+        added, gone = _compared(before.files(columns=["path", "size_bytes", "deletes"]), _once(added))
     else:
-        touched = string_array([*removed, *added.column("path").to_pylist()])
-        gone = live.filter(pc.is_in(live.column("path"), value_set=touched))
+        came = set(added.column("path").to_pylist())
+        if not came and not removed:
+            return Followed(after, naming, added, {})
+        texts = set(added.column("partition").to_pylist()) if removed <= came else None
+        live = before.files(None if texts is None else _partition_ids(before, texts), ["path"])
+        gone = live.filter(pc.is_in(live.column("path"), value_set=string_array([*removed, *came])))
     ids, paths = gone.column("file_id").to_pylist(), gone.column("path").to_pylist()
     return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
+
+
+def _partition_ids(snapshot: Snapshot, texts: set[str]) -> list[int]:
+    known = snapshot.ids_by_text()
+    return sorted(known[text] for text in texts if text in known)
 
 
 def _once(files: pa.Table) -> pa.Table:

@@ -134,8 +134,9 @@ class _Search:
         bounds = bounds_of(self._plan.about(self._column), sought.kind, units.count)
         promises = sought.promises(bounds)
         holds_any = bounds.may_be_value | bounds.may_be_nan
-        foreign = holds_any & ~units.readable
-        own = np.flatnonzero(holds_any & units.readable)
+        readable = self._plan.readable(holds_any)
+        foreign = holds_any & ~readable
+        own = np.flatnonzero(readable)
         self._check_decidable(foreign, own, promises)
         own = own[sought.in_order(promises.take(from_numpy(own)))]
         for batch in _growing(own, _FILES_FIRST, _FILES_MAX):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array, to_numpy
-from ...errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
+from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ..ahead import ahead
 from ..ingest.leaves import top_level
 from ..ingest.sources import parquet_options
@@ -23,6 +23,7 @@ from ..timeline import Instant
 from ..views import files_view
 from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
+from .deletes import DeletedRows, Deletes
 from .fine import RowGroups, row_groups_of
 from .gather import Gatherer
 from .plan_tasks import tasks_of
@@ -59,6 +60,7 @@ class Plan:
         limit: int | None = None,
         strict: bool = False,
         mode: str = SNAPSHOT,
+        deleted: DeletedRows | None = None,
     ):
         if mode not in MODES:
             raise InvalidArgumentError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
@@ -73,6 +75,7 @@ class Plan:
         self._index_storage, self._storage = index_storage, storage
         self._steps = Steps(index_storage, storage)
         self._snapshot = snapshot
+        self._deletes = Deletes(deleted)
         self._gatherer = Gatherer(snapshot, strict)
 
     def __repr__(self) -> str:
@@ -177,7 +180,7 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
-        self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
+        self._deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
         return dataset_of(self._fine, self.instant, self._storage)
 
     def count(self) -> int:
@@ -290,6 +293,7 @@ class Plan:
             strict=self._gatherer.strict,
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self._storage, self._index_storage),
+            deletes=self._deletes.rows,
         )
 
     @cached_property
@@ -385,16 +389,12 @@ class Plan:
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
+    def readable(self, asked: np.ndarray) -> np.ndarray:
+        """Of the kept units asked for (bool [units]), those whose rows we may read ourselves."""
+        return self._deletes.readable(self.pruned.units, asked)
+
     def _check_readable(self, asked: np.ndarray) -> None:
-        units = self.pruned.units
-        bad = (asked & ~units.readable)[units.unit_of]
-        if bad.any():
-            paths = units.files.filter(from_numpy(bad)).column("path").to_pylist()
-            raise NotReadableError(
-                f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can "
-                f"apply, {paths[0]} among them; files() names all that are to be read",
-                paths=paths,
-            )
+        self._deletes.check(self.pruned.units, asked)
 
 
 def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def read_matches(
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
             with reading(task.path):
-                rows = reader.read(group, context.columns) if all_match or task.all_match else reader.matching(group)
+                rows = reader.all_rows(group) if all_match or task.all_match else reader.matching(group)
             if file.remote is None:  # an object store tells with each read whose it is
                 check_identity(task, storage)
             if rows is not None and rows.num_rows:
@@ -122,6 +122,7 @@ class _FileReader:
     ):
         self._file, self._entry, self._task, self._context, self._storage = file, entry, task, context, storage
         self._threads = threads
+        self._deleted = context.deletes.get(task.path)
         # A point look-up that came this far finds a row or two; a range finds many, and a second reader works in vain.
         points = (leaf for leaf in leaves_of(context.bound) if isinstance(leaf, Leaf))
         self._is_point = any(leaf.op in ("=", "in") for leaf in points)
@@ -135,18 +136,35 @@ class _FileReader:
         """All rows of a row group."""
         return self._shaped(self._raw(group, columns), columns, self._rows(group))
 
+    def all_rows(self, group: int) -> pa.Table:
+        """The rows of a row group that were not deleted, in the columns asked for."""
+        rows = self.read(group, self._context.columns)
+        return rows if self._deleted is None else _filtered(rows, self._live(group))
+
     def mask(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group match."""
+        live = self._live(group)
         if self._context.bound == Constant(True):
-            return from_numpy(np.ones(self._rows(group), dtype=bool))
-        tested = self.read(group, self._tested)
-        return self._mask_of(tested)
+            return live
+        found = self._mask_of(self.read(group, self._tested))
+        return found if self._deleted is None else pc.and_(found, live)
+
+    def _live(self, group: int) -> pa.BooleanArray:
+        """Which rows of a row group were not deleted."""
+        live = np.ones(self._rows(group), dtype=bool)
+        if self._deleted is not None:
+            first = sum(self._rows(before) for before in range(group))
+            here = slice(*np.searchsorted(self._deleted, [first, first + len(live)]))
+            live[self._deleted[here] - first] = False
+        return from_numpy(live)
 
     def matching(self, group: int) -> pa.Table | None:
         """The matching rows of a row group, None where there are none."""
         context = self._context
         if context.bound == Constant(True):
-            return self.read(group, context.columns)
+            return self.all_rows(group)
+        if self._deleted is not None:
+            return _filtered(self.read(group, context.columns), self.mask(group))
         rest = [name for name in context.columns if name not in self._tested]
         stored = self._stored(rest)
         first, second, coded = self._dealt(group, stored)
@@ -273,6 +291,10 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> p
         raise SchemaError(
             f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _filtered(rows: pa.Table, mask: pa.BooleanArray) -> pa.Table:
+    return rows.filter(mask) if rows.num_columns else rows_without_columns(mask.true_count)
 
 
 def rows_without_columns(count: int) -> pa.Table:

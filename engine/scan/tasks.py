@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from ..ingest.task_index import FileFilter
@@ -56,6 +57,7 @@ class ReadContext:
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     defaults        what such columns hold in files that lack them, where that is not null
     parquet_options    how pyarrow opens the files
+    deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     """
 
     location: str
@@ -70,3 +72,4 @@ class ReadContext:
     strict: bool = False
     parquet_options: dict[str, str] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
+    deletes: dict[str, np.ndarray] = field(default_factory=dict)

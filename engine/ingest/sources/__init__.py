@@ -8,10 +8,11 @@ same place. Nothing here writes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from ....errors import InvalidArgumentError
@@ -19,6 +20,7 @@ from .naming import Naming
 
 if TYPE_CHECKING:
     from ...storage import Storage
+    from ...timeline import Instant
 
 DIRECTORY, DELTA, ICEBERG = "directory", "delta", "iceberg"
 KINDS = (DIRECTORY, DELTA, ICEBERG)
@@ -126,6 +128,11 @@ class LogSource(Protocol):
         misread, StorageError where it cannot be read now, InvalidArgumentError where the package for it is missing."""
         ...
 
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows that deletes take out of some live files of a state: int64, ascending, by their position. Files of
+        which that cannot be told, as of those under equality deletes, are left out. Raises as `at`."""
+        ...
+
 
 def described(state: LogState) -> dict[str, Any]:
     """A state as the instant holds it (`Instant.source`)."""
@@ -136,6 +143,19 @@ def described(state: LogState) -> dict[str, Any]:
         "table": state.table_id,
         "mark": state.mark,
     }
+
+
+def known_state(instant: Instant) -> Known:
+    """The state that a version was made of."""
+    source = instant.source
+    keys = {number: key for key, number in source["keys"].items()}
+    return Known(
+        source["version"],
+        source["position"],
+        source["table"],
+        source["mark"],
+        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
+    )
 
 
 def open_source(

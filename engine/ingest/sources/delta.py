@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .... import canon
-from ....arrays import string_array
+from ....arrays import string_array, to_numpy
 from ....errors import NotATableError, NotReadableError, SchemaError
 from ...storage import FileMissingError, Storage
 from .. import hive
@@ -150,7 +150,7 @@ class DeltaSource:
 
     def _live(self, table: Any, columns: Columns) -> pa.Table:
         actions = pa.table(table.get_add_actions())
-        vectors = self._vectors(table)
+        vectors = {path: f"rows:{_digest(rows)}" for path, rows in self._vectors(table)}
         paths = [self._path(path) for path in actions.column("path").to_pylist()]
         values = []
         if columns.partitioning:
@@ -165,16 +165,18 @@ class DeltaSource:
             [vectors.get(path) for path in paths],
         )
 
-    def _vectors(self, table: Any) -> dict[str, str]:
-        """A token for the deletion vector of each file that has one: by the rows that it takes out."""
-        if "deletionVectors" not in (table.protocol().reader_features or ()):
-            return {}
-        found = {}
-        for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
-            for path, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                rows = np.packbits(kept.values.to_numpy(zero_copy_only=False)).tobytes()
-                found[self._path(path)] = f"rows:{len(kept)}:{hashlib.sha256(rows).hexdigest()[:32]}"
-        return found
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        with told(self._storage.uri, "deltalake"):
+            table = _delta_table(self._storage.uri, None if position is None else int(position), self._options)
+            wanted = set(paths)
+            return {path: rows for path, rows in self._vectors(table) if path in wanted}
+
+    def _vectors(self, table: Any) -> Iterator[tuple[str, np.ndarray]]:
+        """Each file that has a deletion vector, with the rows that it takes out."""
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+                for path, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                    yield self._path(path), np.flatnonzero(~to_numpy(kept.values))
 
 
 class _Tail:
@@ -213,6 +215,10 @@ class _Tail:
         """True where no path is live twice."""
         live = [path for (path, _), action in self.files.items() if action is not None]
         return len(set(live)) == len(live)
+
+
+def _digest(rows: np.ndarray) -> str:
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:32]
 
 
 def _commit_path(version: int) -> str:

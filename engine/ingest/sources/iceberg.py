@@ -16,13 +16,17 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from ....arrays import to_numpy
 from ....errors import NotATableError, NotReadableError
 from ...storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING, Changes, Columns, Known
@@ -55,6 +59,11 @@ class IcebergSource:
             return None
         with told(self._storage.uri, "pyiceberg"):
             return IcebergState(self._storage, path, mark, _static_table(self._storage, path, self._options), since)
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        state = self.at(position, None)
+        assert state is not None
+        return state.deleted_rows(paths)
 
     def _latest(self) -> str:
         """The newest metadata file, relative to the table."""
@@ -119,6 +128,28 @@ class IcebergState:
             if found is not None:
                 return found
             return Changes(self._files(self._live, self._manifests.deletes), None)
+
+    def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        """See `LogSource.deleted_rows`."""
+        with told(self.storage.uri, "pyiceberg"):
+            applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
+            files: dict[str, pa.Table] = {}
+            found = {}
+            for entry in self._live:
+                path = table_path(self.storage, entry.data_file.file_path)
+                deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
+                if deletes and all(_holds_positions(d) for d in deletes):
+                    rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
+                    found[path] = np.unique(np.concatenate(rows))
+            return found
+
+    def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
+        """The rows that a position delete file takes out of a data file. `files`: those that were read."""
+        if deletes not in files:
+            with self.table.io.new_input(deletes).open() as file:
+                files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
+        mine = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
+        return to_numpy(mine.column("pos").cast(pa.int64()))
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -224,10 +255,14 @@ class _Deletes:
             else:
                 self._by_partition.setdefault(_partition_key(entry), []).append(entry)
 
+    def over(self, entry: ManifestEntry) -> list[ManifestEntry]:
+        """The deletes that may apply to a data file."""
+        near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
+        return [delete for delete in near if _may_apply(delete, entry)]
+
     def token(self, entry: ManifestEntry) -> str | None:
         """Names the deletes that may apply to a data file; None where there are none."""
-        near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
-        paths = sorted(d.data_file.file_path for d in near if _may_apply(d, entry))
+        paths = sorted(d.data_file.file_path for d in self.over(entry))
         return f"deletes:{hashlib.sha256(repr(paths).encode()).hexdigest()[:32]}" if paths else None
 
 
@@ -249,6 +284,14 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
     lower = (delete.data_file.lower_bounds or {}).get(_DELETED_PATH_ID)
     upper = (delete.data_file.upper_bounds or {}).get(_DELETED_PATH_ID)
     return not (lower is not None and path < lower) and not (upper is not None and path > upper)
+
+
+def _holds_positions(delete: ManifestEntry) -> bool:
+    """Whether a delete file says which rows it means by their positions, in Parquet."""
+    from pyiceberg.manifest import DataFileContent
+
+    is_parquet = str(delete.data_file.file_format).rsplit(".", 1)[-1].lower() == "parquet"
+    return is_parquet and delete.data_file.content == DataFileContent.POSITION_DELETES
 
 
 def _unreadable(entry: ManifestEntry) -> str | None:

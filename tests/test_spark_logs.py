@@ -1,0 +1,58 @@
+"""Spark over a table that follows the log of another format: the pair that the driver pinned is what executors read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+
+pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+from deltalake import DeltaTable, write_deltalake
+from log_lakes import delete_rows, paths_of
+from skipstone import spark_adapter as sks
+
+
+def _rows(*values, p="x"):
+    return pa.table({"a": pa.array(values, pa.int64()), "p": pa.array([p] * len(values), pa.string())})
+
+
+@pytest.fixture
+def lake(tmp_path):
+    path = tmp_path / "lake"
+    write_deltalake(str(path), _rows(1, 2), partition_by=["p"])
+    write_deltalake(str(path), _rows(10, 20, p=None), mode="append")
+    ss.create(path, source="delta")
+    return path
+
+
+def _collected(frame):
+    return sorted((row["a"], row["p"]) for row in frame.collect())
+
+
+def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
+    write_deltalake(str(lake), _rows(3), mode="append")
+    DeltaTable(str(lake)).delete("a = 10")
+    pinned = sks.scan(spark, lake, where="a >= 2")
+    write_deltalake(str(lake), _rows(4), mode="append")
+    assert _collected(pinned) == [(2, "x"), (3, "x"), (20, None)]
+    assert pinned.count() == 3
+    assert _collected(sks.scan(spark, lake, where="p = 'x'")) == [(1, "x"), (2, "x"), (3, "x"), (4, "x")]
+    assert _collected(sks.scan(spark, lake, where="a > 2", version=1)) == [(10, None), (20, None)]
+    sks.register(spark)
+    assert _collected(spark.read.format("skipstone").load(str(lake))) == [
+        (1, "x"),
+        (2, "x"),
+        (3, "x"),
+        (4, "x"),
+        (20, None),
+    ]
+
+
+def test_deletion_vectors_are_applied_by_executors(spark, tmp_path):
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), _rows(*range(10)), configuration={"delta.enableDeletionVectors": "true"})
+    ss.create(lake, source="delta")
+    (path,) = paths_of(lake)
+    delete_rows(lake, path, [2, 5])
+    assert [a for a, _ in _collected(sks.scan(spark, lake, where="a < 7"))] == [0, 1, 3, 4, 6]
