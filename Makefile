@@ -19,6 +19,8 @@ DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
+# The files of tests side by side, those of one Spark or one server together (tests/conftest.py).
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 KERNEL_TESTS = $(wildcard tests/test_*kernel*.py tests/test_bloom*.py tests/test_hash*.py tests/test_sorted_file*.py)
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -32,11 +34,11 @@ demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
 	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
 
 test: $(DEV)  ## The tests (TESTS=tests/test_x.py for a part)
-	$(FIND_JAVA) && $(PYTEST) -q $(TESTS)
+	$(FIND_JAVA) && $(PYTEST) -q $(SIDE_BY_SIDE) $(TESTS)
 
 # Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
 test-all: $(DEV)  ## The tests with many more examples, then the kernels without a compiler and with bounds checks
-	$(FIND_JAVA) && SKIPSTONE_TEST=all $(PYTEST) -q tests
+	$(FIND_JAVA) && SKIPSTONE_TEST=all $(PYTEST) -q $(SIDE_BY_SIDE) tests
 	$(if $(KERNEL_TESTS),NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS))
 	$(if $(KERNEL_TESTS),NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS))
 

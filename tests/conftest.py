@@ -35,6 +35,13 @@ def is_thorough() -> bool:
 settings.load_profile("all" if is_thorough() else "default")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests run side by side by file; those that share a Spark or a server run in one process."""
+    for item in items:
+        shared = [name for name in ("spark", "s3_server") if name in getattr(item, "fixturenames", ())]
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark of two cores. What it writes by itself goes to a temporary folder."""
