@@ -84,12 +84,13 @@ def publish(
         made = None if change.key is None else snapshot.version_of_key(change.key)
         if made is not None:
             return timeline.read(made)
-        if attempt and change.recheck is not None:
+        is_later = newest.version > base.version
+        if is_later and change.recheck is not None:
             change.recheck(snapshot)
         if change.evolve is not None:
             spoken = change.evolve(newest)
             snapshot = Snapshot(spoken, readers)
-        _check_added(snapshot, change, is_retry=attempt > 0)
+        _check_added(snapshot, change, is_later=is_later)
         before = len(change.leftovers)
         instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt)
         if change.leftovers.publish(timeline, instant):
@@ -106,8 +107,8 @@ def publish_definition(
     """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
     the newest base whenever another commit was first. `leftovers` are the runs that it names."""
     instant = following(base)
-    for attempt, newest in _bases(timeline, base, instant.transaction):
-        if attempt:
+    for _, newest in _bases(timeline, base, instant.transaction):
+        if newest.version >= instant.version:
             instant = following(newest)
         if leftovers.publish(timeline, instant):
             return instant
@@ -131,15 +132,14 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
 
 
 def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tuple[int, Instant]]:
-    """(attempt, the instant to publish after): first `base`, then the newest, each time that another was first.
+    """(attempt, the newest instant, to publish after), again each time that another was first. Never `base` where
+    others committed since: it may be cleaned.
 
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
     this transaction as given up: its files are being removed."""
     _check_base(timeline, base)
     for attempt in range(ATTEMPTS_MAX):
-        yield attempt, base
-        pause(attempt)
-        latest = latest_of(timeline, base)
+        latest = latest_of(timeline, base) if base.version else base
         for instant in timeline.instants(base.version + 1, latest.version):
             if transaction in instant.fenced:
                 raise CommitConflictError(
@@ -147,6 +147,8 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
                     "heard of it for long; begin it anew"
                 )
         base = latest
+        yield attempt, base
+        pause(attempt)
 
 
 def latest_of(timeline: Timeline, base: Instant) -> Instant:
@@ -165,7 +167,7 @@ def _check_base(timeline: Timeline, base: Instant) -> None:
         )
 
 
-def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
+def _check_added(snapshot: Snapshot, change: Change, *, is_later: bool) -> None:
     if not change.results:
         return
     twice = first_twice(_added_paths(change))
@@ -173,7 +175,7 @@ def _check_added(snapshot: Snapshot, change: Change, *, is_retry: bool) -> None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
     doubled = paths_there(snapshot, change)
     if doubled:
-        if is_retry:
+        if is_later:
             raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
         raise InvalidArgumentError(f"{doubled[0]}: in the table already; use replace() to put a new file in its place")
 
