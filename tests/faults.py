@@ -68,11 +68,12 @@ def fault_at(
         shim.step()
         return Written(io.FileIO(path, "w")) if mode == "wb" else builtins.open(path, mode)
 
+    before = local.os
     local.os, local.open = shim, opened  # type: ignore[attr-defined]
     try:
         yield shim
     finally:
-        local.os = os
+        local.os = before
         del local.open  # type: ignore[attr-defined]
 
 
