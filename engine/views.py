@@ -58,12 +58,13 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
 
 def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) -> pa.Table:
     """Those of some file numbers that are live, as `files_view`."""
-    given = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else np.asarray(ids)
-    numbers = to_numpy(given) if isinstance(given, (pa.Array, pa.ChunkedArray)) else given
-    is_list = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers))
-    if not is_list or (len(numbers) and int(numbers.min()) < 0):
+    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
+        ids = ids.to_pylist()
+    is_list = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))
+    if not is_list or not all(isinstance(i, (int, np.integer)) and 0 <= i < 1 << 64 for i in ids):
         raise InvalidArgumentError("ids are file numbers, as files() tells them: integers from 0 on")
-    return files_view(snapshot.rows(np.unique(numbers.astype(np.uint64)), FILE_COLUMNS), snapshot)
+    numbers = np.array([int(i) for i in ids], dtype=np.uint64)
+    return files_view(snapshot.rows(np.unique(numbers), FILE_COLUMNS), snapshot)
 
 
 def partition_id(snapshot: Snapshot, partition: str) -> int:

@@ -95,7 +95,8 @@ class Part(NamedTuple):
             return self.data[rows]
         places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         lead = UUID_BYTES - 1 - self.size  # the bytes that stand before, as a number
-        most, eighth = self.data[rows], self.data[rows, 7 - lead]
+        most = self.data[rows]
+        eighth = most[:, 7 - lead]
         last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
         found = np.empty((len(places), UUID_BYTES - lead), dtype=np.uint8)
         found[:, : 6 - lead], found[:, 9 - lead :] = most[:, : 6 - lead], most[:, 8 - lead :]

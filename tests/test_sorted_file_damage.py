@@ -126,6 +126,23 @@ def sample_of_numbers(compression: str) -> bytes:
     return target.getvalue()
 
 
+def sample_of_names(compression: str) -> bytes:
+    """Keys that are names of one make, and integers in planes."""
+    fields = [(i << 26, i, i * 7 % 4096, i * 5 % 4096, i**5) for i in range(60)]
+    uuids = [f"{a:08x}-{b:04x}-4{c:03x}-8{d:03x}-{e:012x}" for a, b, c, d, e in fields]
+    keys = [f"d={i // 30:02d}/{u}-{i % 3}-{i * 7 % 30 + 5}.parquet".encode() for i, u in enumerate(uuids)]
+    schema = pa.schema([("n", pa.int64())])
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=schema, compression=compression, block_size=3000, compact=["n"]) as writer:
+        batch = pa.RecordBatch.from_pylist([{"n": 10**6 + i * i * 37 % 5000} for i in range(60)], schema=schema)
+        writer.write(keys, batch, [i % 11 == 0 for i in range(60)])
+    data = target.getvalue()
+    # The directory's second entry is the keys, its third the integers.
+    at = SortedFileReader(data).blocks()[0].offset + 16
+    assert (data[at + 16 + 1], data[at + 32 + 1]) == (4, 9)
+    return data
+
+
 def numbers_of(data: bytes) -> list:
     """All that the scans of numbers say, and the summaries."""
     reader = SortedFileReader(data)
@@ -312,7 +329,7 @@ def harmless_or_refused(data: bytes) -> None:
         assert not isinstance(error, (InvalidArgumentError, SchemaError)), error
 
 
-@pytest.mark.parametrize("made", [sample, sample_of_numbers])
+@pytest.mark.parametrize("made", [sample, sample_of_numbers, sample_of_names])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression, made):
     data = made(compression)
@@ -327,7 +344,7 @@ def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression, made)
         harmless_or_refused(bytes(damaged))
 
 
-@pytest.mark.parametrize("made", [sample, sample_of_numbers])
+@pytest.mark.parametrize("made", [sample, sample_of_numbers, sample_of_names])
 def test_repaired_checksums_do_not_get_damage_past_the_footer(made):
     data = made("none")
     at = len(data) - TRAILER_BYTES
@@ -378,6 +395,12 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
         (3, 1, struct.pack("<IIQQ", 2**32 - 1, 0, 0, 1) + bytes(100)),
         (3, 60_000, struct.pack("<IIQQ", 8, 0, 0, 1)),
         (4, 1, b"\0" * 20),
+        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 6, 1, 0, 3, 0, 0) + bytes(8)),
+        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 2, 0, 0, 257) + bytes(8 * 257 + 8)),
+        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 2, 0, 0, 1) + bytes(8) + bytes([0, 0, 1]) + bytes(5)),
+        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 3, 0, 0, 1) + bytes(16)),
+        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 5, 0, 0, 14, 0, 0) + bytes(48)),
+        (9, 1, b"\0" * 20),
     ],
 )
 def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):

@@ -6,7 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.integers import flat, outside, read_line, sloped
+from skipstone.hfile_like.integers import (
+    chained,
+    flat,
+    listed,
+    outside,
+    planes,
+    read_line,
+    read_planes,
+    sloped,
+    unchained,
+)
 
 U64 = st.integers(0, 2**64 - 1)
 NUMBERS = st.one_of(
@@ -85,3 +95,34 @@ def test_what_lies_outside_is_told_of_items_as_they_lie(values, ends, data):
     wanted = [value < low or value > high for value in values]
     for line in (flat(np.array(values, dtype=np.int64)), sloped(np.array(values, dtype=np.int64))):
         assert outside(line, len(values), low, high).tolist() == wanted
+
+
+@settings(max_examples=400, deadline=None)
+@given(numbers=NUMBERS | st.lists(st.sampled_from([3, 2**40, 2**63]), min_size=1, max_size=40))
+def test_planes_chains_and_lists_give_back_their_numbers(numbers):
+    given_numbers = np.array(numbers, dtype=np.uint64)
+    count, where = len(numbers), Where("f", 0)
+    line = sloped(given_numbers)
+    by_plane = planes(line, count)
+    if by_plane is not None:
+        raw, tail = by_plane
+        assert len(raw) == line.width * count and 0 <= tail < len(raw)
+        assert raw[:count] == bytes((line.at(i) - line.base - line.step * i) % 2**64 >> 8 * (line.width - 1)
+                                    for i in range(count))  # fmt: skip
+        read = read_planes(line.base, line.step, raw, 0, count, 8, where)
+        assert [read.at(i) for i in range(count)] == numbers
+    chain = chained(given_numbers)
+    chain = read_line(chain.base, chain.step, chain.packed(), 0, count, 8, where)
+    assert [unchained(chain, count).at(i) for i in range(count)] == numbers
+    values, codes = listed(given_numbers)
+    assert values.tolist() == list(dict.fromkeys(numbers)) and [int(values[c]) for c in codes] == numbers
+
+
+def test_more_than_256_numbers_are_no_list():
+    assert listed(np.arange(257, dtype=np.uint64)) is None
+
+
+@pytest.mark.parametrize("size", [0, 3, 7, 14, 18])
+def test_planes_that_do_not_fit_are_refused(size):
+    with pytest.raises(CorruptionError, match="do not hold 2 integers"):
+        read_planes(0, 0, bytes(size), 0, 2, 8, Where("f", 0))
