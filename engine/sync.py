@@ -103,7 +103,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
 
 
 def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
-    """bool [listed]: of those that are not live, the ones that were not taken out, and are of no transaction of ours."""
+    """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
     gone = snapshot.gone().select(["path", *_IDENTITY])
     out = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(gone))
