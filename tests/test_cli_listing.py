@@ -98,6 +98,14 @@ def test_ls_refuses_what_contradicts_itself_or_is_not_there(say, lake: Path) -> 
     assert status == 2 and "year=1999/month=1" in err
 
 
+def test_ls_names_what_lies_beside_the_partitions(say, lake: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), lake / "beside.parquet")
+    with ss.open(lake) as table:
+        table.sync()
+    (line,) = [line for line in say("ls", str(lake))[1].splitlines() if "beside" in line]
+    assert line.split()[-4:-2] == ["1", "2"]
+
+
 def test_ls_of_an_empty_table(say, tmp_path: Path) -> None:
     with ss.create(tmp_path / "empty", schema=pa.schema([("k", pa.int64())])):
         pass
