@@ -125,9 +125,11 @@ def ours(files: Files, cache: Path = CACHE, *, bloom: bool = False) -> Made:
 
 def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
     """An index from a list of files."""
+    if not bloom:
+        ss.create(folder, schema=SCHEMA, partitioning=[KEY], files=files).close()
+        return
     with ss.create(folder, schema=SCHEMA, partitioning=[KEY]) as table:
-        if bloom:
-            table.create_index("id", kind="bloom")
+        table.create_index("id", kind="bloom")
         with table.transaction() as tx:
             tx.add_files(files)
 

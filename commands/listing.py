@@ -47,7 +47,8 @@ def ls(
         if as_json:
             print_json(records(shown))
             return
-        _print_rows(shown, _FILE_COLUMNS if one_by_one else _PARTITION_COLUMNS)
+        nameless = "(beside the partitions)" if found.instant.partitioning else "(all)"
+        _print_rows(shown, _FILE_COLUMNS if one_by_one else _PARTITION_COLUMNS, nameless)
         screen = stdout()
         if shown.num_rows < rows.num_rows:
             screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
@@ -59,9 +60,9 @@ def ls(
         screen.print(f"{', '.join(counts)}; version {found.version}", style="dim")
 
 
-def _print_rows(rows: pa.Table, wanted: tuple[str, ...]) -> None:
+def _print_rows(rows: pa.Table, wanted: tuple[str, ...], nameless: str) -> None:
     cells = [
-        [_SHOW[name](row[name]) if name in _SHOW else row[name] or "(all)" for name in wanted]
+        [_SHOW[name](row[name]) if name in _SHOW else row[name] or nameless for name in wanted]
         for row in rows.select(wanted).to_pylist()
     ]
     stdout().print(table([_HEADINGS[name] for name in wanted], cells, right=["rows", "size", "files"]))

@@ -19,7 +19,7 @@ from typing import TextIO
 import pyarrow as pa
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -66,14 +66,15 @@ def progress(stream: TextIO | None = None) -> Iterator[Tell | None]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=_console(stream), transient=True) as bars:
-        known: dict[str, int] = {}
+        known: dict[str, TaskID] = {}
 
         def tell(step: str, done: int, total: int | None) -> None:
             if step not in known:
-                for task in bars.task_ids:
-                    bars.update(task, visible=False)
-                known[step] = int(bars.add_task(step, total=total))
-            bars.update(bars.task_ids[known[step]], completed=done, total=total)
+                for task in bars.tasks:  # steps that go on at once stand below each other
+                    if task.finished:
+                        bars.update(task.id, visible=False)
+                known[step] = bars.add_task(step, total=total)
+            bars.update(known[step], completed=done, total=total)
 
         yield tell
 

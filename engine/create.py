@@ -7,21 +7,23 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from .commit.attaching import attach_all
 from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
 from .ingest import hive
-from .ingest.attach import COLUMNS_MAX, attach_files, column_filter
+from .ingest.attach import COLUMNS_MAX, column_filter
 from .ingest.declared import declared_files, told_partitions
 from .ingest.footers import leaf_types, plain_type
-from .ingest.listing import list_parquet
+from .ingest.listing import LISTED, list_parquet, listed_of
 from .ingest.sources import DIRECTORY, KINDS, open_source, split_location
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
 from .progress import Progress, teller
-from .storage import Entry, FileMissingError, Storage, open_storages, relative_path
+from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
 from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
 
@@ -89,34 +91,31 @@ def create(
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_told = isinstance(told, pa.Table)
-    entries = [] if is_told else _entries(storage, files, schema, tell)
-    result = None
+    listed = LISTED.empty_table() if is_told else _listed(storage, files, schema, tell)
     with Leftovers() as leftovers:
-        if entries:
-            task_index = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
-            leftovers.add(index_storage, task_index)
-            result = attach_files(
-                storage,
-                index_storage,
-                task_index,
-                entries,
-                hive_partitioned=is_hive,
-                columns=columns,
-                keep_pending=files is None,
-                progress=tell,
-            )
-        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(result)
-        base = _first_instant(transaction, schema, partitioning, result, texts, is_hive, columns)
-        if is_told:
-            result = declared_files(told, base.schema, base.partitioning, is_hive, storage)
-        readers = RunReaders(index_storage)
-        change = Change(
-            transaction=transaction,
-            action="create",
-            results=[result] if result is not None and result.files.num_rows else [],
-            pending=tuple(result.pending) if result is not None else (),
-            leftovers=leftovers,
+        results, pending = attach_all(
+            storage,
+            index_storage,
+            transaction,
+            listed,
+            leftovers,
+            hive_partitioned=is_hive,
+            columns=columns,
+            keep_pending=files is None,
+            progress=tell,
         )
+        if schema is None and not results and not is_told:
+            raise CorruptionError(
+                f"none of its {len(pending)} Parquet files can be read; the first: {pending[0]['reason']}",
+                path=pending[0]["path"],
+                check="parquet",
+            )
+        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(results)
+        base = _first_instant(transaction, schema, partitioning, results, texts, is_hive, columns)
+        if is_told:
+            results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
+        readers = RunReaders(index_storage)
+        change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
         instant = publish(timeline, readers, base, change, only_first=True)
     return Table(storage, index_storage, timeline, readers, instant)
 
@@ -132,9 +131,10 @@ def _check_arguments(schema: object, partitioning: object, columns: object) -> N
             raise InvalidArgumentError(f"{name}= is a list of column names, not {names!r}")
 
 
-def _entries(
+def _listed(
     storage: Storage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
-) -> list[Entry]:
+) -> pa.Table:
+    """The files to attach, as `ingest.listing` tells them."""
     if files is not None:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes))
         if not is_list or not all(isinstance(f, (str, os.PathLike)) for f in files):
@@ -143,13 +143,13 @@ def _entries(
         if not paths and schema is None:
             raise NotATableError("files= names no file; to begin an empty table, give schema=")
         try:
-            return [storage.stat(path) for path in paths]
+            return listed_of(storage.stat(path) for path in paths)
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
     if storage.kind() is None and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
     found = list_parquet(storage, progress)
-    if not found and schema is None:
+    if not found.num_rows and schema is None:
         raise NotATableError(f"{storage.uri}: no Parquet files below it; to begin an empty table there, give schema=")
     return found
 
@@ -165,35 +165,24 @@ def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None
     return told_partitions(files, storage).unique().to_pylist()
 
 
-def _partitions_of(result: TaskResult | None) -> list[str]:
-    return [] if result is None else result.files.column("partition").unique().to_pylist()
+def _partitions_of(results: Sequence[TaskResult]) -> list[str]:
+    return list(dict.fromkeys(t for r in results for t in r.files.column("partition").unique().to_pylist()))
 
 
 def _first_instant(
     transaction: str,
     schema: pa.Schema | None,
     partitioning: str | Sequence[str] | pa.Schema | None,
-    result: TaskResult | None,
+    results: Sequence[TaskResult],
     texts: Sequence[str],
     is_hive: bool,
     columns: Sequence[str] | None,
 ) -> Instant:
     """Version 0: what the first commit is bound to."""
-    if result is not None and not result.files.num_rows and schema is None:
-        first = result.pending[0]
-        raise CorruptionError(
-            f"none of its {len(result.pending)} Parquet files can be read; the first: {first['reason']}",
-            path=first["path"],
-            check="parquet",
-        )
+    is_inferred = schema is None
     if schema is None:
-        assert result is not None
-        ids = result.files.column("schema_id").to_pylist()
-        paths = result.files.column("path").to_pylist()
-        schema = unified(result.schemas, [paths[ids.index(i)] for i in range(len(result.schemas))])
-        is_inferred = True
-    else:
-        is_inferred = False
+        examples = _examples(results)
+        schema = unified(list(examples), list(examples.values()))
     fields = _partition_fields(schema, partitioning, texts, is_inferred)
     if not is_inferred:  # what was declared "not null" stays so: writers are held to it
         schema = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in schema])
@@ -221,6 +210,17 @@ def _first_instant(
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
         summary={},
     )
+
+
+def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:
+    """Each physical schema, in the order of files, with the path of the first file that has it."""
+    found: dict[pa.Schema, str] = {}
+    for result in results:
+        ids, paths = result.files.column("schema_id"), result.files.column("path")
+        for number, schema in enumerate(result.schemas):
+            if schema not in found:
+                found[schema] = paths[pc.index(ids, number).as_py()].as_py()
+    return found
 
 
 def _partition_fields(

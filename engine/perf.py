@@ -111,6 +111,8 @@ def perf_of(
         if progress:
             progress("calls", at, len(calls))
         measured.append(_measured(table, name, hudi, ask, rounds, listings.get(name, of_partition)))
+    if progress:
+        progress("calls", len(calls), len(calls))
     return Perf(table.version, chosen, table.files(chosen).num_rows, rounds, measured)
 
 
@@ -194,7 +196,7 @@ def _listed(table: Table, progress: Progress | None) -> Listing:
     """All of the table's files, as `sync` finds them."""
     storage = _Folders(table.storage)
     elapsed_s, found = _timed(partial(list_parquet, storage, progress))
-    return Listing(elapsed_s, storage.listed, len(found))
+    return Listing(elapsed_s, storage.listed, found.num_rows)
 
 
 def _listed_folders(table: Table) -> Listing | None:

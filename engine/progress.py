@@ -25,24 +25,34 @@ def teller(progress: Progress | bool | None) -> Progress | None:
 
 
 class _Bar:
-    """One line on stderr, written over as work goes on, and left standing when a step is done."""
+    """One line on stderr, written over as work goes on, and left standing when all that it tells of is done. Steps
+    that go on at once stand side by side."""
 
     def __init__(self) -> None:
         self._told_s = 0.0
-        self._step = ""
+        self._open: dict[str, str] = {}
+        self._width = 0
 
     def __call__(self, step: str, done: int, total: int | None) -> None:
         now_s = time.monotonic()
-        is_last = done == total
-        if not is_last and step == self._step and now_s - self._told_s < _REPEAT_S:
+        is_new, is_last = step not in self._open, done == total
+        self._open[step] = f"{step} {_shown(done, total)}"
+        if not is_new and not is_last and now_s - self._told_s < _REPEAT_S:
             return
-        if step != self._step and self._step:
-            sys.stderr.write("\n")
-        self._told_s, self._step = now_s, "" if is_last else step
-        if total:
-            filled = _BAR_WIDTH * done // total
-            shown = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done:,} of {total:,}"
-        else:
-            shown = f"{done:,}"
-        sys.stderr.write(f"\r{step} {shown}" + ("\n" if is_last else ""))
+        self._told_s = now_s
+        line = "  ".join(self._open.values())
+        sys.stderr.write("\r" + line.ljust(self._width))
+        self._width = len(line)
+        if is_last:
+            del self._open[step]
+            if not self._open:
+                sys.stderr.write("\n")
+                self._width = 0
         sys.stderr.flush()
+
+
+def _shown(done: int, total: int | None) -> str:
+    if not total:
+        return f"{done:,}"
+    filled = _BAR_WIDTH * done // total
+    return f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done:,} of {total:,}"

@@ -14,11 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..arrays import from_numpy, joined, to_numpy
 from ..errors import CommitConflictError, NotATableError
+from .commit.attaching import attach_all
 from .commit.leftovers import Leftovers
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
-from .ingest.attach import attach_files
-from .ingest.listing import is_listed, list_parquet
+from .ingest.listing import entries_of, is_listed, list_parquet, listed_of
 from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
 from .progress import Progress
@@ -28,14 +33,15 @@ from .timeline import Instant, is_of_table, new_transaction_id
 if TYPE_CHECKING:
     from .table import Table
 
+_IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 
 
 @dataclass
 class Difference:
-    """What the directory has that the version has not, and the other way round."""
+    """What the directory has that the version has not (rows of a listing), and the other way round (id -> path)."""
 
-    appeared: list[Entry]
+    appeared: pa.Table
     removed: dict[int, str]
 
 
@@ -44,11 +50,11 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     for attempt in range(ATTEMPTS_MAX):
         if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
-        listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
+        listed = list_parquet(table.storage, progress)
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)
-        listed |= _unlisted(snapshot, table.storage)
+        listed = _with_unlisted(listed, snapshot, table.storage)
         found = difference(snapshot, listed, in_flight)
 
         def recheck(newer: Snapshot, found: Difference = found, seen: tuple = (listed, in_flight)) -> None:
@@ -62,36 +68,71 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
 
 
-def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]) -> Difference:
+def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str]) -> Difference:
     """Compares a listing with a version, by path, size, time and etag."""
-    names = ["file_id", "path", "size_bytes", "modified_ns", "etag"]
-    live = {row["path"]: row for row in snapshot.files().select(names).to_pylist()}
-    gone: dict[str, list[dict]] = {}
-    for row in snapshot.gone().to_pylist():
-        gone.setdefault(row["path"], []).append(row)
-    appeared, removed = [], {}
-    for path, entry in listed.items():
-        row = live.get(path)
-        if row is not None:
-            if not _is_same(entry, row):
-                appeared.append(entry)
-                removed[row["file_id"]] = path
-        elif not any(_lay_there(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
-            appeared.append(entry)
-    for path, row in live.items():
-        if path not in listed and not is_outside(path):
-            removed[row["file_id"]] = path
-    return Difference(appeared, removed)
+    live = snapshot.files().select(["file_id", "path", *_IDENTITY])
+    paths, there = joined(listed.column("path")), _path_bytes(live)
+    at = pc.index_in(paths, value_set=there)
+    is_live, rows = to_numpy(at.is_valid()), to_numpy(pc.fill_null(at, 0)).astype(np.int64)
+    is_changed = is_live.copy()
+    is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight)
+    goes = np.zeros(live.num_rows, dtype=bool)
+    goes[_missing(live, paths)] = True
+    goes[rows[is_changed]] = True
+    removed = live.select(["file_id", "path"]).filter(from_numpy(goes))
+    return Difference(
+        listed.filter(from_numpy(appeared)),
+        dict(zip(removed.column("file_id").to_pylist(), removed.column("path").to_pylist(), strict=True)),
+    )
 
 
-def _unlisted(snapshot: Snapshot, storage: Storage) -> dict[str, Entry]:
-    """The live files of names that a listing passes over, which somebody added by name: each is asked for."""
-    found = {}
-    for path in snapshot.files().column("path").to_pylist():
-        if not is_listed(path) and not is_outside(path):
+def _path_bytes(files: pa.Table) -> pa.Array:
+    return joined(files.column("path").cast(pa.binary()))
+
+
+def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
+    """bool [n]: `Entry.is_same`, which is asked where not all of an identity agrees."""
+    same = pc.equal(listed.column("size_bytes"), rows.column("size_bytes"))
+    same = pc.and_(same, pc.fill_null(pc.equal(listed.column("modified_ns"), rows.column("modified_ns")), False))
+    same = to_numpy(pc.and_(same, pc.fill_null(pc.equal(listed.column("etag"), rows.column("etag")), True))).copy()
+    odd = np.flatnonzero(~same)
+    asked = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
+    same[odd] = [_is_same(entry, row) for entry, row in asked]
+    return same
+
+
+def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
+    """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
+    appeared = is_new.copy()
+    gone = snapshot.gone().select(["path", *_IDENTITY])
+    out = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(gone))
+    known: dict[bytes, list[dict]] = {}
+    for row in gone.to_pylist() if out.null_count < len(out) else ():
+        known.setdefault(row["path"].encode(), []).append(row)
+    may_be_ours = to_numpy(pc.match_substring_regex(joined(listed.column("path")), _OF_TRANSACTION.pattern))
+    asked = is_new & (to_numpy(out.is_valid()) | may_be_ours)
+    for at, entry in zip(np.flatnonzero(asked).tolist(), entries_of(listed.filter(from_numpy(asked))), strict=True):
+        old = known.get(entry.path.encode("utf-8", "surrogateescape"), ())
+        appeared[at] = not any(_lay_there(entry, row) for row in old) and not _is_ours(entry.path, snapshot, in_flight)
+    return appeared
+
+
+def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
+    """Positions of the live files within the directory that a listing does not tell of."""
+    absent = np.flatnonzero(~to_numpy(pc.is_in(_path_bytes(live), value_set=listed)))
+    paths = live.column("path").take(from_numpy(absent)).to_pylist()
+    return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
+
+
+def _with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
+    """The listing, and the live files of names that it passes over, which somebody added by name: each is asked for."""
+    live, found = snapshot.files(), []
+    for path in live.column("path").take(from_numpy(_missing(live, joined(listed.column("path"))))).to_pylist():
+        if not is_listed(path):
             with contextlib.suppress(FileMissingError):
-                found[path] = storage.stat(path)
-    return found
+                found.append(storage.stat(path))
+    return pa.concat_tables([listed, listed_of(found)]) if found else listed
 
 
 def _lay_there(entry: Entry, gone: dict) -> bool:
@@ -119,7 +160,7 @@ def _committed(
     progress: Progress | None,
 ) -> Instant:
     base = snapshot.instant
-    if not found.appeared and not found.removed and not base.pending:
+    if not found.appeared.num_rows and not found.removed and not base.pending:
         return base
     transaction = new_transaction_id()
     leftovers = Leftovers()
@@ -133,21 +174,18 @@ def _committed(
         leftovers=leftovers,
     )
     with table.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        if found.appeared:
-            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
-            leftovers.add(table.index_storage, path)
-            result = attach_files(
+        if found.appeared.num_rows:
+            change.results, change.pending = attach_all(
                 table.storage,
                 table.index_storage,
-                path,
+                transaction,
                 found.appeared,
+                leftovers,
                 hive_partitioned=table.is_hive,
                 columns=base.stats_paths(),
                 keep_pending=True,
                 progress=progress,
             )
-            change.pending = tuple(result.pending)
-            change.results = [result] if result.files.num_rows else []
         if not change.results and not found.removed and change.pending == base.pending:
             leftovers.remove()
             return base

@@ -14,6 +14,7 @@ from ..ingest.task_result import TaskResult
 from ..manifest.writing import run_path
 from ..storage import Ranged, Storage
 from ..timeline import IndexState, Instant
+from .filter_merging import merged_filters
 from .leftovers import Leftovers
 
 
@@ -68,6 +69,11 @@ def _with_run(
             whole = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
             writer.add_task(located, whole)
         run = writer.finish((after.version, after.version))
-    return after.with_index(
-        replace(index, runs=(*index.runs, run), coverage=index.coverage.with_segment(after.version, holes))
-    )
+
+    def merged_path() -> str:
+        merged = run_path(after.transaction, f"{name}-i{index.id}m")
+        leftovers.add(storage, merged)
+        return merged
+
+    runs = merged_filters(storage, (*index.runs, run), merged_path, index.options["fpp"])
+    return after.with_index(replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes)))

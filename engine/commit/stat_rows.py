@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, null_column, to_numpy
+from ...arrays import from_numpy, null_column, string_array, to_numpy
 from ...errors import CorruptionError, FormatVersionError
 from ..indexes import stats
 from ..indexes.aggregates import Members, combined, loosened
@@ -105,21 +105,18 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[tuple[pa.Array, pa.Table, np
     located = [(files, files.result.index) for files in added if files.result.index is not None and len(files.ids)]
     if not located:
         return []
-    known = [  # a file of which nothing fine is known takes no bytes
-        (number, index.path, *place)
-        for files, index in located
-        for number, place in zip(files.ids.tolist(), index.fine, strict=True)
-        if place[1]
-    ]
-    if not known:
+    ids = np.concatenate([files.ids for files, _ in located])
+    places = np.concatenate([index.fine for _, index in located])
+    number = np.repeat(np.arange(len(located)), [len(files.ids) for files, _ in located])
+    is_known = places[:, 1] > 0  # a file of which nothing fine is known takes no bytes
+    if not is_known.any():
         return []
-    numbers, paths, offsets, lengths = zip(*known, strict=True)
-    ids = np.array(numbers, dtype=np.uint64)
+    ids, places, number = ids[is_known], places[is_known], number[is_known]
     rows = pa.table(
         {
-            "fine_path": pa.array(paths, pa.string()),
-            "fine_offset": pa.array(offsets, pa.int64()),
-            "fine_length": pa.array(lengths, pa.int64()),
+            "fine_path": string_array([index.path for _, index in located]).take(from_numpy(number)),
+            "fine_offset": from_numpy(places[:, 0]),
+            "fine_length": from_numpy(places[:, 1]),
         }
     )
     order = np.argsort(ids)

@@ -1,13 +1,16 @@
 """Hive partitioning: `year=2013/month=1` in a path, as Hive and Spark write and read it.
 
 A partition is known by its text as it stands in the path (`region=a%2Fb`). Values come out typed: declared types are
-obeyed, others are inferred over all values of a key as Spark does it: int, bigint, double, date, else string.
+obeyed, others are inferred over all values of a key (`hive_types`). Keys that differ in case alone are one key, by its
+first spelling. Folders below or between those of partitions mean nothing. A file that lies beside the partitions has
+null in every key: Spark would pass over it, and its rows would be lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
@@ -17,12 +20,11 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_and_data, string_array, string_pieces
 from ...errors import SchemaError
+from .hive_types import inferred, plain_texts
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(c) for c in range(32)}
-_INTEGER = re.compile(r"-?\d{1,19}\Z", re.ASCII)
-_DOUBLE = re.compile(r"-?(\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _HEX_PAIR = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
@@ -76,64 +78,53 @@ def value_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return repr(value)
+        return repr(value) if math.isfinite(value) else _NOT_FINITE[repr(value)]
     if isinstance(value, dt.datetime):
-        return value.isoformat(sep=" ")
+        text = value.isoformat(sep=" ")
+        return text.rstrip("0") if value.microsecond and value.tzinfo is None else text
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)
 
 
 def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
-    """One field a partition key. Raises SchemaError where the paths do not agree on the keys."""
-    if not partitions:
+    """One field a partition key. Raises SchemaError where the paths do not agree on the keys, name one twice, or leave
+    a value empty."""
+    told = [partition for partition in partitions if partition]
+    if not told:
         return []
-    keys = [key for key, _ in split(partitions[0])]
-    values: dict[str, set[str]] = {key: set() for key in keys}
-    for partition in partitions:
+    keys = [key for key, _ in split(told[0])]
+    if len({key.lower() for key in keys}) < len(keys):
+        raise SchemaError(f"partition {told[0]!r} names a key twice; rename a folder, or attach with partitioning=None")
+    values: list[set[str]] = [set() for _ in keys]
+    for partition in told:
         pairs = split(partition)
-        if [key for key, _ in pairs] != keys:
+        if not _are_keys(pairs, keys):
             raise SchemaError(
-                f"partition folders do not agree: {partitions[0] or '(none)'!r} and {partition or '(none)'!r} have "
+                f"partition folders do not agree: {told[0]!r} and {partition!r} have "
                 "other keys; attach each level on its own, or name the files with files="
             )
-        for key, value in pairs:
+        for found, (key, value) in zip(values, pairs, strict=True):
+            if value == "":
+                raise SchemaError(
+                    f"partition {partition!r} has no value for {key!r}: no writer makes such a folder, an empty text "
+                    f"is {NULL_VALUE} as null is; rename it, or declare types with partitioning=pa.schema(...)"
+                )
             if value is not None:
-                values[key].add(value)
-    return [pa.field(key, _infer(values[key])) for key in keys]
+                found.add(value)
+    return [pa.field(key, inferred(found)) for key, found in zip(keys, values, strict=True)]
 
 
-def _infer(values: set[str]) -> pa.DataType:
-    if not values:
-        return pa.string()
-    if all(_INTEGER.match(v) for v in values):
-        widest = max(abs(int(v) + (int(v) < 0)) for v in values)
-        if widest < 1 << 31:
-            return pa.int32()
-        if widest < 1 << 63:
-            return pa.int64()
-        return pa.string()
-    if all(_DOUBLE.match(v) or _INTEGER.match(v) for v in values):
-        return pa.float64()
-    if all(_DATE.match(v) and _parses(v) for v in values):
-        return pa.date32()
-    return pa.string()
-
-
-def _parses(text: str) -> bool:
-    try:
-        dt.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _are_keys(pairs: Sequence[tuple[str, str | None]], keys: Sequence[str]) -> bool:
+    return [key.lower() for key, _ in pairs] == [key.lower() for key in keys]
 
 
 def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Array]:
     """One array a key, a value a partition. Raises SchemaError naming the partition whose value does not fit."""
     texts: list[list[str | None]] = [[] for _ in fields]
     for partition in partitions:
-        pairs = split(partition)
-        if [key for key, _ in pairs] != [f.name for f in fields]:
+        pairs = split(partition) if partition else [(f.name, None) for f in fields]
+        if not _are_keys(pairs, [f.name for f in fields]):
             keys = ", ".join(f.name for f in fields) or "none"
             raise SchemaError(f"partition {partition!r} does not have the table's keys ({keys})")
         for column, (_, value) in zip(texts, pairs, strict=True):
@@ -198,4 +189,4 @@ def typed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
             raise ValueError("not a boolean")
         values, given = np.array([t == "true" for t in texts]), np.array([t is not None for t in texts])
         return from_numpy(values.astype(bool), given.astype(bool))
-    return string_array(texts).cast(kind)
+    return string_array(plain_texts(texts, kind)).cast(kind)

@@ -2,53 +2,126 @@
 
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders; so is our own folder.
 Files count as Parquet by their ending, or by having none.
+
+A lake may have millions of files, in one folder or in as many, so what was found stands in columns (`LISTED`), and only
+a few folders are asked for at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import binary_array, string_array
 from ..progress import Progress
 from ..storage import Entry, Storage
 
-_ENDINGS = (".parquet", ".parq", ".pq")
+# Paths are bytes: a disk may hold names that are not UTF-8, which nobody can ask for by a text.
+LISTED = pa.schema(
+    [("path", pa.binary()), ("size_bytes", pa.int64()), ("modified_ns", pa.int64()), ("etag", pa.string())]
+)
 THREADS = 8
+_ENDINGS = (".parquet", ".parq", ".pq")
+_ROWS_AT_ONCE = 1 << 14
 
 
-def list_parquet(storage: Storage, progress: Progress | None = None) -> list[Entry]:
-    """Every visible Parquet file below the root, by path. `progress("list", files so far, None)` tells how it goes."""
-    found: list[Entry] = []
+def list_parquet(storage: Storage, progress: Progress | None = None) -> pa.Table:
+    """Every visible Parquet file below the root, by path: a table of `LISTED`.
+
+    `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
+    """
+    gathered = _Gathered()
+    left, listed, found = deque([""]), 0, 1
+    waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
-        waiting: set[Future] = {pool.submit(_folder, storage, "")}
-        while waiting:
+        while left or waiting:
+            while left and len(waiting) < 2 * THREADS:
+                waiting.add(pool.submit(_folder, storage, left.popleft()))
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, folders = future.result()
-                found += files
-                waiting |= {pool.submit(_folder, storage, folder) for folder in folders}
+                gathered.add(files)
+                left.extend(folders)
+                found += len(folders)
+            listed += len(done)
             if progress:
-                progress("list", len(found), None)
-    return sorted(found, key=lambda entry: entry.path)
+                progress("files", gathered.count, None)
+                progress("folders", listed, found)
+    if progress:
+        progress("files", gathered.count, gathered.count)
+    return gathered.table()
 
 
-def _folder(storage: Storage, path: str) -> tuple[list[Entry], list[str]]:
-    files, names = storage.list_folder(path)
-    prefix = f"{path}/" if path else ""
-    folders = [prefix + name for name in names if not _is_hidden_folder(name)]
-    return list(_parquet(files)), folders
+def listed_of(entries: Iterable[Entry]) -> pa.Table:
+    """A table of `LISTED` from entries, in their order."""
+    gathered = _Gathered()
+    gathered.add(entries)
+    return gathered.table(is_sorted=False)
 
 
-def _parquet(files: list[Entry]) -> Iterator[Entry]:
-    for entry in files:
-        if _is_parquet(entry.path.rsplit("/", 1)[-1]):
-            yield entry
+def entries_of(listed: pa.Table) -> Iterator[Entry]:
+    """The rows of a table of `LISTED`, made as they are asked for."""
+    for batch in listed.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        for path, size, modified, etag in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield Entry(path_text(path), size, modified, etag)
+
+
+def path_text(path: bytes) -> str:
+    """A path of a listing; what is not UTF-8 in it comes as lone surrogates, as Python has it."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+class _Gathered:
+    """Files in columns, a chunk whenever enough have come."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: list[Entry] = []
+        self._chunks: list[pa.RecordBatch] = []
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._rows.append(entry)
+            self.count += 1
+            if len(self._rows) >= _ROWS_AT_ONCE:
+                self._flush()
+
+    def table(self, *, is_sorted: bool = True) -> pa.Table:
+        """All of them; by path where that is asked."""
+        self._flush()
+        found = pa.Table.from_batches(self._chunks, LISTED)
+        return found.take(pc.sort_indices(found.column("path"))) if is_sorted else found
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self._chunks.append(
+            pa.RecordBatch.from_arrays(
+                [
+                    binary_array([row.path.encode("utf-8", "surrogateescape") for row in rows]),
+                    pa.array([row.size_bytes for row in rows], pa.int64()),
+                    pa.array([row.modified_ns for row in rows], pa.int64()),
+                    string_array([row.etag for row in rows]),
+                ],
+                schema=LISTED,
+            )
+        )
 
 
 def is_listed(path: str) -> bool:
     """Whether a listing tells of a file of this path, relative to the root, where it is there."""
     *folders, name = path.split("/")
     return _is_parquet(name) and not any(map(_is_hidden_folder, folders))
+
+
+def _folder(storage: Storage, path: str) -> tuple[list[Entry], list[str]]:
+    files, names = storage.list_folder(path)
+    prefix = f"{path}/" if path else ""
+    folders = [prefix + name for name in names if not _is_hidden_folder(name)]
+    return [entry for entry in files if _is_parquet(entry.path.rsplit("/", 1)[-1])], folders
 
 
 def _is_parquet(name: str) -> bool:

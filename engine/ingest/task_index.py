@@ -39,10 +39,11 @@ class FileFilter:
 
 @dataclass
 class TaskIndex:
-    """Where things lie in a finished task index file. `fine` is aligned with its files: (offset, length)."""
+    """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
+    length."""
 
     path: str
-    fine: list[tuple[int, int]] = field(default_factory=list)
+    fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
     task_filters: dict[str, StridedSection] = field(default_factory=dict)
 
@@ -96,7 +97,8 @@ class TaskIndexWriter:
         """Closes the file, which is durable and whole from here on, and tells where things lie in it."""
         self._stack.close()
         groups = self._writer.groups
-        self._index.fine = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
+        places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
+        self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
         for kept in self._index.file_filters.values():
             kept += [None] * (self._count - len(kept))
         return self._index

@@ -1,0 +1,137 @@
+"""Filter runs stay few however many commits there are, and say of every file what they said before they were merged."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone import col
+from skipstone.engine.commit import filter_merging
+
+SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])
+
+
+def _empty(root: Path) -> ss.Table:
+    table = ss.create(root, schema=SCHEMA, partitioning=["p"])
+    table.create_index("k", kind="bloom")
+    return table
+
+
+def _keys(commit: int, count: int = 50) -> np.ndarray:
+    """Random, so that bounds tell no file from another."""
+    return np.random.default_rng(commit).integers(0, 1 << 60, count)
+
+
+def _commit(table: ss.Table, commit: int, partitions: int = 1, count: int = 50) -> None:
+    keys = _keys(commit, count)
+    rows = pa.table({"k": keys, "p": np.arange(count) % partitions}, schema=SCHEMA)
+    with table.transaction() as tx:
+        tx.write(rows)
+
+
+def _filter_runs(table: ss.Table) -> tuple:
+    return next(index for index in table.instant.indexes if index.kind == "bloom").runs
+
+
+def _files_kept(table: ss.Table, key: int) -> int:
+    return table.scan(col("k") == key).files().num_rows
+
+
+def _rows_found(table: ss.Table, key: int) -> int:
+    return table.scan(col("k") == key).to_table().num_rows
+
+
+def test_runs_and_reads_stay_few_over_many_commits(tmp_path: Path) -> None:
+    table = _empty(tmp_path)
+    told = {}
+    for commit in range(64):
+        _commit(table, commit)
+        assert len(_filter_runs(table)) <= np.log2(commit + 1) + 1
+        if commit + 1 in (8, 64):
+            table.forget()
+            with ss.open(tmp_path) as fresh:
+                assert fresh.scan(col("k") == int(_keys(3)[7])).row_groups().num_rows == 1
+                told[commit + 1] = fresh.index_storage.reading()[0]
+    assert told[64] <= 2 * told[8], told
+    for commit in range(64):
+        assert _rows_found(table, int(_keys(commit)[commit % 50])) == 1
+    misses = [_files_kept(table, int(key)) for key in _keys(1000, 40)]
+    assert sum(misses) <= 0.03 * 40 * 64  # 1% was asked for
+    print(f"requests of a look-up after 8 and 64 commits: {told}; runs: {len(_filter_runs(table))}")
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
+    root = Path(tempfile.mkdtemp())
+    try:
+        table = _empty(root)
+        written: list[tuple[int, int, int]] = []
+        for commit in range(data.draw(st.integers(1, 12))):
+            what = data.draw(st.sampled_from(["write", "write", "remove", "refresh", "optimize"]))
+            if what == "remove" and written:
+                live = table.files()["path"].to_pylist()
+                with table.transaction() as tx:
+                    tx.remove(live[:1])
+            elif what == "refresh":
+                table.refresh_index("k", kind="bloom")
+            elif what == "optimize":
+                table.optimize()
+            else:
+                partitions, count = data.draw(st.sampled_from([(1, 5), (3, 9), (2, 4000)]))
+                _commit(table, commit, partitions, count)
+                written.append((table.version, commit, count))
+        live = set(table.scan(columns=["k"]).to_table()["k"].to_pylist())
+        for version, commit, count in written:
+            keys = _keys(commit, count)[:: max(1, count // 4)].tolist()
+            assert [key for key in keys if table.scan(col("k") == key).to_table().num_rows != (key in live)] == []
+            with ss.open(root, version=version) as then:
+                assert all(then.scan(col("k") == key).to_table().num_rows == 1 for key in keys)
+        assert [finding for finding in table.verify(deep=True) if finding.kind != "pending"] == []
+    finally:
+        shutil.rmtree(root)
+
+
+def test_a_run_that_holds_fine_filters_itself_is_not_merged(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    _commit(table, 0, partitions=5)
+    table.create_index("k", kind="bloom")
+    built = _filter_runs(table)
+    for commit in range(1, 20):
+        _commit(table, commit)
+    assert _filter_runs(table)[0] == built[0] and len(_filter_runs(table)) < 8
+    assert all(_rows_found(table, int(_keys(commit)[0])) == 1 for commit in range(20))
+
+
+def test_a_damaged_run_is_left_as_it_is(tmp_path: Path) -> None:
+    table = _empty(tmp_path)
+    for commit in range(3):
+        _commit(table, commit)
+    runs = _filter_runs(table)
+    path = tmp_path / ".skipstone" / runs[-1].path
+    path.write_bytes(path.read_bytes()[:-40])
+    table.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for commit in range(3, 9):
+            _commit(table, commit)
+        assert runs[-1] in _filter_runs(table)
+        assert all(_rows_found(table, int(_keys(commit)[0])) == 1 for commit in range(9))
+
+
+def test_what_has_grown_large_is_not_written_again_by_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _empty(tmp_path)
+    _commit(table, 0)
+    monkeypatch.setattr(filter_merging, "MERGED_BYTES_MAX", 2 * _filter_runs(table)[0].size_bytes)
+    for commit in range(1, 8):
+        _commit(table, commit)
+    assert len(_filter_runs(table)) >= 4
+    assert all(_rows_found(table, int(_keys(commit)[0])) == 1 for commit in range(8))
