@@ -2,8 +2,9 @@
 
 The order is what keeps it right beside writers of ours. First the listing, then the markers of transactions in flight,
 then the latest version: a file that a writer of ours put there is then known by its marker, or live already, and is
-never taken for somebody else's. A file that was removed or replaced in the table, and lies on storage as it was, stays
-out.
+never taken for somebody else's. What came into the table since the listing began the listing may have missed, or seen
+as it was before: of these files it says nothing. A file that was removed or replaced in the table, and lies on storage
+as it was, stays out.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     for attempt in range(ATTEMPTS_MAX):
         if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
+        begun = table.timeline.latest(known=table.instant) or table.instant
         listed = {entry.path: entry for entry in list_parquet(table.storage, progress)}
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)
         listed |= _unlisted(snapshot, table.storage)
-        found = difference(snapshot, listed, in_flight)
+        seen = listed, in_flight, begun.version
+        found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = (listed, in_flight)) -> None:
+        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = seen) -> None:
             if difference(newer, *seen) != found:
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
@@ -62,9 +65,10 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
 
 
-def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]) -> Difference:
-    """Compares a listing with a version, by path, size, time and etag."""
-    names = ["file_id", "path", "size_bytes", "modified_ns", "etag"]
+def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str], begun: int) -> Difference:
+    """Compares a listing with a version, by path, size, time and etag. Files that came after the version `begun`, the
+    latest when the listing began, stay as they are."""
+    names = ["file_id", "path", "size_bytes", "modified_ns", "etag", "segment"]
     live = {row["path"]: row for row in snapshot.files().select(names).to_pylist()}
     gone: dict[str, list[dict]] = {}
     for row in snapshot.gone().to_pylist():
@@ -73,13 +77,13 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
     for path, entry in listed.items():
         row = live.get(path)
         if row is not None:
-            if not _is_same(entry, row):
+            if row["segment"] <= begun and not _is_same(entry, row):
                 appeared.append(entry)
                 removed[row["file_id"]] = path
         elif not any(_lay_there(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
             appeared.append(entry)
     for path, row in live.items():
-        if path not in listed and not is_outside(path):
+        if row["segment"] <= begun and path not in listed and not is_outside(path):
             removed[row["file_id"]] = path
     return Difference(appeared, removed)
 
