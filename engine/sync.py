@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ def difference(snapshot: Snapshot, listed: dict[str, Entry], in_flight: set[str]
             if row["segment"] <= begun and not _is_same(entry, row):
                 appeared.append(entry)
                 removed[row["file_id"]] = path
-        elif not any(_lay_there(entry, old) for old in gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
+        elif not _is_left(entry, gone.get(path, ())) and not _is_ours(path, snapshot, in_flight):
             appeared.append(entry)
     for path, row in live.items():
         if row["segment"] <= begun and path not in listed and not is_outside(path):
@@ -98,10 +98,9 @@ def _unlisted(snapshot: Snapshot, storage: Storage) -> dict[str, Entry]:
     return found
 
 
-def _lay_there(entry: Entry, gone: dict) -> bool:
-    """True for the very file that was taken out, which lies there since; not for one with the same bytes, and so the
-    same etag, that was put there again."""
-    return _is_same(entry, gone) and entry.is_same(gone["size_bytes"], gone["modified_ns"])
+def _is_left(entry: Entry, gone: Iterable[dict]) -> bool:
+    """True for a file that was taken out, and lies there since."""
+    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in gone)
 
 
 def _is_same(entry: Entry, row: dict) -> bool:
