@@ -2,15 +2,16 @@
 
 The order is what keeps it right beside writers of ours. First the listing, then the markers of transactions in flight,
 then the latest version: a file that a writer of ours put there is then known by its marker, or live already, and is
-never taken for somebody else's. A file that was removed or replaced in the table, and lies on storage as it was, stays
-out.
+never taken for somebody else's. What came into the table since the listing began the listing may have missed, or seen
+as it was before: of these files it says nothing. A file that was removed or replaced in the table, and lies on storage
+as it was, stays out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,16 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     for attempt in range(ATTEMPTS_MAX):
         if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
+        begun = table.timeline.latest(known=table.instant) or table.instant
         listed = list_parquet(table.storage, progress)
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)
         listed = _with_unlisted(listed, snapshot, table.storage)
-        found = difference(snapshot, listed, in_flight)
+        seen = listed, in_flight, begun.version
+        found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = (listed, in_flight)) -> None:
+        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = seen) -> None:
             if difference(newer, *seen) != found:
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
@@ -68,19 +71,22 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
 
 
-def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str]) -> Difference:
-    """Compares a listing with a version, by path, size, time and etag."""
-    live = snapshot.files().select(["file_id", "path", *_IDENTITY])
+def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], begun: int) -> Difference:
+    """Compares a listing with a version, by path, size, time and etag. Files that came after the version `begun`, the
+    latest when the listing began, stay as they are."""
+    live = snapshot.files().select(["file_id", "path", *_IDENTITY, "segment"])
+    is_older = to_numpy(live.column("segment")) <= begun
     paths, there = joined(listed.column("path")), _path_bytes(live)
     at = pc.index_in(paths, value_set=there)
     is_live, rows = to_numpy(at.is_valid()), to_numpy(pc.fill_null(at, 0)).astype(np.int64)
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
+    is_changed[is_live] &= is_older[rows[is_live]]
     appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight)
     goes = np.zeros(live.num_rows, dtype=bool)
     goes[_missing(live, paths)] = True
     goes[rows[is_changed]] = True
-    removed = live.select(["file_id", "path"]).filter(from_numpy(goes))
+    removed = live.select(["file_id", "path"]).filter(from_numpy(goes & is_older))
     return Difference(
         listed.filter(from_numpy(appeared)),
         dict(zip(removed.column("file_id").to_pylist(), removed.column("path").to_pylist(), strict=True)),
@@ -114,7 +120,7 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_fligh
     asked = is_new & (to_numpy(out.is_valid()) | may_be_ours)
     for at, entry in zip(np.flatnonzero(asked).tolist(), entries_of(listed.filter(from_numpy(asked))), strict=True):
         old = known.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[at] = not any(_lay_there(entry, row) for row in old) and not _is_ours(entry.path, snapshot, in_flight)
+        appeared[at] = not _is_left(entry, old) and not _is_ours(entry.path, snapshot, in_flight)
     return appeared
 
 
@@ -135,10 +141,9 @@ def _with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa
     return pa.concat_tables([listed, listed_of(found)]) if found else listed
 
 
-def _lay_there(entry: Entry, gone: dict) -> bool:
-    """True for the very file that was taken out, which lies there since; not for one with the same bytes, and so the
-    same etag, that was put there again."""
-    return _is_same(entry, gone) and entry.is_same(gone["size_bytes"], gone["modified_ns"])
+def _is_left(entry: Entry, gone: Iterable[dict]) -> bool:
+    """True for a file that was taken out, and lies there since."""
+    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in gone)
 
 
 def _is_same(entry: Entry, row: dict) -> bool:

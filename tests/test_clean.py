@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from skipstone.engine.storage import LocalStorage
 
 NOW = dt.timedelta(0)
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
@@ -161,6 +162,33 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody(tmp_path: Path) -> 
             retain_versions=1, min_age=dt.timedelta(seconds=0.4), delete_data=True
         )  # older than it, and younger
     assert not (lake / "a.parquet").exists()
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "p=1/a.parquet"])
+def test_a_file_that_a_clean_removes_is_taken_back_by_nobody_where_its_partition_was_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A partition that comes back has another number; what went from it is still known."""
+    lake = tmp_path / "lake"
+    (lake / "p=1").mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1]}), lake / name)
+    table = ss.create(lake)
+    with table.transaction() as tx:
+        tx.remove([name])
+    other = ss.open(lake)
+    remove = LocalStorage.delete
+
+    def add_then_remove(storage: LocalStorage, path: str) -> None:
+        if path == name:
+            monkeypatch.undo()
+            with pytest.raises(ss.CommitConflictError, match="a clean removed it"), other.transaction() as tx:
+                tx.add_files([name])
+        remove(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "delete", add_then_remove)
+    table.clean(retain_versions=1, min_age=NOW, delete_data=True)
+    assert not (lake / name).exists()
+    assert ss.open(lake).files().num_rows == 0
 
 
 def test_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: ss.Table) -> None:

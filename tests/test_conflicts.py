@@ -193,6 +193,22 @@ def test_removals_of_different_files_are_company_though_each_read_the_others(lak
     assert set(caught.value.paths) == {"f.parquet", "g.parquet"} and "g.parquet" in live_paths(ss.open(lake))
 
 
+@pytest.mark.parametrize("is_filled_again", [False, True])
+def test_rule_04_a_log_joins_a_slice_whose_base_went_with_its_partition(tmp_path: Path, is_filled_again: bool) -> None:
+    """A partition that is emptied is gone, and comes back under another number: the slice is met all the same."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    slice_of = {"file_group": "g", "slice_instant": "1"}
+    add_told(table, told_file("p=1/base", kind="base", **slice_of))
+    other = ss.open(tmp_path)
+    with pytest.raises(ss.CommitConflictError, match="slice was replaced") as caught, other.transaction() as tx:
+        tx.add_files(pa.Table.from_pylist([told_file("p=1/log", kind="log", **slice_of)]))
+        with table.transaction() as away:
+            away.remove(["p=1/base"])
+        if is_filled_again:
+            add_told(table, told_file("p=1/other"))
+    assert caught.value.paths == ["p=1/log"]
+
+
 def test_rule_18_two_states_of_one_commit(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     add_told(table, told_file("f", commit="c"))

@@ -184,6 +184,45 @@ def test_syncs_beside_writers_lose_and_double_nothing(lake):
     assert table.sync() == table.version
 
 
+def test_rule_03_what_is_committed_while_the_directory_is_listed_stays(lake, monkeypatch):
+    """The listing is older than the version that it is compared with: it does not show what came between."""
+    import skipstone.engine.sync as module
+
+    table = ss.create(lake)
+    listing = module.list_parquet
+
+    def list_then_commit(*arguments):
+        found = listing(*arguments)
+        monkeypatch.undo()
+        other = ss.open(lake)
+        with other.transaction() as tx:
+            tx.write(pa.table({"a": [7]}))
+        _write(lake, "one.parquet", [5, 6, 7])
+        other.sync()
+        return found
+
+    monkeypatch.setattr(module, "list_parquet", list_then_commit)
+    table.sync()
+    assert _values(table) == [5, 6, 7, 7]
+    assert table.sync() == table.version
+
+
+def test_rule_03_a_file_named_through_a_link_or_the_parent_folder_is_counted_once(lake, tmp_path_factory):
+    link = tmp_path_factory.mktemp("links") / "lake"
+    link.symlink_to(lake)
+    _write(lake, "two.parquet", [3])
+    _write(lake, "k/three.parquet", [4])
+    table = ss.create(link, files=["one.parquet"])
+    with table.transaction() as tx:
+        tx.add_files([f"../{lake.name}/two.parquet"])
+        tx.add_files([str(lake / "k" / "three.parquet")])
+    assert table.files()["path"].to_pylist() == ["one.parquet", "two.parquet", "k/three.parquet"]
+    assert table.sync() == table.version
+    again = ss.open(lake)
+    with pytest.raises(ss.InvalidArgumentError, match="replace"), again.transaction() as tx:
+        tx.add_files([str(link / "two.parquet")])
+
+
 @pytest.mark.parametrize("name", ["_hidden.parquet", "_folder/f.parquet", "f.dat"])
 def test_a_file_added_by_name_stays_though_no_listing_shows_it(lake, name):
     table = ss.create(lake)

@@ -253,7 +253,10 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
         return np.empty(0, dtype=np.uint64)
     is_told = snapshot.instant.source.get("partitions_told") or any(f.result.is_partition_told for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
-    remembered = snapshot.gone(None if is_told else np.unique(keyspace.split_file_ids(ids)[0]))
+    partitions = np.unique(keyspace.split_file_ids(ids)[0])
+    # A new partition may be one that was emptied: what went from it is remembered under its former number.
+    is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
+    remembered = snapshot.gone(None if is_told or is_new else partitions)
     if not len(ids) or remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
     now = {tuple(row.values()) for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}

@@ -270,7 +270,9 @@ def _remove(table: Table, kind: str, entry: Entry) -> None:
         there = table.storage.stat(entry.path)
     except FileMissingError:
         return
-    if there.is_same(entry.size_bytes, entry.modified_ns, entry.etag):  # else another file took its place meanwhile
+    if there.is_untouched(
+        entry.size_bytes, entry.modified_ns, entry.etag
+    ):  # else another file took its place meanwhile
         table.storage.delete(entry.path)
 
 
@@ -290,7 +292,7 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
         entry = listed.get(row["path"])
         if entry is None or row["path"] in protected:
             continue
-        if entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+        if entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]):
             chosen.append(at)
             cleaning.data.append(entry)
     if chosen:

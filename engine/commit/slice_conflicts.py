@@ -2,6 +2,8 @@
 
 A log counts for what is merged with it. Once the base below it is taken out, or a later base supersedes its slice, its
 rows vanish without a word; so where writers did both at once, the one that comes second is refused.
+
+Partitions are compared by their texts: one that was emptied and filled again has another number.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, text, to_numpy
+from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CommitConflictError
-from ..ingest.task_result import BASE, TaskResult
+from ..ingest.task_result import BASE, FILES_SCHEMA, TaskResult
 from ..manifest.keyspace import split_file_ids
 from ..manifest.snapshot import Snapshot
 from ..scan.slices import slices_of
@@ -32,12 +34,15 @@ def check_slices(
 ) -> None:
     """Raises CommitConflictError where what was committed between two versions, and what is to be committed on top,
     put a log into a slice that the other replaced."""
-    ours = _added(newer, results)
     taken = np.array(list(removed), dtype=np.uint64)
-    if ours.column("file_group").null_count == ours.num_rows and not len(taken):
+    if not len(taken) and not any(_is_grouped(result) for result in results):
         return
-    partitions = np.union1d(to_numpy(ours.column("partition_id")), split_file_ids(taken)[0])
-    then, now = before.files(partitions), newer.files(partitions)
+    texts_of = {number: said for known in (before, newer) for said, number in known.ids_by_text().items()}
+    touched = {texts_of[number] for number in np.unique(split_file_ids(taken)[0]).tolist() if number in texts_of}
+    touched.update(*(result.files.column("partition").unique().to_pylist() for result in results))
+    texts = sorted(touched)
+    ours = _added(results, texts)
+    then, now = _files_in(before, texts), _files_in(newer, texts)
     stay = now.filter(from_numpy(~np.isin(_ids(now), taken)))
     is_theirs = ~np.isin(_ids(stay), _ids(then))
     known = newer.instant.with_commit_states(states).commit_states
@@ -71,17 +76,32 @@ def check_not_superseded(then: Snapshot, newer: Snapshot, ids: np.ndarray, state
         raise CommitConflictError(f"{paths[0]}: a later commit replaced its slice", paths=paths)
 
 
-def _added(newer: Snapshot, results: Sequence[TaskResult]) -> pa.Table:
-    """The files of results that go to partitions which are there already: elsewhere nobody can be in the way."""
-    known = newer.partitions()
+def _is_grouped(result: TaskResult) -> bool:
+    return result.files.column("file_group").null_count < result.files.num_rows
+
+
+def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
+    """The files of results; a partition's id is its place among the texts."""
     fields = [name for name in _FIELDS if name != "partition_id"]
+    places = string_array(texts)
     parts = []
     for result in results:
-        at = pc.index_in(result.files.column("partition"), value_set=known.column("partition").combine_chunks())
-        there = at.is_valid()
-        ids = known.column("partition_id").take(at.filter(there))
-        parts.append(result.files.filter(there).select(fields).add_column(0, "partition_id", ids))
-    return pa.concat_tables(parts) if parts else newer.files([]).select(_FIELDS)
+        at = pc.index_in(result.files.column("partition"), value_set=places)
+        parts.append(result.files.select(fields).add_column(0, "partition_id", at.cast(pa.uint32())))
+    none = pa.schema([pa.field("partition_id", pa.uint32()), *(FILES_SCHEMA.field(name) for name in fields)])
+    return pa.concat_tables(parts) if parts else none.empty_table()
+
+
+def _files_in(snapshot: Snapshot, texts: list[str]) -> pa.Table:
+    """The files of a version in some partitions; a partition's id is its place among the texts."""
+    ids = snapshot.ids_by_text()
+    place_of = {ids[said]: place for place, said in enumerate(texts) if said in ids}
+    numbers = sorted(place_of)
+    files = snapshot.files(numbers)
+    at = np.searchsorted(np.array(numbers, dtype=np.int64), to_numpy(files.column("partition_id")).astype(np.int64))
+    places = np.array([place_of[number] for number in numbers], dtype=np.uint32)[at]
+    index = files.schema.get_field_index("partition_id")
+    return files.set_column(index, "partition_id", from_numpy(places))
 
 
 def _ids(files: pa.Table) -> np.ndarray:

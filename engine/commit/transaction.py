@@ -11,6 +11,7 @@ The transaction's marker is durable before its first file. On an exception every
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Transaction:
         self._states: dict[str, str] = {}
         self._writer: TaskWriter | None = None
         self._is_open = False
+        self._process = os.getpid()
         self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
 
@@ -54,6 +56,9 @@ class Transaction:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None and os.getpid() != self._process:  # it goes on where it was begun
+            return
+        self._check_process()
         self._is_open = False
         with self._marker:
             try:
@@ -221,3 +226,10 @@ class Transaction:
     def _check_open(self) -> None:
         if not self._is_open:
             raise InvalidArgumentError("a transaction is used within its `with` block")
+        self._check_process()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise InvalidArgumentError(
+                "a transaction is used, and ends, in the process that began it; others get its `task_spec()`"
+            )

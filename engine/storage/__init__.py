@@ -90,10 +90,26 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
         if os.path.isabs(text):
             raise InvalidArgumentError(f"{text}: is no file of {storage.uri}; name it relative to that, or by its URI")
         return posixpath.normpath(text)
-    if os.path.isabs(text):
-        inside = os.path.relpath(os.path.normpath(text), storage.uri)
-        return os.path.normpath(text) if inside.startswith("..") else inside.replace(os.sep, "/")
-    return os.path.normpath(text).replace(os.sep, "/")
+    return _relative_local(storage.uri, text).replace(os.sep, "/")
+
+
+def _relative_local(root: str, text: str) -> str:
+    """One file has one name, or it would be counted twice: what leads out of the root and into it again, by ".." or by
+    a link, is named by where it lies in the root."""
+    path = os.path.normpath(text)
+    if not os.path.isabs(path):
+        if not _leads_out(path):
+            return path
+        path = os.path.normpath(os.path.join(os.path.realpath(root), path))
+    inside = os.path.relpath(path, root)
+    if _leads_out(inside):
+        folder, name = os.path.split(path)
+        inside = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
+    return path if _leads_out(inside) else inside
+
+
+def _leads_out(path: str) -> bool:
+    return path == ".." or path.startswith(f"..{os.sep}")
 
 
 def _relative_uri(storage: Storage, uri: str) -> str:

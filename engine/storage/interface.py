@@ -46,6 +46,11 @@ class Entry:
             return etag == self.etag
         return modified_ns is None or modified_ns // _SECOND_NS == self.modified_ns // _SECOND_NS
 
+    def is_untouched(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
+        """True for the very file of that identity, which lies there since; not for one with the same bytes, and so the
+        same etag, that was put there again."""
+        return self.is_same(size_bytes, modified_ns, etag) and self.is_same(size_bytes, modified_ns)
+
 
 class Storage(Protocol):
     """A local folder or a prefix of an object store.

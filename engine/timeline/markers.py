@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -44,8 +45,9 @@ class Markers:
         self, transaction: str, base: int, action: str, is_lost: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
         """Holds a marker for the length of a block, and keeps it young. It stays where `is_lost` says in the end that
-        files of the transaction do, though they should not; and where the block ends with UncertainPutError: what the
-        transaction put may still come, until somebody gives it up."""
+        files of the transaction do, though they should not; where the block ends with UncertainPutError: what the
+        transaction put may still come, until somebody gives it up; and where nobody ends the block, or a process does
+        that was forked within it."""
         try:
             self._put(transaction, base, action)
         except SkipstoneError:
@@ -57,18 +59,19 @@ class Markers:
             target=self._beat, args=(ended, transaction, base, action), name="skipstone-marker", daemon=True
         )
         beating.start()
-        is_over = True
+        process, is_over = os.getpid(), True
         try:
             yield
-        except UncertainPutError:
+        except (UncertainPutError, GeneratorExit):
             is_over = False
             raise
         finally:
             ended.set()
-            beating.join()
-            if is_over and not is_lost():
-                with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
-                    self.remove(transaction)
+            if is_over and os.getpid() == process:
+                beating.join()
+                if not is_lost():
+                    with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
+                        self.remove(transaction)
 
     def remove(self, transaction: str) -> None:
         """Takes a marker away; no error where it is gone already."""
@@ -82,12 +85,14 @@ class Markers:
             name = entry.path.rsplit("/", 1)[-1]
             if not name.endswith(".json") or name.startswith("."):
                 continue
+            transaction = name.removesuffix(".json")
             try:
-                found.append(Marker(**json.loads(self._storage.read(entry.path))))
+                marker = _marker(self._storage.read(entry.path))
             except FileMissingError:
                 continue
-            except (ValueError, TypeError):
-                found.append(Marker(name.removesuffix(".json"), 0, entry.modified_ns // 1000, "unknown"))
+            if marker is None or marker.transaction != transaction:
+                marker = Marker(transaction, 0, entry.modified_ns // 1000, "unknown")
+            found.append(marker)
         return sorted(found, key=lambda marker: (marker.time_us, marker.transaction))
 
     def _put(self, transaction: str, base: int, action: str) -> None:
@@ -98,6 +103,16 @@ class Markers:
         while not ended.wait(BEAT_S):
             with contextlib.suppress(SkipstoneError):  # a beat that is lost makes the marker older, no more
                 self._put(transaction, base, action)
+
+
+def _marker(data: bytes) -> Marker | None:
+    """What a marker says; None where it cannot be read."""
+    try:
+        marker = Marker(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+    is_whole = all(type(number) is int for number in (marker.base, marker.time_us)) and isinstance(marker.action, str)
+    return marker if is_whole else None
 
 
 def _path(transaction: str) -> str:
