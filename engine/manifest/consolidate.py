@@ -31,7 +31,7 @@ RATIO = 4
 COMMIT_BYTES = 1 << 20
 COMMIT_SHARE = 4  # of the bytes that a commit adds, rewritten in it at most where that is more
 LEVELS_MAX = 12
-MEMORY_ENTRIES = 1 << 14  # up to so many entries are merged in memory, and encoded once
+MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
 ENTRY_BYTES = 32  # about what an entry takes, of a run that is not written yet
 OLDEST_SHARE = 8  # the oldest run is written anew where the others have an eighth of its bytes
 
