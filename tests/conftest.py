@@ -33,6 +33,7 @@ def is_thorough() -> bool:
 
 
 settings.load_profile("all" if is_thorough() else "default")
+os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
