@@ -76,7 +76,7 @@ class TroubledStorage:
     def delete(self, path: str) -> None:
         self._asked("delete", path)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         self._asked("put", path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

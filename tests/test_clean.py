@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.engine.storage import LocalStorage
+from skipstone.engine.timeline import markers
 
 NOW = dt.timedelta(0)
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
@@ -253,3 +255,19 @@ def test_a_live_transactions_base_stays(table: ss.Table) -> None:
 def test_odd_arguments_are_refused(table: ss.Table, odd: dict) -> None:
     with pytest.raises(ValueError, match=r"(retain_versions|min_age) is"):
         table.clean(**odd)
+
+
+def test_a_marker_is_kept_young_while_its_transaction_lives(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "BEAT_S", 0.05)
+    monkeypatch.setattr(markers, "_heart", markers._Heart())
+    with table.transaction() as tx:
+        tx.write(_rows(6))
+        (began,) = table.timeline.markers.in_flight()
+        deadline = time.monotonic() + 30
+        while table.timeline.markers.in_flight()[0].time_us == began.time_us:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert table.timeline.markers.in_flight() == []
+    while markers._heart._thread in threading.enumerate():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -99,8 +99,9 @@ class Storage(Protocol):
         whether it did. `data` must be unlike any other writer's."""
         ...
 
-    def put(self, path: str, data: bytes) -> None:
-        """Publishes `data` whole, over whatever was there. For hints only: nothing that must be right relies on it."""
+    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
+        """Publishes `data` whole, over whatever was there. Durable on return, unless it need not be: then a power cut
+        may leave what was there, or nothing, or an empty file."""
         ...
 
     def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:

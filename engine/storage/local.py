@@ -90,9 +90,15 @@ class LocalStorage:
                 os.rename(temporary, self.local_path(path))
                 fsync_folder(os.path.dirname(temporary))
 
-    def put(self, path: str, data: bytes) -> None:
-        with self.create(path) as file:
+    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
+        if is_durable:
+            with self.create(path) as file:
+                file.write(data)
+            return
+        with self._temporary(path) as (file, temporary), _refusals(path):
             file.write(data)
+            file.flush()
+            os.rename(temporary, self.local_path(path))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)

@@ -129,7 +129,7 @@ class ObjectStorage:
                 raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
             self._upload(path, file)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)
         self._asked(lambda: self._client.put(key, data, use_multipart=False), key)
 

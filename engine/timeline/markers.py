@@ -2,7 +2,7 @@
 
     pending/TRANSACTION.json           who began, when, from which version, to do what
 
-While a transaction lives, a thread writes its marker anew from time to time. So one whose marker has grown old is dead,
+While transactions live, a thread writes their markers anew from time to time. So one whose marker has grown old is dead,
 or stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes what
 it left. A transaction that wakes up later finds itself named, and publishes nothing.
 """
@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -54,11 +55,7 @@ class Markers:
             with contextlib.suppress(SkipstoneError):
                 self.remove(transaction)
             raise
-        ended = threading.Event()
-        beating = threading.Thread(
-            target=self._beat, args=(ended, transaction, base, action), name="skipstone-marker", daemon=True
-        )
-        beating.start()
+        _heart.add(transaction, lambda: self._put(transaction, base, action))
         process, is_over = os.getpid(), True
         try:
             yield
@@ -66,10 +63,9 @@ class Markers:
             is_over = False
             raise
         finally:
-            ended.set()
-            if is_over and os.getpid() == process:
-                beating.join()
-                if not is_lost():
+            if os.getpid() == process:
+                _heart.drop(transaction)
+                if is_over and not is_lost():
                     with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
                         self.remove(transaction)
 
@@ -99,10 +95,52 @@ class Markers:
         marker = Marker(transaction, base, now_us(), action)
         self._storage.put(_path(transaction), json.dumps(asdict(marker)).encode())
 
-    def _beat(self, ended: threading.Event, transaction: str, base: int, action: str) -> None:
-        while not ended.wait(BEAT_S):
-            with contextlib.suppress(SkipstoneError):  # a beat that is lost makes the marker older, no more
-                self._put(transaction, base, action)
+
+class _Heart:
+    """The thread that writes the markers of this process anew. It runs while there are any, and ends a beat later: to
+    begin a thread for each commit would cost as much as the rest of a marker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._puts: dict[str, Callable[[], None]] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, transaction: str, put: Callable[[], None]) -> None:
+        with self._lock:
+            self._puts[transaction] = put
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="skipstone-markers", daemon=True)
+                self._thread.start()
+
+    def drop(self, transaction: str) -> None:
+        """From its return on nothing is put for the transaction."""
+        with self._lock:
+            self._puts.pop(transaction, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(BEAT_S)
+            with self._lock:
+                if not self._puts:
+                    self._thread = None
+                    return
+                waiting = list(self._puts)
+            for transaction in waiting:
+                with self._lock, contextlib.suppress(SkipstoneError):  # a lost beat makes a marker older, no more
+                    put = self._puts.get(transaction)
+                    if put is not None:
+                        put()
+
+
+_heart = _Heart()
+
+
+def _in_child() -> None:
+    global _heart
+    _heart = _Heart()  # a fork has no threads, and its parent's transactions are not its own
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _marker(data: bytes) -> Marker | None:

@@ -94,7 +94,7 @@ class Timeline:
         published = self._put(instant)
         if published:
             with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
-                self.storage.put(_HINT, str(instant.version).encode())
+                self.storage.put(_HINT, str(instant.version).encode(), is_durable=False)
         return published
 
     def _put(self, instant: Instant) -> bool:
