@@ -43,6 +43,7 @@ from .runs import (
 )
 
 T = TypeVar("T")
+RANGES_MAX = 32  # partitions apart from each other, up to which each is sought; beyond, all are read
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
@@ -130,10 +131,9 @@ class Snapshot:
 
     def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
         """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
-        with self._damage_told():
-            found, _ = numbered_entries(
-                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), [], RUN_SCHEMA
-            )
+        if partition_ids is not None and len(_number_ranges(partition_ids)) <= RANGES_MAX:
+            return self._entries(KIND_FILE, [], partition_ids)[0]
+        found, _ = self._entries(KIND_FILE, [])
         if partition_ids is None:
             return found
         partition, _ = split_file_ids(found)

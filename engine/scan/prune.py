@@ -77,9 +77,10 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
             within = Ranges.of_partitions(partition_ids)
             found, step.uncovered = by_statistics(bound, leaves, sources, within, found, snapshot.segments)
             step.went_out = len(found.ids)
+    opening = steps.reading()
     if found is None:
         found = Candidates.all_of(snapshot.numbers(partition_ids), leaves).judged(bound)
-    with steps.step("files", "files") as step:
+    with steps.step("files", "files", since=opening) as step:
         step.index, step.came_in = "manifest", len(found.ids)
         pruned = _named(snapshot, _by_values(found, bound, leaves, gatherer))
         step.went_out = pruned.units.count
