@@ -5,6 +5,7 @@
     short       a read gives fewer bytes than there are
     no space    this call and all later ones that need space are refused
     late        every call may take a while; nothing else is wrong
+    meanwhile   somebody else does something just before the call
 
 `troubled(fault)` puts it in the place of every storage that is opened within the block. `Fault.calls` tells what was
 asked of it: (method, kind of path).
@@ -18,7 +19,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from skipstone import StorageError
@@ -30,10 +31,11 @@ READS = ("read", "read_ranges")
 
 
 class Fault:
-    """What goes wrong, and when: at call `at` (1 and up; 0 for never) of all the storages that share it."""
+    """What goes wrong, and when: at call `at` (1 and up; 0 for never) of all the storages that share it.
+    `meanwhile` is called then, through storages of its own."""
 
-    def __init__(self, kind: str = "before", at: int = 0, seed: int = 0):
-        self.kind, self.at = kind, at
+    def __init__(self, kind: str = "before", at: int = 0, seed: int = 0, meanwhile: Callable[[], object] | None = None):
+        self.kind, self.at, self._meanwhile = kind, at, meanwhile
         self.calls: list[tuple[str, str]] = []
         self.is_on = True
         self._lock = threading.Lock()
@@ -51,6 +53,13 @@ class Fault:
             pause_s = self._chance.random() ** 4 * 0.02 if self.kind == "late" else 0
         if pause_s:
             time.sleep(pause_s)
+        if is_due and self._meanwhile is not None:
+            self.is_on = False  # what the other asks is not counted
+            try:
+                self._meanwhile()
+            finally:
+                self.is_on = True
+            return False
         return is_due and (self.kind != "short" or method in READS)
 
     def error(self, path: str) -> StorageError:

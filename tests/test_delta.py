@@ -128,7 +128,7 @@ def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
         table.sync()
 
 
-def test_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
+def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
     """Rule 12: never stale holds for logs."""
     ss.create(lake, source="delta")
     write_deltalake(str(lake), _rows(3, 30), mode="append")
@@ -163,7 +163,7 @@ def test_sync_commits_the_tail_once_and_nothing_new_makes_no_version(lake):
     assert table.verify(deep=True) == []
 
 
-def test_a_handle_pins_a_pair(lake):
+def test_rule_01_a_handle_pins_a_pair(lake):
     """Rule 1: our version and the log's, both as `open()` or `refresh()` saw them."""
     table = ss.create(lake, source="delta")
     write_deltalake(str(lake), _rows(3), mode="append")
@@ -224,7 +224,7 @@ def test_indexes_are_built_over_what_is_committed(lake):
     assert table.scan("a = 6").files().num_rows == 0
 
 
-def test_a_new_deletion_vector_is_another_identity(tmp_path):
+def test_rule_02_a_new_deletion_vector_is_another_identity(tmp_path):
     """Rule 2: path, size and time are as they were, and the deleted rows would be counted."""
     lake = tmp_path / "lake"
     data = pa.table({"a": list(range(10))})
@@ -288,7 +288,7 @@ def test_files_that_are_compacted_and_vacuumed_are_followed(lake):
     assert table.verify() == []
 
 
-def test_a_log_whose_tail_expired_is_read_anew(lake):
+def test_rule_11_a_log_whose_tail_expired_is_read_anew(lake):
     """Rule 11."""
     table = ss.create(lake, source="delta")
     for value in (3, 4, 5):
@@ -318,7 +318,7 @@ def test_a_gap_in_the_log_is_no_end_of_it(lake):
     assert _values(table) == [1, 2, 3, 4, 10, 20]
 
 
-def test_a_log_that_is_shorter_than_it_was_is_read_anew(lake):
+def test_rule_11_a_log_that_is_shorter_than_it_was_is_read_anew(lake):
     write_deltalake(str(lake), _rows(3), mode="append")
     table = ss.create(lake, source="delta")
     (lake / "_delta_log" / f"{2:020d}.json").unlink()
@@ -332,7 +332,7 @@ def test_a_log_that_is_shorter_than_it_was_is_read_anew(lake):
 
 
 @pytest.mark.parametrize("appends", [1, 3])
-def test_a_table_that_was_made_anew_is_read_anew(lake, appends):
+def test_rule_11_a_table_that_was_made_anew_is_read_anew(lake, appends):
     """Another table id: with fewer commits than ours, or with more; other columns, other partitions."""
     table = ss.create(lake, source="delta")
     table.create_index("a", kind="bloom")
@@ -485,7 +485,7 @@ def test_times_of_old_spark_are_read_whole(tmp_path):
         table.refresh()
 
 
-def test_the_log_is_its_owners(lake):
+def test_rule_11_the_log_is_its_owners(lake):
     table = ss.create(lake, source="delta")
     (path,) = paths_of(lake)[:1]
     before = multiset(table.scan().to_table())

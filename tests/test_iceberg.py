@@ -144,7 +144,7 @@ def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
         table.sync()
 
 
-def test_what_came_may_match_and_what_left_is_gone_without_a_sync(pair):
+def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(pair):
     their, lake = pair
     ss.create(lake, source="iceberg")
     their.append(_rows(3, 30))
@@ -162,7 +162,7 @@ def test_what_came_may_match_and_what_left_is_gone_without_a_sync(pair):
     assert table.scan("a = 31").files().num_rows == 0
 
 
-def test_a_handle_pins_a_pair_and_a_version_what_it_recorded(pair):
+def test_rule_01_a_handle_pins_a_pair_and_a_version_what_it_recorded(pair):
     """Rule 1."""
     their, lake = pair
     table = ss.create(lake, source="iceberg")
@@ -189,7 +189,7 @@ def test_manifests_that_are_merged_bring_nothing_new(pair):
     assert _values(table) == [1, 2, 3, 4, 5, 10, 20]
 
 
-def test_snapshots_that_expired_are_read_anew(pair):
+def test_rule_11_snapshots_that_expired_are_read_anew(pair):
     """Rule 11."""
     their, lake = pair
     table = ss.create(lake, source="iceberg")
@@ -214,7 +214,7 @@ def test_a_table_that_was_rolled_back_is_followed(pair):
         table.sync()
 
 
-def test_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
+def test_rule_11_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
     _, lake = pair
     table = ss.create(lake, source="iceberg", index_path=tmp_path / "index")
     shutil.rmtree(lake)
@@ -229,7 +229,7 @@ def test_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
         table.sync()
 
 
-def test_position_deletes_are_another_identity_of_their_file(tmp_path):
+def test_rule_02_position_deletes_are_another_identity_of_their_file(tmp_path):
     """Rules 2 and 19: what its metadata count is never an answer."""
     their, lake = _made(tmp_path, pa.schema([("a", pa.int64())]), ())
     their.append(pa.table({"a": list(range(10))}))
@@ -410,7 +410,7 @@ def test_an_empty_table_gains_files(tmp_path):
         table.sync()
 
 
-def test_the_metadata_is_its_owners(pair):
+def test_rule_11_the_metadata_is_its_owners(pair):
     _, lake = pair
     table = ss.create(lake, source="iceberg")
     with pytest.raises(ss.InvalidArgumentError, match="iceberg log"):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from skipstone.engine.storage import local
+from skipstone.engine.timeline import markers
 from strategies import add_told, commit_rows, kept_paths, live_paths, make_file
 
 
@@ -252,6 +253,47 @@ def test_rule_07_the_marker_of_a_transaction_is_there_before_its_first_file(
     assert all(table.instant.transaction in path for path in live_paths(table))
 
 
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: Path, is_bound: bool) -> None:
+    """Its files are removed once an instant has named it: it must not bind again, and publish them."""
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+    writer, other = ss.open(tmp_path), ss.open(tmp_path)
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), writer.transaction() as tx:
+        tx.write(pa.table({"a": [2]}))
+        tx.remove(["f.parquet"])
+        if is_bound:  # and others have gone on since
+            commit_rows(other, {"a": [3]})
+        other.clean(min_age=dt.timedelta(hours=1), delete_data=True)
+        assert tx.id not in {name for v in range(1, other.version + 1) for name in other.timeline.read(v).fenced}
+        other.clean(min_age=dt.timedelta(0), delete_data=True)
+        if is_bound:
+            commit_rows(other, {"a": [4]})
+    rows = sorted(table.refresh().scan().to_table().column("a").to_pylist())
+    assert rows == ([1, 3, 4] if is_bound else [1])
+    assert table.verify(deep=True) == []
+    assert not [path for path in tmp_path.rglob(f"*{tx.id}*") if path.is_file()]
+
+
+def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its marker is written anew while it lives, however long ago it began."""
+    monkeypatch.setattr(markers, "BEAT_S", 0.05)
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    with ss.open(tmp_path).transaction() as tx:
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [1]}))
+        tx.add_task(task.result)
+        time.sleep(2)
+        for path in tmp_path.rglob("part-*"):
+            os.utime(path, ns=(0, 0))
+        table.clean(min_age=dt.timedelta(seconds=1.5), delete_data=True)
+        assert len(list(tmp_path.glob("part-*"))) == 1
+        os.utime(next(tmp_path.glob("part-*")), ns=(0, task.result[0].files.column("modified_ns")[0].as_py()))
+    assert table.refresh().scan().to_table().num_rows == 1
+
+
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skipstone.engine.timeline import timeline as module
 
@@ -288,6 +330,15 @@ def test_rule_09_a_key_commits_once_for_as_long_as_history_lasts(tmp_path: Path)
     assert sorted(ss.open(tmp_path).scan().to_table().column("a").to_pylist()) == [0, 1, 2, 3]
     assert len(list(tmp_path.glob("*.parquet"))) == 4  # what the retries wrote is removed
     assert ss.open(tmp_path).verify(deep=True) == []
+
+
+def test_rule_12_a_directory_is_read_as_of_the_last_sync(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+    make_file(tmp_path, "g.parquet", {"a": [2]})
+    assert (table.scan().count(), ss.open(tmp_path).scan().count(), table.version) == (1, 1, 1)
+    assert table.scan("a = 2", refresh="sync").count() == 1
+    assert (table.version, ss.open(tmp_path).scan().count()) == (2, 2)
 
 
 def test_rule_13_without_hard_links_a_commit_is_refused_and_says_so(

@@ -131,7 +131,7 @@ def check_ids(table: ss.Table, first: int) -> None:
 
 
 def test_eight_processes_commit_with_removals(tmp_path: Path) -> None:
-    commits = 100 if is_thorough() else 8
+    commits = 100 if is_thorough() else 6
     prepare(tmp_path)
     first = ss.open(tmp_path).version
     spawn = multiprocessing.get_context("spawn")
