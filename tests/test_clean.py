@@ -239,6 +239,33 @@ def test_another_index_over_the_same_lake_keeps_its_files(table: ss.Table, tmp_p
     assert Path(table.location, theirs).exists()
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_rule_07_a_paused_writer_whose_base_was_cleaned_hears_that_it_was_given_up(
+    table: ss.Table, key: str | None
+) -> None:
+    writer = ss.open(table.location)
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), writer.transaction(key=key) as tx:
+        tx.add_files(pa.table({"path": ["p=a/told"], "size_bytes": [9], "row_count": [1]}))
+        with table.transaction() as other:
+            other.write(_rows(20))
+        table.clean(retain_versions=1, min_age=NOW)
+        writer.forget()
+    assert _values(ss.open(table.location)) == [1, 2, 20]
+
+
+def test_a_writer_that_begins_at_a_version_which_was_cleaned_is_told_to_begin_anew(table: ss.Table) -> None:
+    late = ss.open(table.location)
+    with table.transaction() as tx:
+        tx.write(_rows(20))
+    table.clean(retain_versions=1, min_age=NOW)
+    late.forget()
+    with pytest.raises(ss.CommitConflictError, match=r"version 5, .* was cleaned"), late.transaction() as tx:
+        tx.write(_rows(21))
+    with late.refresh().transaction() as tx:
+        tx.write(_rows(21))
+    assert _values(late) == [1, 2, 20, 21]
+
+
 def test_a_live_transactions_base_stays(table: ss.Table) -> None:
     writer = ss.open(table.location)
     with writer.transaction() as tx:

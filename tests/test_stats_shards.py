@@ -158,6 +158,18 @@ def test_damage_to_one_shard_is_felt_by_its_columns_alone(wide: tuple[ss.Table, 
 # -- one block of many ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shard_bytes", [1, 64])
+def test_a_shard_holds_a_row_however_small_it_is_to_be(tmp_path: Path, shard_bytes: int) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.drop_index(["a", "b"], kind="stats")
+    for value in range(3):
+        with table.transaction() as tx:
+            tx.write(pa.table({"a": [value], "b": [-value]}))
+    table.create_index(["a", "b"], kind="stats", shard_bytes=shard_bytes)
+    assert table.scan("a = 1 AND b = -1").files().num_rows == 1
+    assert table.verify(deep=True) == []
+
+
 def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
     count = 100_000
     table = ss.create(tmp_path, schema=pa.schema([("c", pa.int64()), ("r", pa.int64())]))

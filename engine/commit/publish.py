@@ -6,6 +6,7 @@ adding one path, does.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import joined
-from ...errors import CommitConflictError, InvalidArgumentError
+from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..ingest.paths import first_twice
 from ..ingest.task_result import TaskResult
 from ..manifest.runs import RunReaders
@@ -79,25 +80,26 @@ def publish(
     only an interrupt may come when it is (see `Leftovers`).
     """
     spoken = base
-    for attempt, newest in _bases(timeline, base, change.transaction):
-        snapshot = Snapshot(newest, readers)
-        made = None if change.key is None else snapshot.version_of_key(change.key)
-        if made is not None:
-            return timeline.read(made)
-        is_later = newest.version > base.version
-        if is_later and change.recheck is not None:
-            change.recheck(snapshot)
-        if change.evolve is not None:
-            spoken = change.evolve(newest)
-            snapshot = Snapshot(spoken, readers)
-        _check_added(snapshot, change, is_later=is_later)
-        before = len(change.leftovers)
-        instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt)
-        if change.leftovers.publish(timeline, instant):
-            return instant
-        change.leftovers.remove(before)
-        if only_first:
-            raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
+    with _unless_cleaned(timeline, base, change.transaction):
+        for attempt, newest in _bases(timeline, base, change.transaction):
+            snapshot = Snapshot(newest, readers)
+            made = None if change.key is None else snapshot.version_of_key(change.key)
+            if made is not None:
+                return timeline.read(made)
+            is_later = newest.version > base.version
+            if is_later and change.recheck is not None:
+                change.recheck(snapshot)
+            if change.evolve is not None:
+                spoken = change.evolve(newest)
+                snapshot = Snapshot(spoken, readers)
+            _check_added(snapshot, change, is_later=is_later)
+            before = len(change.leftovers)
+            instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt)
+            if change.leftovers.publish(timeline, instant):
+                return instant
+            change.leftovers.remove(before)
+            if only_first:
+                raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
     raise CommitConflictError(_TOO_MANY)
 
 
@@ -107,11 +109,12 @@ def publish_definition(
     """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
     the newest base whenever another commit was first. `leftovers` are the runs that it names."""
     instant = following(base)
-    for _, newest in _bases(timeline, base, instant.transaction):
-        if newest.version >= instant.version:
-            instant = following(newest)
-        if leftovers.publish(timeline, instant):
-            return instant
+    with _unless_cleaned(timeline, base, instant.transaction):
+        for _, newest in _bases(timeline, base, instant.transaction):
+            if newest.version >= instant.version:
+                instant = following(newest)
+            if leftovers.publish(timeline, instant):
+                return instant
     raise CommitConflictError(_TOO_MANY)
 
 
@@ -140,15 +143,38 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
     _check_base(timeline, base)
     for attempt in range(ATTEMPTS_MAX):
         latest = latest_of(timeline, base) if base.version else base
-        for instant in timeline.instants(base.version + 1, latest.version):
-            if transaction in instant.fenced:
-                raise CommitConflictError(
-                    f"{timeline.storage.uri}: version {instant.version} gave this transaction up, since nothing was "
-                    "heard of it for long; begin it anew"
-                )
+        _check_not_given_up(timeline, base, latest, transaction)
         base = latest
         yield attempt, base
         pause(attempt)
+
+
+@contextlib.contextmanager
+def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str) -> Iterator[None]:
+    """Files that are gone because a clean removed them are no damage: who paused so long began at a version that is not
+    kept, or was given up, and is told so by CommitConflictError."""
+    try:
+        yield
+    except CorruptionError as error:
+        latest = latest_of(timeline, base)
+        _check_not_given_up(timeline, base, latest, transaction)
+        try:
+            latest.check_kept(base.version)
+        except NotATableError:
+            raise CommitConflictError(
+                f"{timeline.storage.uri}: version {base.version}, at which this began, was cleaned meanwhile; "
+                "refresh() the table, and begin anew"
+            ) from error
+        raise
+
+
+def _check_not_given_up(timeline: Timeline, base: Instant, latest: Instant, transaction: str) -> None:
+    for instant in timeline.instants(base.version + 1, latest.version):
+        if transaction in instant.fenced:
+            raise CommitConflictError(
+                f"{timeline.storage.uri}: version {instant.version} gave this transaction up, since nothing was heard "
+                "of it for long; begin it anew"
+            )
 
 
 def latest_of(timeline: Timeline, base: Instant) -> Instant:

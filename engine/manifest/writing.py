@@ -71,7 +71,7 @@ def write_runs(
             storage.create(path) as sink,
             SortedFileWriter(sink, schema=values.schema, **form.options()) as writer,
         ):
-            while start < len(keys) and writer.size_bytes < form.shard_bytes:
+            while start < len(keys) and (start == first or writer.size_bytes < form.shard_bytes):
                 stop = min(start + _ROWS_AT_ONCE, len(keys))
                 if writer.size_bytes >= form.shard_bytes // 2:
                     if start > first and start in cuts:
