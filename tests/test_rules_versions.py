@@ -280,6 +280,7 @@ def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
 ) -> None:
     """Its marker is written anew while it lives, however long ago it began."""
     monkeypatch.setattr(markers, "BEAT_S", 0.05)
+    monkeypatch.setattr(markers, "_heart", markers._Heart())
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     with ss.open(tmp_path).transaction() as tx:
         with ss.TaskWriter(tx.task_spec()) as task:
