@@ -2,8 +2,8 @@
 
     pending/TRANSACTION.json           who began, when, from which version, to do what
 
-While transactions live, a thread writes their markers anew from time to time. One whose marker has grown old is dead, or
-stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes what
+While transactions live, a thread writes their markers anew from time to time. One whose marker has grown old is dead,
+or stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes what
 it left. A transaction that wakes up later finds itself named, and publishes nothing.
 """
 
