@@ -52,19 +52,6 @@ def lake(files: Path) -> str:
     return str(files)
 
 
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]):
-    """say(*arguments) -> (status, stdout, stderr)"""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return run
-
-
 def _json(say, *arguments: str):
     status, out, err = say(*arguments, "--json")
     assert (status, err) == (0, "")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.cli import main
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -23,19 +22,6 @@ def lake(tmp_path: Path) -> str:
     with table.transaction() as tx:
         tx.remove([table.files()["path"][0].as_py()])
     return str(tmp_path / "lake")
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]):
-    """say(*arguments) -> (status, stdout, stderr)"""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 def test_optimize_tells_what_it_made_of_the_indexes(say, lake: str) -> None:

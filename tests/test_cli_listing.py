@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.cli import main
 from skipstone.commands import listing
 from skipstone.commands.output import progress
 from skipstone.engine.perf import perf_of
@@ -24,19 +23,6 @@ VIEW_CALLS = {
     "getLatestUnCompactedFileSlices",
     "getAllFileGroups",
 }
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]):
-    """say(*arguments) -> (status, stdout, stderr)"""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return run
 
 
 def _json(say, *arguments: str):

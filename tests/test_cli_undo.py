@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import skipstone as ss
-from skipstone.cli import main
 from strategies import live_paths, make_file
 
 
@@ -21,19 +20,6 @@ def lake(tmp_path: Path) -> str:
         with table.transaction(key="k") as tx:
             tx.remove(["f.parquet"])
     return str(tmp_path)
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]):
-    """say(*arguments) -> (status, stdout, stderr)"""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return run
 
 
 def _json(say, *arguments: str):
