@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, null_column, to_numpy
+from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest import hive
 from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
@@ -257,7 +257,9 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     # A new partition may be one that was emptied: what went from it is remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
     remembered = snapshot.gone(None if is_told or is_new else partitions)
-    if not len(ids) or remembered.num_rows == 0:
+    paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
+    remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
+    if remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
     now = {tuple(row.values()) for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
     then = [tuple(row.values()) in now for row in remembered.select(keyspace.IDENTITY).to_pylist()]
