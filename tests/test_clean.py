@@ -166,31 +166,39 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody(tmp_path: Path) -> 
     assert not (lake / "a.parquet").exists()
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "p=1/a.parquet"])
-def test_a_file_that_a_clean_removes_is_taken_back_by_nobody_where_its_partition_was_emptied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize(("before", "after"), [("read", "read"), ("read", "told"), ("told", "read")])
+def test_a_file_that_a_clean_removes_is_taken_back_by_nobody_however_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alone: bool, before: str, after: str
 ) -> None:
-    """A partition that comes back has another number; what went from it is still known."""
-    lake = tmp_path / "lake"
-    (lake / "p=1").mkdir(parents=True)
-    pq.write_table(pa.table({"x": [1]}), lake / name)
-    table = ss.create(lake)
+    """A partition that was emptied comes back under another number; and who is told of a file knows no time of it."""
+    lake, path = tmp_path / "lake", "p=1/a.parquet"
+    table = ss.create(lake, schema=pa.schema([("x", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    (lake / "p=1").mkdir()
+    for name in (path, "p=1/b.parquet"):
+        pq.write_table(pa.table({"x": [1]}), lake / name)
+    told = pa.table({"path": [path], "size_bytes": [(lake / path).stat().st_size], "row_count": [1]})
+    files = {"read": [path], "told": told}
     with table.transaction() as tx:
-        tx.remove([name])
+        tx.add_files(files[before])
+        if not is_alone:
+            tx.add_files(["p=1/b.parquet"])
+    with table.transaction() as tx:
+        tx.remove([path])
     other = ss.open(lake)
-    remove = LocalStorage.delete
+    delete = LocalStorage.delete
 
-    def add_then_remove(storage: LocalStorage, path: str) -> None:
-        if path == name:
+    def add_then_delete(storage: LocalStorage, doomed: str) -> None:
+        if doomed == path:
             monkeypatch.undo()
             with pytest.raises(ss.CommitConflictError, match="a clean removed it"), other.transaction() as tx:
-                tx.add_files([name])
-        remove(storage, path)
+                tx.add_files(files[after])
+        delete(storage, doomed)
 
-    monkeypatch.setattr(LocalStorage, "delete", add_then_remove)
+    monkeypatch.setattr(LocalStorage, "delete", add_then_delete)
     table.clean(retain_versions=1, min_age=NOW, delete_data=True)
-    assert not (lake / name).exists()
-    assert ss.open(lake).files().num_rows == 0
+    assert not (lake / path).exists()
+    assert ss.open(lake).files().num_rows == (not is_alone)
 
 
 def test_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: ss.Table) -> None:

@@ -261,11 +261,16 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
-    now = {tuple(row.values()) for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
-    then = [tuple(row.values()) in now for row in remembered.select(keyspace.IDENTITY).to_pylist()]
-    back = remembered.filter(from_numpy(np.array(then, dtype=bool)))
-    check_not_cleaned(back)
-    return to_numpy(back.column("file_id"))
+    now = {row["path"]: row for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
+    then = [(row, now[row["path"]]) for row in remembered.select(keyspace.IDENTITY).to_pylist()]
+    check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in then], dtype=bool))))
+    is_back = np.array([old == new for old, new in then], dtype=bool)
+    return to_numpy(remembered.column("file_id"))[is_back]
+
+
+def _may_be(one: Mapping, other: Mapping) -> bool:
+    """True where two identities are of one file, for all that is known of both."""
+    return all(None in (one[name], other[name]) or one[name] == other[name] for name in keyspace.IDENTITY)
 
 
 def check_not_cleaned(gone: pa.Table) -> None:
