@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from skipstone.engine.timeline import markers
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -67,6 +69,38 @@ def test_a_transaction_that_nobody_ends_keeps_its_marker_so_that_a_clean_finds_w
     told = table.clean(min_age=dt.timedelta(0), delete_data=True)
     assert sorted(told["kind"].to_pylist()) == ["data", "marker", "task"] and _pending(table) == []
     assert list(Path(table.location).glob("*.parquet")) == []
+
+
+def test_neither_a_collected_transaction_nor_an_odd_error_stops_the_markers_of_others(
+    table: ss.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage is collected wherever memory is asked for: within a beat, too."""
+    monkeypatch.setattr(markers, "BEAT_S", 0.01)
+    monkeypatch.setattr(markers, "_heart", markers._Heart())
+    beats, has_beaten = [], threading.Event()
+
+    def put(*_: object) -> None:
+        gc.collect()
+        beats.append(threading.current_thread().name)
+        if len(beats) > 2:
+            has_beaten.set()
+        raise RuntimeError
+
+    def write() -> None:
+        with table.transaction() as tx:
+            tx.write(pa.table({"a": [5]}))
+            lost = table.transaction()
+            lost.__enter__()
+            lost.itself = lost  # type: ignore[attr-defined]
+            del lost
+            monkeypatch.setattr(markers.Markers, "_put", put)
+            assert has_beaten.wait(30)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(60)
+    assert not writing.is_alive() and set(beats) == {"skipstone-markers"}
+    assert ss.open(table.location).scan().count() == 1
 
 
 @pytest.mark.parametrize(

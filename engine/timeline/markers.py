@@ -101,7 +101,7 @@ class _Heart:
     begin a thread for each commit would cost as much as the rest of a marker."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a transaction that nobody ended may be collected while this thread holds it
         self._puts: dict[str, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
 
@@ -126,7 +126,7 @@ class _Heart:
                     return
                 waiting = list(self._puts)
             for transaction in waiting:
-                with self._lock, contextlib.suppress(SkipstoneError):  # a lost beat makes a marker older, no more
+                with self._lock, contextlib.suppress(Exception):  # a lost beat makes a marker older, no more
                     put = self._puts.get(transaction)
                     if put is not None:
                         put()
