@@ -30,7 +30,7 @@ FILES_A_COMMIT = 10
 COMMIT_MS_MAX = {50: 5, 99: 25}
 COMMIT_BYTES_MAX = 64_000
 ROWS_A_WRITTEN_FILE = 100
-_DELTA_EVERY = 50
+_DELTA_COMMITS = 4  # each takes half a minute onto E
 _FLOOR_EVERY = 10
 _ROUNDS = 9
 _NEWEST, _SPREAD = "10 files of the newest partition", "10 files of 10 partitions"
@@ -54,7 +54,7 @@ def commits(lake: Lake, count: int, slower: float) -> list[str]:
                 before = _bytes_written()
                 taken[kind].append(_timed(partial(_commit, table, files)))
                 written[kind].append(_bytes_written() - before)
-                if at % _DELTA_EVERY == 0:
+                if at % max(1, count // _DELTA_COMMITS) == 0:
                     taken["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
                 if at % _FLOOR_EVERY == 0:
                     taken["floor"].append(_timed(partial(_put_twice, folder)))

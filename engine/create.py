@@ -91,7 +91,7 @@ def create(
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_told = isinstance(told, pa.Table)
-    listed = LISTED.empty_table() if is_told else _listed(storage, files, schema, tell)
+    listed = LISTED.empty_table() if is_told else _listed(storage, index_storage, files, schema, tell)
     with Leftovers() as leftovers:
         results, pending = attach_all(
             storage,
@@ -132,7 +132,11 @@ def _check_arguments(schema: object, partitioning: object, columns: object) -> N
 
 
 def _listed(
-    storage: Storage, files: Sequence[str] | None, schema: pa.Schema | None, progress: Progress | None
+    storage: Storage,
+    index_storage: Storage,
+    files: Sequence[str] | None,
+    schema: pa.Schema | None,
+    progress: Progress | None,
 ) -> pa.Table:
     """The files to attach, as `ingest.listing` tells them."""
     if files is not None:
@@ -148,7 +152,7 @@ def _listed(
             raise NotATableError(str(error)) from error
     if storage.kind() is None and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
-    found = list_parquet(storage, progress)
+    found = list_parquet(storage, index_storage, progress)
     if not found.num_rows and schema is None:
         raise NotATableError(f"{storage.uri}: no Parquet files below it; to begin an empty table there, give schema=")
     return found

@@ -195,7 +195,7 @@ class _Folders:
 def _listed(table: Table, progress: Progress | None) -> Listing:
     """All of the table's files, as `sync` finds them."""
     storage = _Folders(table.storage)
-    elapsed_s, found = _timed(partial(list_parquet, storage, progress))
+    elapsed_s, found = _timed(partial(list_parquet, storage, table.index_storage, progress))
     return Listing(elapsed_s, storage.listed, found.num_rows)
 
 

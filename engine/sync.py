@@ -52,7 +52,7 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
         if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{table.location}: no such directory; if it went for good, remove the files")
         begun = table.timeline.latest(known=table.instant) or table.instant
-        listed = list_parquet(table.storage, progress)
+        listed = list_parquet(table.storage, table.index_storage, progress)
         in_flight = {marker.transaction for marker in table.timeline.markers.in_flight()}
         base = table.timeline.latest(known=table.instant) or table.instant
         snapshot = Snapshot(base, table.readers)

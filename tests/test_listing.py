@@ -31,7 +31,10 @@ def _walked(root: Path) -> list[str]:
 
 def _listed(root: Path, told: list | None = None) -> list[str]:
     tell = None if told is None else lambda *one: told.append(one)
-    return [entry.path for entry in entries_of(list_parquet(open_storage(root), tell))]
+    return [
+        entry.path
+        for entry in entries_of(list_parquet(open_storage(root), open_storage(Path(root, ".skipstone")), tell))
+    ]
 
 
 @pytest.mark.parametrize("shape", ["flat", "deep", "many folders", "empty"])
@@ -70,7 +73,7 @@ def test_what_is_hidden_is_left_out_and_odd_names_are_kept(tmp_path: Path) -> No
 def test_a_listing_tells_size_and_time(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"12345")
     os.utime(tmp_path / "a.parquet", ns=(7, 1_700_000_000_123_456_789))
-    (entry,) = entries_of(list_parquet(open_storage(tmp_path)))
+    (entry,) = entries_of(list_parquet(open_storage(tmp_path), open_storage(tmp_path / ".skipstone")))
     assert (entry.size_bytes, entry.modified_ns, entry.etag) == (5, 1_700_000_000_123_456_789, None)
 
 

@@ -247,3 +247,10 @@ def test_what_lies_elsewhere_is_not_followed(lake, tmp_path_factory):
         tx.add_files(pa.table({"path": ["s3://bucket/f.parquet"], "size_bytes": [9], "row_count": [3]}))
     assert table.sync() == 2
     assert table.files().num_rows == 3
+
+
+def test_an_index_in_a_visible_folder_of_the_lake_is_none_of_its_files(tmp_path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path, index_path=tmp_path / "index")
+    assert table.sync() == 1
+    assert table.verify() == []

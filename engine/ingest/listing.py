@@ -29,13 +29,15 @@ _ENDINGS = (".parquet", ".parq", ".pq")
 _ROWS_AT_ONCE = 1 << 14
 
 
-def list_parquet(storage: Storage, progress: Progress | None = None) -> pa.Table:
-    """Every visible Parquet file below the root, by path: a table of `LISTED`.
+def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | None = None) -> pa.Table:
+    """Every visible Parquet file below the root, by path: a table of `LISTED`. The index may lie there, too, under any
+    name: what is below its own root is left out.
 
     `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
     """
     gathered = _Gathered()
     left, listed, found = deque([""]), 0, 1
+    own = index_storage.uri.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
         while left or waiting:
@@ -45,7 +47,7 @@ def list_parquet(storage: Storage, progress: Progress | None = None) -> pa.Table
             for future in done:
                 files, folders = future.result()
                 gathered.add(files)
-                left.extend(folders)
+                left.extend(folder for folder in folders if folder != own)
                 found += len(folders)
             listed += len(done)
             if progress:
