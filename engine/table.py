@@ -457,7 +457,8 @@ class Table:
 
     def savepoint(self, name: str) -> int:
         """Gives the version that this handle reads a name, which `open`, `restore` and people can use, and which keeps
-        `clean` from it. Returns the version made, which says so.
+        `clean` from it. Returns the version made, which says so. Of a table that follows a log it names what is
+        committed, without what came to the log since: sync() first, where that is to be in it.
 
         Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
         """

@@ -137,7 +137,7 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [lake]
 
 
-_PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["deltalake", "pyiceberg"]}
+_PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["polars", "deltalake", "pyiceberg"]}
 
 
 def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:

@@ -19,10 +19,6 @@ def make_savepoint(table: Table, name: str) -> int:
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
     _check_free(table.instant, name)
-    if table.snapshot.tail is not None:
-        raise InvalidArgumentError(
-            "the log of this table has gone on since the version that a savepoint would name: sync()"
-        )
     base, transaction = table.instant, new_transaction_id()
 
     def following(latest: Instant) -> Instant:
