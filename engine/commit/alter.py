@@ -94,7 +94,7 @@ def alter(
     leftovers = Leftovers()
     with table.timeline.markers.held(transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
         new = _new_stats(table, altered(base, asked, transaction), transaction, leftovers)
-        table.move_to(publish_definition(table.timeline, base, following, leftovers))
+        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
     return table.version
 
 

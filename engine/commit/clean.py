@@ -15,7 +15,7 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from ..ingest.task_writer import FILE_PREFIX
 from ..manifest.snapshot import Snapshot
 from ..progress import Progress
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
+from ..storage.local import TEMPORARY_PREFIX
 from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us
 from .bind import gone_entries
 from .leftovers import Leftovers
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 OWN_FOLDERS = ("runs", "tasks", "pending", "timeline")
 OWN_ACTIONS = ("clean", "fence")
-TEMPORARY_PREFIX = "._tmp-"
 _TRANSACTION = re.compile(r"(?:^|/)([0-9a-f]{32})-[^/]*\.sbf$")
 _DATA = re.compile(rf"(?:^|/){FILE_PREFIX}([0-9a-f]{{32}})-[^/]*\.parquet$")
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
@@ -88,11 +88,12 @@ def clean(
     if not dry_run and (cleaning.versions or cleaning.fenced or cleaning.gone is not None):
         transaction = new_transaction_id()
         leftovers = Leftovers()
-        attempts = iter(range(1 << 30))
+        attempts = count()
 
         def following(latest: Instant) -> Instant:
             nonlocal cleaning
-            cleaning = _cleaning(table, latest, found, retain_versions, age_us)
+            if latest.version != base.version:
+                cleaning = _cleaning(table, latest, found, retain_versions, age_us)
             after = replace(
                 successor(
                     latest,
@@ -112,7 +113,7 @@ def clean(
             return replace(after, manifest=writing.manifest(after.manifest, rows, after.version))
 
         with table.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
-            base = publish_definition(table.timeline, base, following, leftovers)
+            base = publish_definition(table.timeline, base, transaction, following, leftovers)
         table.move_to(base)
     named = _named(table, base, cleaning.cleaned)
     live = {marker.transaction for marker in found.live}
@@ -313,15 +314,15 @@ def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]
     """
     live = Snapshot(latest, table.readers)
     paths = set(live.files().column("path").to_pylist())
-    versions = retained(latest, cleaned)
-    first = versions[-1]
+    versions = set(retained(latest, cleaned))
+    first = latest.version
     while first - 1 in versions:
         first -= 1
     gone = live.gone()
     since = to_numpy(gone.column("segment")) > first
     paths.update(path for path, is_later in zip(gone.column("path").to_pylist(), since, strict=True) if is_later)
     numbers = live.numbers()
-    for version in [v for v in versions if v <= first]:
+    for version in sorted(v for v in versions if v <= first):
         then = Snapshot(table.timeline.read(version), table.readers)
         left = np.setdiff1d(then.numbers(), numbers, assume_unique=True)
         if len(left):

@@ -92,7 +92,7 @@ def create_index(
                 after = after.with_index(replace(state, id=number, runs=runs, coverage=coverage))
             return after
 
-        table.move_to(publish_definition(table.timeline, base, following, leftovers))
+        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
     return table.version
 
 
@@ -125,7 +125,7 @@ def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, prog
                 after = after.with_index(_joined(table, current, state, before))
             return after
 
-        table.move_to(publish_definition(table.timeline, base, following, leftovers))
+        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
     return table.version
 
 
@@ -157,7 +157,7 @@ def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
         # The statistics that `create` made stay when their last column goes: they know where the fine ones lie.
         return replace(after, indexes=tuple(i for i in left if i.columns or i.id == first_stats(after).id))
 
-    table.move_to(publish_definition(table.timeline, table.instant, following, Leftovers()))
+    table.move_to(publish_definition(table.timeline, table.instant, transaction, following, Leftovers()))
     return table.version
 
 

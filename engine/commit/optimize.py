@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..progress import Progress
 from ..timeline import IndexState, Instant, new_transaction_id
 from .indexing import refresh_index
 from .leftovers import Leftovers
-from .publish import publish_definition, successor
+from .publish import NothingToDo, publish_definition, successor
 from .run_writing import RunWriting
 from .stat_rows import kinds_of, widened
 
@@ -34,16 +35,12 @@ if TYPE_CHECKING:
     from ..table import Table
 
 
-class NothingToDo(Exception):
-    """Nothing is loose, and no merge pays."""
-
-
 def optimize(table: Table, progress: Progress | None) -> None:
     """See `Table.optimize`."""
     _cover(table, progress)
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    attempts = iter(range(1 << 30))
+    attempts = count()
 
     def following(latest: Instant) -> Instant:
         writing = RunWriting(table.index_storage, table.readers, leftovers, transaction, str(next(attempts)))
@@ -65,13 +62,13 @@ def optimize(table: Table, progress: Progress | None) -> None:
             if progress:
                 progress("optimize", done, len(states))
         if merged is None and all(i.runs == b.runs for i, b in zip(after.indexes, latest.indexes, strict=True)):
-            raise NothingToDo
+            raise NothingToDo(latest)
         return replace(after, summary={"tightened": tightened, "merged": merged is not None})
 
     try:
         held = table.timeline.markers.held(transaction, table.version, "optimize", lambda: leftovers.is_lost)
         with held, leftovers:
-            table.move_to(publish_definition(table.timeline, table.instant, following, leftovers))
+            table.move_to(publish_definition(table.timeline, table.instant, transaction, following, leftovers))
     except NothingToDo:
         pass
     table.timeline.archive(table.version, progress)

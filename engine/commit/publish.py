@@ -37,6 +37,14 @@ _SOUGHT_MAX = 1_000
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
 
+class NothingToDo(Exception):
+    """The newest version is what was asked for: no instant is made."""
+
+    def __init__(self, latest: Instant):
+        super().__init__()
+        self.latest = latest
+
+
 @dataclass
 class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
@@ -104,15 +112,17 @@ def publish(
 
 
 def publish_definition(
-    timeline: Timeline, base: Instant, following: Callable[[Instant], Instant], leftovers: Leftovers
+    timeline: Timeline,
+    base: Instant,
+    transaction: str,
+    following: Callable[[Instant], Instant],
+    leftovers: Leftovers,
 ) -> Instant:
-    """Publishes a change of definitions (indexes): `following` gives the instant after a base, and is asked again on
-    the newest base whenever another commit was first. `leftovers` are the runs that it names."""
-    instant = following(base)
-    with _unless_cleaned(timeline, base, instant.transaction):
-        for _, newest in _bases(timeline, base, instant.transaction):
-            if newest.version >= instant.version:
-                instant = following(newest)
+    """Publishes what is no change of files: `following` gives the instant after the newest version, and is asked again
+    whenever another commit was first. `leftovers` are the runs that it names."""
+    with _unless_cleaned(timeline, base, transaction):
+        for _, newest in _bases(timeline, base, transaction):
+            instant = following(newest)
             if leftovers.publish(timeline, instant):
                 return instant
     raise CommitConflictError(_TOO_MANY)

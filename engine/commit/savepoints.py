@@ -31,7 +31,7 @@ def make_savepoint(table: Table, name: str) -> int:
         after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
         return replace(after, savepoints={**latest.savepoints, name: base.version})
 
-    table.move_to(publish_definition(table.timeline, base, following, Leftovers()))
+    table.move_to(publish_definition(table.timeline, base, transaction, following, Leftovers()))
     return table.version
 
 
@@ -46,7 +46,7 @@ def drop_savepoint(table: Table, name: str) -> int:
         after = successor(latest, transaction, "savepoint", dropped=name)
         return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
 
-    table.move_to(publish_definition(table.timeline, base, following, Leftovers()))
+    table.move_to(publish_definition(table.timeline, base, transaction, following, Leftovers()))
     return table.version
 
 

@@ -21,7 +21,7 @@ from ..ingest.task_result import FILE_FIELDS
 from ..manifest.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..timeline import COMPLETED, Instant, new_transaction_id
-from .publish import Change, latest_of, paths_there, publish
+from .publish import Change, NothingToDo, latest_of, paths_there, publish
 from .returned import ReturnedFiles, returned_files
 from .slice_conflicts import check_not_superseded, check_slices
 
@@ -38,14 +38,6 @@ _INSTEAD = {
 }
 _IDENTITY = ["path", "size_bytes", "modified_ns", "etag", "schema_id"]
 _THREADS = 16
-
-
-class _NothingToDo(Exception):
-    """The newest version is what was asked for."""
-
-    def __init__(self, latest: Instant):
-        super().__init__()
-        self.latest = latest
 
 
 def rollback(table: Table, version: int) -> int:
@@ -122,14 +114,14 @@ def _publish(table: Table, latest: Instant, change: Change, build: Callable[[Cha
     def rebuild(newer: Snapshot) -> None:
         build(change, newer)
         if not (change.results or change.removed or change.states or change.freed or change.taken):
-            raise _NothingToDo(newer.instant)
+            raise NothingToDo(newer.instant)
 
     change.recheck = rebuild
     with table.timeline.markers.held(change.transaction, latest.version, change.action), change.leftovers:
         try:
             rebuild(Snapshot(latest, table.readers))
             made = publish(table.timeline, table.readers, latest, change)
-        except _NothingToDo as found:
+        except NothingToDo as found:
             made = found.latest
     table.move_to(made)
     return made.version
