@@ -19,6 +19,7 @@ from ..ingest import hive
 from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
 from ..manifest import keyspace
 from ..manifest.snapshot import Snapshot
+from ..manifest.writing import Rows, widened
 from ..timeline import FileSchema, Instant
 from .returned import ReturnedFiles
 from .schemas import check_fits, check_instants_fit, file_schema
@@ -280,29 +281,26 @@ def check_not_cleaned(gone: pa.Table) -> None:
         raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
 
-Entries = tuple[pa.Array, pa.Table, np.ndarray]  # keys, rows of RUN_SCHEMA, tombstones
-
-
-def _partition_entries(partitions: _Partitions) -> list[Entries]:
+def _partition_entries(partitions: _Partitions) -> list[Rows]:
     ids, rows, emptied = partitions.rows()
     keys = keyspace.KEYS.encode(
         kind=keyspace.KIND_PARTITION,
         partition=np.array(ids, dtype=np.uint32),
         sequence=np.zeros(len(ids), dtype=np.uint32),
     )
-    return [(keys, _widened(rows, keyspace.RUN_SCHEMA), emptied)]
+    return [(keys, widened(rows, keyspace.RUN_SCHEMA), emptied)]
 
 
-def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Entries:
+def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
     """Entries of a kind under some numbers; tombstones where there are no rows."""
     partition, sequence = keyspace.split_file_ids(numbers)
     keys = keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
         return keys, _nothing(keyspace.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
-    return keys, _widened(rows, keyspace.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
+    return keys, widened(rows, keyspace.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
 
 
-def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Entries:
+def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Rows:
     """Entries that remember files as gone: by path, identity and the segment that added them; and, where they are
     cleaned, that they are removed from storage, so that nobody takes them back."""
     rows = gone.select([*keyspace.IDENTITY, keyspace.SEGMENT_FIELD.name])
@@ -311,21 +309,12 @@ def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Entries:
     return _entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), rows)
 
 
-def _key_entries(keys: Mapping[str, int | None]) -> list[Entries]:
+def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:
     found = []
     for key, version in keys.items():
         rows = None if version is None else pa.table({"path": [key], keyspace.SEGMENT_FIELD.name: [version]})
         found.append(_entries(keyspace.KIND_KEY, np.array([keyspace.key_number(key)], dtype=np.uint64), rows))
     return found
-
-
-def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with every field of a schema, null where they have none."""
-    columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _nothing(schema: pa.Schema, count: int) -> pa.Table:

@@ -23,6 +23,7 @@ from ..indexes.coverage import is_covered
 from ..ingest.column_stats import STATS_FIELDS
 from ..ingest.footers import leaf_type
 from ..ingest.task_result import TaskResult
+from ..manifest import writing
 from ..manifest.keyspace import fingerprints, split_file_ids
 from ..manifest.runs import RunReaders, get_runs
 from ..storage import FileMissingError
@@ -287,8 +288,4 @@ def _type_at(schema: pa.Schema, path: str) -> str:
 
 def widened(rows: pa.Table) -> pa.Table:
     """Rows with every field of the index's runs, null where they have none."""
-    columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
-        for f in stats.RUN_SCHEMA
-    ]
-    return pa.Table.from_arrays(columns, schema=stats.RUN_SCHEMA)
+    return writing.widened(rows, stats.RUN_SCHEMA)

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, null_column, to_numpy
 from ...hfile_like import SortedFileWriter, WriterOptions, prefix_changes
 from ..storage import Storage
 from ..timeline import Run
 
 SHARD_BYTES = 64 << 20
-
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
 _ROWS_AT_ONCE = 1 << 17
 
@@ -46,6 +45,15 @@ class Form:
             "cut_prefix_bytes": self.cut_prefix_bytes,
             "compact": self.compact,
         }
+
+
+def widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with every field of a schema, null where they have none."""
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def run_path(transaction: str, name: str) -> str:
