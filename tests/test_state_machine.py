@@ -101,7 +101,8 @@ class Machine(RuleBasedStateMachine):
         refused = killed = False
         with warnings.catch_warnings(), fault_at(killed_at, KilledError, lasting=True):
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "not indexed")  # of files that went, or are others
+            for told in ("not indexed", "no statistics"):  # of files that went, or are others
+                warnings.filterwarnings("ignore", told)
             try:
                 act(table)
             except KilledError:
