@@ -21,7 +21,6 @@ from .ingest.sources import known_state
 from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
-from .manifest.writing import SHARD_BYTES
 from .progress import Progress, teller
 from .scan.plan import Plan
 from .slice_views import file_groups_view, slices_view
@@ -322,9 +321,9 @@ class Table:
         columns: str | Sequence[str],
         kind: str,
         *,
-        fpp: float = 0.01,
+        fpp: float | None = None,
         maintain: str = "commit",
-        shard_bytes: int = SHARD_BYTES,
+        shard_bytes: int | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
@@ -343,9 +342,8 @@ class Table:
         from .commit.indexing import create_index
 
         self.check_latest()
-        return create_index(
-            self, columns, kind, fpp=fpp, maintain=maintain, shard_bytes=shard_bytes, progress=teller(progress)
-        )
+        options = {name: value for name, value in (("fpp", fpp), ("shard_bytes", shard_bytes)) if value is not None}
+        return create_index(self, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
     def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""

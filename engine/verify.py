@@ -81,7 +81,7 @@ def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
     for index in table.instant.indexes:
         for run in index.runs:
             try:
-                paths |= fine_paths(table.readers, index, run)
+                paths |= fine_paths(table.readers, index, run) or set()
             except SkipstoneError as error:
                 found.append(Finding("damaged", run.path, str(error)))
     return sorted(paths), found

@@ -138,19 +138,19 @@ def test_a_damaged_run_is_left_and_answers_stay(table: ss.Table) -> None:
 
 
 def test_a_commit_meanwhile_is_kept(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.commit import optimize as module
+    from skipstone.engine.kinds import stats as module
 
     with table.transaction() as tx:
         tx.remove([_path_of(table, 0)])
     other = ss.open(table.location)
-    tightened = module._tightened
+    tightened = module.tightened
 
     def slow(snapshot, index):
         if other.version == 10:
             _write(other, "c", 1000)
         return tightened(snapshot, index)
 
-    monkeypatch.setattr(module, "_tightened", slow)
+    monkeypatch.setattr(module, "tightened", slow)
     table.optimize()
     assert (table.version, table.instant.totals["files"]) == (12, 8)
     assert table.scan("x = 1000").to_table().num_rows == 1

@@ -17,6 +17,7 @@ from ... import canon
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..ingest.footers import leaf_types, plain_type
 from ..ingest.leaves import top_level
+from ..kinds import known_kind
 from ..manifest.writing import SHARD_BYTES
 from ..predicates.widening import is_list, merged_type
 from ..timeline import IndexState, Instant, Run, new_transaction_id
@@ -110,11 +111,17 @@ def _new_stats(
 
 
 def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
-    """The indexes with the columns that are left to them. The statistics that `create` made stay without any: they know
-    where the fine ones lie."""
+    """The indexes with the columns that are left to them; one whose key they are together goes with the first that
+    goes. The statistics that `create` made stay without any: they know where the fine ones lie."""
     first = first_stats(instant).id
-    left = (replace(i, columns=tuple(c for c in i.columns if c in live)) for i in instant.indexes)
-    return tuple(i for i in left if i.columns or i.id == first)
+    left = []
+    for index in instant.indexes:
+        kind = known_kind(index.kind)
+        is_compound = kind is None or kind.is_compound
+        columns = tuple(c for c in index.columns if c in live)
+        if index.id == first or (columns and (columns == index.columns or not is_compound)):
+            left.append(replace(index, columns=columns))
+    return tuple(left)
 
 
 def _state(instant: Instant) -> tuple:

@@ -238,7 +238,8 @@ def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) ->
                 runs.add(run.path)
                 try:
                     if tasks is not None:
-                        tasks |= fine_paths(table.readers, index, run)
+                        named = fine_paths(table.readers, index, run)
+                        tasks = None if named is None else tasks | named
                 except (CorruptionError, FormatVersionError, FileMissingError):
                     tasks = None
     return Named(runs, tasks)

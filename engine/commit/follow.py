@@ -136,10 +136,10 @@ def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
     stats = tuple(leaves[path] for path in (kept if chosen is not None else kept[:COLUMNS_MAX]))
     indexes = [IndexState(number, "stats", stats, {}, "commit", coverage=coverage)]
     for index in base.indexes:
-        path = base.path_of(index.columns[0]) if index.kind != "stats" else ""
-        if path in own:
-            column = leaves[path]
-            indexes.append(replace(index, id=number + len(indexes), columns=(column,), runs=(), coverage=coverage))
+        paths = [base.path_of(column) for column in index.columns]
+        if index.kind != "stats" and all(path in own for path in paths):
+            ids = tuple(leaves[path] for path in paths)
+            indexes.append(replace(index, id=number + len(indexes), columns=ids, runs=(), coverage=coverage))
     return replace(
         base,
         source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},

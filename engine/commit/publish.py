@@ -19,16 +19,15 @@ from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..ingest.paths import first_twice
 from ..ingest.task_result import TaskResult
+from ..kinds import known_kind
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..storage import Storage
 from ..timeline import Instant, Timeline, now_us
 from .bind import bind
-from .filter_rows import with_filters
 from .leftovers import Leftovers
-from .returned import told_to
-from .run_writing import RunWriting, joined_rows
-from .stat_rows import first_stats, stat_rows
+from .run_writing import RunWriting
+from .work import CommitWork
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5
@@ -277,18 +276,12 @@ def _write(
     writing = RunWriting(storage, readers, change.leftovers, change.transaction, str(attempt))
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.manifest(after.manifest, bound.manifest, version))
+    work = CommitWork(after, spoken, change.results, bound.added, bound.gone, writing)
     for index in after.indexes:
-        if index.kind == "stats":
-            has_fine = index.id == first_stats(after).id
-            is_left_behind = index.maintain == "refresh" and bool(bound.added)
-            added, holes, fine = ([], [], []) if is_left_behind else told_to(index, spoken, after, bound.added)
-            # Aggregates are told of every file that goes, or the next to come would take its place in their count.
-            rows = stat_rows(after, index, readers, added, bound.gone, has_fine=has_fine)
-            runs = writing.stats(index, joined_rows([rows, *fine]), version)
-            coverage = index.coverage if is_left_behind else index.coverage.with_segment(version, holes)
-            after = after.with_index(replace(index, runs=runs, coverage=coverage))
-    ids = [files.ids for files in bound.added]
-    return with_filters(after, spoken, storage, change.results, ids, str(attempt), change.leftovers)
+        kind = known_kind(index.kind)
+        if kind is not None:
+            after = after.with_index(kind.commit(index, work))
+    return after
 
 
 def _summary(change: Change, after: Instant, base: Instant) -> dict:

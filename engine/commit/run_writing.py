@@ -56,6 +56,12 @@ class RunWriting:
         except (CorruptionError, FormatVersionError, FileMissingError):
             return None
 
+    def path(self, name: str) -> str:
+        """The path of a run of that name, noted."""
+        path = run_path(self.transaction, f"{self.attempt}-{name}")
+        self.leftovers.add(self.storage, path)
+        return path
+
     def _appended(
         self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
     ) -> tuple[Run, ...]:
@@ -64,9 +70,7 @@ class RunWriting:
 
     def _paths(self, name: str) -> Callable[[int], str]:
         def path_of(shard: int) -> str:
-            path = run_path(self.transaction, f"{self.attempt}-{name}-{shard}")
-            self.leftovers.add(self.storage, path)
-            return path
+            return self.path(f"{name}-{shard}")
 
         return path_of
 

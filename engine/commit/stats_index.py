@@ -19,13 +19,12 @@ from ...arrays import from_numpy, to_numpy
 from ...errors import CorruptionError, StorageError
 from ..ahead import ahead
 from ..indexes import stats
-from ..indexes.coverage import is_covered
 from ..ingest.footers import Footer, leaf_types, read_footer
 from ..ingest.sources import parquet_options
 from ..ingest.task_index import TaskIndexWriter
 from ..ingest.task_result import BASE, FILE_STATS_SCHEMA, ResultBuilder, TaskResult
+from ..kinds import Built, Job
 from ..manifest.writing import run_path, write_runs
-from ..progress import Progress
 from ..timeline import Coverage, IndexState, Instant, Run
 from .leftovers import Leftovers
 from .run_writing import stats_form
@@ -38,25 +37,15 @@ _THREADS = min(8, os.cpu_count() or 1)
 _FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id"]
 
 
-def built_stats(
-    table: Table, index: IndexState, transaction: str, progress: Progress | None, leftovers: Leftovers
-) -> tuple[IndexState, tuple[Run, ...]]:
-    """(the index with runs over the live files that it lacked, the runs of aggregates that belong to it if no commit
-    came since). Files whose footers cannot be read stay holes."""
-    files = table.committed.files()
-    ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
-    lacking = files.filter(from_numpy(~is_covered(index.coverage, segments, ids)))
-    coverage = Coverage.up_to(table.version)
-    if not lacking.num_rows:
-        return replace(index, coverage=coverage), ()
-    added, holes = _footers_of(table, index, lacking, transaction, progress, leftovers)
-    built = replace(index, coverage=coverage.with_holes((h, h) for h in holes))
+def built_stats(table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+    """Runs over files that the index lacks, from their footers. The aggregates belong to it if no commit came since."""
+    added, left_out = _footers_of(table, index, files, job)
     if not len(added.ids):
         if added.result.index is not None:  # which tells of no file
             table.index_storage.delete(added.result.index.path)
-        return built, ()
-    entries, aggregates = _written(table, table.instant, index, added, transaction, leftovers)
-    return replace(built, runs=(*index.runs, *entries)), aggregates
+        return Built((), left_out)
+    entries, aggregates = _written(table, table.instant, index, added, job.transaction, job.leftovers)
+    return Built(entries, left_out, only_alone=aggregates)
 
 
 def stats_of_new(
@@ -99,25 +88,18 @@ def _written(
     return runs[0], runs[1]
 
 
-def _footers_of(
-    table: Table,
-    index: IndexState,
-    files: pa.Table,
-    transaction: str,
-    progress: Progress | None,
-    leftovers: Leftovers,
-) -> tuple[AddedFiles, list[int]]:
+def _footers_of(table: Table, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
     """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
     files that were only told of and are not there, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
-    path = f"tasks/{transaction[:2]}/{transaction}-stats{index.columns[0]}.sbf"
-    leftovers.add(table.index_storage, path)
+    path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}.sbf"
+    job.leftovers.add(table.index_storage, path)
     rows = files.select(_FILE_COLUMNS).to_pylist()
     with TaskIndexWriter(table.index_storage, path) as fine:
         for done, (row, footer) in enumerate(_footers(table, index, rows), start=1):
             if isinstance(footer, Exception):
                 holes.append(row["file_id"])
-                warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=5)
+                warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=6)
                 continue
             fine.add_file(footer.row_groups, footer.stats)
             identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
@@ -125,8 +107,7 @@ def _footers_of(
             built.add(partition="", **identity, **known)
             ids.append(row["file_id"])
             schema_ids.append(row["schema_id"])
-            if progress:
-                progress("stats", done, len(rows))
+            job.tell("stats", done, len(rows))
         finished = fine.finish()
     result = built.result(index=finished)
     return AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64)), holes

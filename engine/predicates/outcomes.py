@@ -12,7 +12,7 @@ treats it as unknown: contradictory evidence must never prune.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -71,27 +71,36 @@ def not_outcomes(child: np.ndarray) -> np.ndarray:
     return NOT_TABLE.take(child)
 
 
-def evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray], count: int) -> np.ndarray:
+def evaluate(
+    node: Node,
+    leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray],
+    count: int,
+    inner: Mapping[Node, np.ndarray] | None = None,
+) -> np.ndarray:
     """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
 
     `leaf_outcomes` gives the sets of one leaf (of any shape that broadcasts to [count]); evidence from several sources
-    about one leaf is intersected (&) there.
+    about one leaf is intersected (&) there. `inner` holds what is known, of units, of a conjunction or a negation as a
+    whole: more than follows from its parts.
     """
-    result = _evaluate(node, leaf_outcomes)
+    result = _evaluate(node, leaf_outcomes, inner or {})
     return result if result.shape == (count,) else np.broadcast_to(result, (count,)).copy()
 
 
-def _evaluate(node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray]) -> np.ndarray:
+def _evaluate(
+    node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray], inner: Mapping[Node, np.ndarray]
+) -> np.ndarray:
     if isinstance(node, Leaf | ColumnLeaf):
         return leaf_outcomes(node)
     if isinstance(node, And | Or):
         combined, neutral = (and_outcomes, TRUE) if isinstance(node, And) else (or_outcomes, FALSE)
         result = np.array([neutral], dtype=np.uint8)
         for child in node.children:
-            result = combined(result, _evaluate(child, leaf_outcomes))
-        return result
+            result = combined(result, _evaluate(child, leaf_outcomes, inner))
+        return result & inner[node] if node in inner else result
     if isinstance(node, Not):
-        return not_outcomes(_evaluate(node.child, leaf_outcomes))
+        result = not_outcomes(_evaluate(node.child, leaf_outcomes, inner))
+        return result & inner[node] if node in inner else result
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)
     if isinstance(node, Unknown):

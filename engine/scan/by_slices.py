@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...arrays import to_numpy
+from ..indexes.coverage import is_covered
+from ..kinds import Question
 from ..manifest.snapshot import Snapshot
-from ..predicates import ANY, Node, can_match, columns_of, evaluate, member_outcomes, only_true
-from .by_filter import ask, asked_filters
+from ..predicates import ANY, Node, can_match, columns_of, evaluate, only_true
+from ..timeline import IndexState
 from .gather import Gatherer
 from .pruned import Pruned
 from .steps import Step, Steps
@@ -21,6 +24,7 @@ def prune_slices(
     snapshot: Snapshot,
     bound: Node,
     leaves: Sequence[AnyLeaf],
+    questions: Sequence[Question],
     partition_ids: np.ndarray | None,
     gatherer: Gatherer,
     steps: Steps,
@@ -35,22 +39,43 @@ def prune_slices(
         outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
         pruned = _kept(Pruned(units, np.zeros(units.count, dtype=bool), outcomes), bound)
         step.went_out = pruned.units.files.num_rows
-    for asked in asked_filters(snapshot, leaves):
+    for question in questions:
         if pruned.units.count:
-            with steps.step("filter", "files") as step:
-                units = pruned.units
-                ids, segments = (to_numpy(units.files.column(name)) for name in ("file_id", "segment"))
-                step.index, step.came_in = f"bloom({asked.column})", len(ids)
-                may, places = ask(asked, ids, lambda _, known=segments: known, gatherer)  # type: ignore[misc]
-                step.uncovered = int((places.run_of < 0).sum())
-                for leaf, found in may.items():
-                    pruned.outcomes[leaf] &= member_outcomes(leaf, units.any_file(found))
-                pruned.fine[asked.column] = places
-                pruned = _kept(pruned, bound)
-                step.went_out = pruned.units.files.num_rows
+            with steps.step(question.step, "files") as step:
+                pruned = _answered(pruned, bound, question, gatherer, step)
     if pruned.units.count:
         with steps.step("statistics", "files") as step:
             pruned = _by_statistics(pruned, bound, gatherer, step)
+    return pruned
+
+
+def covered_files(
+    index: IndexState, snapshot: Snapshot, ids: np.ndarray, segments_of: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """bool [files]: those that an index covers, by number."""
+    if index.coverage.is_whole(snapshot.instant.version):
+        return np.ones(len(ids), dtype=bool)
+    return is_covered(index.coverage, segments_of(ids), ids)
+
+
+def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Pruned:
+    """What an index says of files, brought together for slices. Of a conjunction it says nothing there: its parts may
+    be TRUE in rows of different files."""
+    units, snapshot = pruned.units, gatherer.snapshot
+    ids, segments = (to_numpy(units.files.column(name)) for name in ("file_id", "segment"))
+    step.index, step.came_in, step.note = question.label, len(ids), question.note
+    covered = covered_files(question.index, snapshot, ids, lambda _: segments)
+    answer = question.answer(ids, covered, snapshot, gatherer.damaged)
+    step.uncovered = int((~answer.spoken).sum())
+    for part, sets in answer.outcomes.items():
+        if part in pruned.outcomes:
+            pruned.outcomes[part] &= units.any_outcome(sets)  # type: ignore[index]
+    alone = units.is_alone
+    pruned.rows.update({part: replace(rows, spoken=rows.spoken & alone) for part, rows in answer.rows.items()})
+    if answer.fine is not None:
+        pruned.fine[question.column] = answer.fine
+    pruned = _kept(pruned, bound)
+    step.went_out = pruned.units.files.num_rows
     return pruned
 
 
@@ -73,7 +98,7 @@ def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) 
 
 def _kept(pruned: Pruned, bound: Node) -> Pruned:
     """Evaluates the predicate over the narrowed outcomes, and drops the units in which it cannot be TRUE."""
-    verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count)
+    verdict = evaluate(bound, pruned.outcomes.__getitem__, pruned.units.count, pruned.inner)
     kept = pruned.units.together(can_match(verdict))
     pruned.only_true = only_true(verdict)
     return pruned.selected(kept)

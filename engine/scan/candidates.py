@@ -26,6 +26,7 @@ from ..indexes.stat_reader import CODE_MAX, CODE_MIN, LAST_ID, Blocks, ColumnSta
 from ..predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
 from ..timeline import Coverage
 from .columns import ColumnInFiles
+from .positions import KnownRows
 from .verdicts import About, AnyLeaf, leaf_sets
 
 PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long
@@ -62,12 +63,16 @@ class Candidates:
     outcomes    each leaf's possible outcomes, uint8 [n]
     verdict     uint8 [n]: the predicate's
     fine        column -> where the fine filter of each lies
+    inner       the outcomes of conjunctions and negations of which an index knows more than their leaves tell
+    rows        the rows in which parts of the predicate are TRUE, where an index knows them
     """
 
     ids: np.ndarray
     outcomes: dict[AnyLeaf, np.ndarray]
     verdict: np.ndarray
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
+    inner: dict[Node, np.ndarray] = field(default_factory=dict)
+    rows: KnownRows = field(default_factory=dict)
 
     @classmethod
     def all_of(cls, ids: np.ndarray, leaves: Sequence[AnyLeaf]) -> Candidates:
@@ -77,7 +82,7 @@ class Candidates:
 
     def judged(self, bound: Node) -> Candidates:
         """Those in which the predicate may be TRUE, after outcomes were narrowed."""
-        verdict = evaluate(bound, self.outcomes.__getitem__, len(self.ids))
+        verdict = evaluate(bound, self.outcomes.__getitem__, len(self.ids), self.inner)
         kept = can_match(verdict)
         self.verdict = verdict
         return self if kept.all() else self.selected(kept)
@@ -90,6 +95,8 @@ class Candidates:
             {leaf: found[at] for leaf, found in self.outcomes.items()},
             self.verdict[at],
             {column: places.selected(at) for column, places in self.fine.items()},
+            {node: found[at] for node, found in self.inner.items()},
+            {node: known.selected(at) for node, known in self.rows.items()},
         )
 
     @classmethod

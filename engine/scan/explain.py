@@ -131,7 +131,7 @@ def why(plan: Plan) -> list[WhyKept]:
     pruned = plan.pruned
     count = pruned.units.count
     files = np.bincount(pruned.units.unit_of, minlength=count)
-    alone = can_match(evaluate(plan.bound, pruned.outcomes.__getitem__, count))
+    alone = can_match(evaluate(plan.bound, pruned.outcomes.__getitem__, count, pruned.inner))
     return why_kept(judged(plan), pruned.only_true, alone, files) if count else []
 
 

@@ -1,6 +1,6 @@
 """The driver's part of a scan: which units may hold a matching row.
 
-    partitions by value and aggregate -> files by filters -> files by statistics -> their names
+    partitions by value and aggregate -> files by positions and filters -> files by statistics -> their names
 
 Each leaf of the predicate has a set of possible outcomes for each unit; every index that speaks of the leaf narrows
 the sets (&), and after each index the whole predicate is evaluated over them again. What an index does not cover it
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from ...arrays import text, to_numpy
 from ..ingest.task_result import BASE
+from ..kinds import Question, questions_of
 from ..manifest.keyspace import split_file_ids
 from ..manifest.snapshot import Snapshot
-from ..predicates import Leaf, Node, columns_of, leaves_of, member_outcomes
-from .by_filter import AskedFilter, ask, asked_filters
-from .by_slices import prune_slices
+from ..predicates import Leaf, Node, columns_of, leaves_of
+from .by_slices import covered_files, prune_slices
 from .candidates import Candidates, Ranges, by_statistics
 from .gather import Gatherer
 from .partitions import surviving_partitions
@@ -49,23 +49,24 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mod
 
 def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
     leaves = leaves_of(bound)
-    filters = asked_filters(snapshot, leaves)
-    filtered = [asked.column for asked in filters]
-    partition_ids = surviving_partitions(snapshot, bound, leaves, filtered, gatherer, steps)
+    questions = questions_of(snapshot, bound)
+    asked = [column for question in questions for part in question.parts for column in columns_of(part)]
+    partition_ids = surviving_partitions(snapshot, bound, leaves, asked, gatherer, steps)
     totals = snapshot.instant.totals
     if totals["plain"] < totals["files"]:
-        return prune_slices(snapshot, bound, leaves, partition_ids, gatherer, steps, mode)
+        return prune_slices(snapshot, bound, leaves, questions, partition_ids, gatherer, steps, mode)
     found: Candidates | None = None
-    if filters:
+    if questions:
         # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
         found = Candidates.all_of(snapshot.numbers(partition_ids), leaves)
-        for asked in filters:
-            if len(found.ids):
-                with steps.step("filter", "files") as step:
-                    found = _by_filter(found, bound, asked, gatherer, step)
+        for question in questions:
+            if len(found.ids) and not _is_answered(question, found):
+                with steps.step(question.step, "files") as step:
+                    found = _answered(found, bound, question, gatherer, step)
     opening = steps.reading()
     sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
-    # Of a few files that filters left, the row groups' own statistics are read next, and say more.
+    # Of a few files that filters left, the row groups' own statistics are read next, and say more. Where the very rows
+    # are known, statistics say nothing new.
     if sources and not (found is not None and _is_settled(found, leaves)):
         with steps.step("statistics", "files", since=opening) as step:
             step.index, step.came_in = (
@@ -97,23 +98,43 @@ def _file_count(snapshot: Snapshot, partition_ids: np.ndarray | None) -> int:
 
 
 def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
-    """True where a filter has said, for each of a few files, that the very values sought may be there."""
-    if len(found.ids) > SETTLED_FILES_MAX:
+    """True where an index knows the rows of each file in which each leaf is TRUE; or where a filter has said, for each
+    of a few files, that the very values sought may be there."""
+    left = [leaf for leaf in leaves if not _is_known(leaf, found)]
+    if left and len(found.ids) > SETTLED_FILES_MAX:
         return False
-    for leaf in leaves:
+    for leaf in left:
         places = found.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in ("=", "in") else None
         if places is None or not (places.run_of >= 0).all():
             return False
     return True
 
 
-def _by_filter(found: Candidates, bound: Node, asked: AskedFilter, gatherer: Gatherer, step: Step) -> Candidates:
-    step.index, step.came_in = f"bloom({asked.column})", len(found.ids)
-    may, places = ask(asked, found.ids, gatherer.snapshot.segments, gatherer)
-    step.uncovered = int((places.run_of < 0).sum())
-    for leaf, hits in may.items():
-        found.outcomes[leaf] &= member_outcomes(leaf, hits)
-    found.fine[asked.column] = places
+def _is_known(leaf: AnyLeaf, found: Candidates) -> bool:
+    """Whether the rows in which a leaf is TRUE, or a conjunction that it is in, are known of every file."""
+    return any(known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part))
+
+
+def _is_answered(question: Question, found: Candidates) -> bool:
+    """Whether what an index could tell is known already, to the row."""
+    leaves = {leaf for part in question.parts for leaf in leaves_of(part)}
+    return all(_is_known(leaf, found) for leaf in leaves)
+
+
+def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Candidates:
+    snapshot = gatherer.snapshot
+    step.index, step.came_in, step.note = question.label, len(found.ids), question.note
+    covered = covered_files(question.index, snapshot, found.ids, snapshot.segments)
+    answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
+    step.uncovered = int((~answer.spoken).sum())
+    for part, sets in answer.outcomes.items():
+        if part in found.outcomes:
+            found.outcomes[part] &= sets  # type: ignore[index]
+        else:
+            found.inner[part] = found.inner[part] & sets if part in found.inner else sets
+    found.rows.update(answer.rows)
+    if answer.fine is not None:
+        found.fine[question.column] = answer.fine
     found = found.judged(bound)
     step.went_out = len(found.ids)
     return found
@@ -150,4 +171,4 @@ def _named(snapshot: Snapshot, found: Candidates) -> Pruned:
     empty = units.exact & (to_numpy(rows.column("row_count")) == 0)
     if empty.any():
         units, found = units.selected(~empty), found.selected(~empty)
-    return Pruned(units, found.only_true, found.outcomes, found.fine)
+    return Pruned(units, found.only_true, found.outcomes, found.fine, found.inner, found.rows)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..indexes.filters import FilterPlaces
+from ..predicates import Node
+from .positions import KnownRows
 from .units import Units
 from .verdicts import AnyLeaf
 
@@ -19,12 +21,16 @@ class Pruned:
     only_true   bool [units]: every row of the unit matches
     outcomes    each leaf's possible outcomes, uint8 [units]
     fine        column -> where the fine filter of each kept file lies
+    inner       the outcomes of conjunctions and negations, where more is known of them than their leaves tell
+    rows        the rows of each kept file in which parts of the predicate are TRUE, where an index knows them
     """
 
     units: Units
     only_true: np.ndarray
     outcomes: dict[AnyLeaf, np.ndarray]
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
+    inner: dict[Node, np.ndarray] = field(default_factory=dict)
+    rows: KnownRows = field(default_factory=dict)
 
     def selected(self, chosen: np.ndarray) -> Pruned:
         """Some of the kept units (bool [units])."""
@@ -34,4 +40,6 @@ class Pruned:
             only_true=self.only_true[chosen],
             outcomes={leaf: found[chosen] for leaf, found in self.outcomes.items()},
             fine={column: places.selected(of_files) for column, places in self.fine.items()},
+            inner={node: found[chosen] for node, found in self.inner.items()},
+            rows={node: known.selected(np.flatnonzero(of_files)) for node, known in self.rows.items()},
         )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, text, to_numpy
 from ..indexes import stats
 from ..ingest.task_result import DELETE, LOG
+from ..predicates import ANY
 from ..predicates.evidence import Evidence
 from .slices import any_of, slices_of
 
@@ -74,14 +75,23 @@ class Units:
             )
         return evidence
 
-    def any_file(self, flags: np.ndarray) -> np.ndarray:
-        """bool [..., units] from bool [..., files]: true where it is for a file with rows, or in an opaque unit."""
+    @property
+    def is_alone(self) -> np.ndarray:
+        """bool [files]: files whose rows are their slice's, to which nothing else applies."""
+        alone = self.has_rows & self.readable[self.unit_of]
+        return alone & (np.bincount(self.unit_of[self.has_rows], minlength=self.count) == 1)[self.unit_of]
+
+    def any_outcome(self, sets: np.ndarray) -> np.ndarray:
+        """uint8 [units]: the outcomes that are possible in some file with rows; any where logs may insert or compute
+        values that no file holds."""
         if self.is_plain:
-            return (flags & self.has_rows) | self.opaque
-        found = np.zeros((*flags.shape[:-1], self.count), dtype=bool)
-        for at in np.ndindex(flags.shape[:-1]):
-            np.logical_or.at(found[at], self.unit_of, flags[at] & self.has_rows)
-        return found | self.opaque
+            found = np.where(self.has_rows & ~self.partial, sets, np.uint8(ANY))
+        else:
+            found = np.zeros(self.count, dtype=np.uint8)
+            np.bitwise_or.at(found, self.unit_of, np.where(self.has_rows, sets, np.uint8(0)))
+            found[np.unique(self.unit_of[self.partial])] = ANY
+        found[self.opaque] = ANY
+        return found
 
     def every_file(self, flags: np.ndarray) -> np.ndarray:
         """bool [units] from bool [files]: true where it is for every file with rows."""

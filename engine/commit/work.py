@@ -1,0 +1,48 @@
+"""What a kind of index is given to do its part of a commit, or of an optimize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..ingest.task_result import TaskResult
+from ..manifest.snapshot import Snapshot
+from ..timeline import Instant
+from .run_writing import RunWriting
+from .stat_rows import AddedFiles
+
+
+@dataclass
+class CommitWork:
+    """One attempt of a commit: what it adds and takes out, under their ids.
+
+    after      the instant in the making: its version, schema and columns are those of the new version
+    spoken     the version whose names the tasks speak
+    results    what the tasks made, and `added`, result by result, their files as they were bound
+    gone       the removed files, as the manifest had them
+    """
+
+    after: Instant
+    spoken: Instant
+    results: Sequence[TaskResult]
+    added: Sequence[AddedFiles]
+    gone: pa.Table
+    writing: RunWriting
+
+    @property
+    def version(self) -> int:
+        return self.after.version
+
+
+@dataclass
+class MergeWork:
+    """One attempt of an optimize, over the version of `snapshot`, that makes the next."""
+
+    snapshot: Snapshot
+    writing: RunWriting
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.instant.version + 1

@@ -1,0 +1,103 @@
+"""Hierarchical filters: which files, and which of their row groups, may hold a value. See `indexes.filters`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ... import canon
+from ...errors import InvalidArgumentError
+from ..commit.filter_building import built_filters
+from ..commit.filter_rows import committed_filters
+from ..commit.work import CommitWork, MergeWork
+from ..manifest.runs import RunReaders
+from ..manifest.snapshot import Snapshot
+from ..predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
+from ..scan.by_filter import ask
+from ..timeline import IndexState, Instant, Run
+from . import Answer, Built, Job, Question
+from .options import checked_options, column_ids
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+FPP = 0.01
+
+
+class BloomKind:
+    name = "bloom"
+    is_compound = False
+    speaks_of_logs = False
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        checked_options(self.name, options, ["fpp"])
+        fpp = options.get("fpp", FPP)
+        if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
+            raise InvalidArgumentError(f"fpp is a probability above 0 and below 1, as 0.01, not {fpp!r}")
+        known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
+        return [IndexState(0, self.name, (number,), {"fpp": float(fpp)}, maintain) for number, _ in known]
+
+    def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+        return built_filters(table, index, files, job)
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        return committed_filters(index, work)
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        return index
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        return True  # each filter says what it hashed
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        return index
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        named = readers.reader(run).scan_table(columns=["fine_path"])
+        return set(named.column("fine_path").unique().to_pylist()) - {None}
+
+    def questions(self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState]) -> list[Question]:
+        asked: list[Question] = []
+        leaves = leaves_of(bound)
+        for index in indexes:
+            column = snapshot.instant.path_of(index.columns[0])
+            values: dict[Leaf, pa.Array] = {}
+            for leaf in leaves:
+                if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
+                    values[leaf] = wanted
+            if values:
+                asked.append(AskedFilter(index, column, values))
+        return asked
+
+
+@dataclass
+class AskedFilter:
+    """A filter index, and the leaves that it can speak of with the values that it is asked for."""
+
+    index: IndexState
+    column: str
+    values: dict[Leaf, pa.Array] = field(default_factory=dict)
+    step: str = "filter"
+    note: str = ""
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return self.values
+
+    @property
+    def label(self) -> str:
+        return f"bloom({self.column})"
+
+    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
+        may, places = ask(self.index, self.values, ids, covered, snapshot.readers, damaged)
+        outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
+        return Answer(outcomes, places.run_of >= 0, fine=places)
+
+
+KIND = BloomKind()

@@ -1,0 +1,128 @@
+"""Which rows of a file a predicate is TRUE in, as far as an index of positions knows.
+
+What an index says of parts of a predicate is a set of rows a file: those in which the part is TRUE, or, told by what it
+is not, all but some. Sets meet as the predicate's AND and OR do. Of a file that an index does not speak of, a part may
+be TRUE in any row: all of them, which is more than is known, and so never counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..predicates import And, Node, Or
+
+if TYPE_CHECKING:
+    from ..indexes.secondary import Positions
+
+_ROW_BITS = 40  # rows of one file; the files of a plan have the rest
+
+
+@dataclass
+class RowsOf:
+    """What one index knows of a part of the predicate, in some files.
+
+    positions       rows, of these files and maybe of others
+    is_all_but      the part is TRUE in all rows but these
+    spoken          bool [files]: those of which the index speaks
+    """
+
+    positions: Positions
+    is_all_but: bool
+    spoken: np.ndarray
+
+    def selected(self, at: np.ndarray) -> RowsOf:
+        """The same for the files at some places."""
+        return RowsOf(self.positions, self.is_all_but, self.spoken[at])
+
+
+KnownRows = dict[Node, RowsOf]
+
+
+@dataclass
+class RowSets:
+    """A set of rows for each of some files.
+
+    keys          int64, ascending, distinct: file << 40 | row
+    is_all_but    bool [files]: the set is all rows but those
+    is_exact      bool [files]: the predicate is TRUE in these rows and in no other; else it may be in these
+    """
+
+    keys: np.ndarray
+    is_all_but: np.ndarray
+    is_exact: np.ndarray
+
+    def of_file(self, file: int) -> np.ndarray | None:
+        """int64, ascending: the rows of one file outside of which none matches; None where that is not known, or where
+        it is all but some."""
+        if self.is_all_but[file]:
+            return None
+        first, stop = np.searchsorted(self.keys, [file << _ROW_BITS, (file + 1) << _ROW_BITS])
+        return self.keys[first:stop] & ((1 << _ROW_BITS) - 1)
+
+    def counts(self, row_counts: np.ndarray) -> np.ndarray:
+        """int64 [files]: how many rows each set has, in files of so many rows."""
+        listed = np.bincount(self.keys >> _ROW_BITS, minlength=len(self.is_all_but)).astype(np.int64)
+        return np.where(self.is_all_but, row_counts - listed, listed)
+
+
+def rows_matching(bound: Node, known: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
+    """The rows of files (uint64, ascending) in which a predicate may be TRUE; None where no index knows any."""
+    if not known or not len(ids):
+        return None
+    order = np.argsort(ids, kind="stable")
+    return _of(bound, known, ids[order], order)
+
+
+def _of(node: Node, known: Mapping[Node, RowsOf], ids: np.ndarray, order: np.ndarray) -> RowSets:
+    found = _located(known[node], ids, order) if node in known else _unknown(len(ids))
+    if isinstance(node, And | Or) and not found.is_exact.all():
+        parts = [_of(child, known, ids, order) for child in node.children]
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = _both(joined, part) if isinstance(node, And) else _either(joined, part)
+        return _both_known(found, joined)
+    return found
+
+
+def _unknown(files: int) -> RowSets:
+    return RowSets(np.empty(0, dtype=np.int64), np.ones(files, dtype=bool), np.zeros(files, dtype=bool))
+
+
+def _located(known: RowsOf, ids: np.ndarray, order: np.ndarray) -> RowSets:
+    """What an index knows, by the places of the files. `ids` are sorted: `order` is where each stood."""
+    positions = known.positions
+    if not len(ids):
+        return _unknown(0)
+    at = np.minimum(np.searchsorted(ids, positions.file_ids), len(ids) - 1)
+    place = order[at]
+    here = (ids[at] == positions.file_ids) & known.spoken[place]
+    keys = np.sort(place[here].astype(np.int64) << _ROW_BITS | positions.rows[here])
+    return RowSets(keys, np.where(known.spoken, known.is_all_but, True), known.spoken.copy())
+
+
+def _both(a: RowSets, b: RowSets) -> RowSets:
+    """The rows in both sets of each file."""
+    in_a, in_b = a.keys >> _ROW_BITS, b.keys >> _ROW_BITS
+    common = np.isin(a.keys, b.keys, assume_unique=True)
+    common_b = np.isin(b.keys, a.keys, assume_unique=True)
+    # Of the keys of a: those in both where both list, those not in b where b is all but, all where both are all but.
+    keep_a = np.where(a.is_all_but[in_a], b.is_all_but[in_a], np.where(b.is_all_but[in_a], ~common, common))
+    keep_b = a.is_all_but[in_b] & ~common_b
+    keys = np.sort(np.concatenate([a.keys[keep_a], b.keys[keep_b]]))
+    return RowSets(keys, a.is_all_but & b.is_all_but, a.is_exact & b.is_exact)
+
+
+def _either(a: RowSets, b: RowSets) -> RowSets:
+    """The rows in one of the sets of each file, or in both."""
+    found = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
+    return RowSets(found.keys, ~found.is_all_but, found.is_exact)
+
+
+def _both_known(a: RowSets, b: RowSets) -> RowSets:
+    """Two sets told of one predicate: it is TRUE in rows of both alone; exact where one of them is."""
+    found = _both(a, b)
+    return RowSets(found.keys, found.is_all_but, a.is_exact | b.is_exact)
