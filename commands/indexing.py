@@ -17,7 +17,11 @@ indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_he
 
 class Kind(StrEnum):
     bloom = "bloom"
+    secondary = "secondary"
     stats = "stats"
+
+
+_KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
 
 
 class Maintained(StrEnum):
@@ -25,7 +29,7 @@ class Maintained(StrEnum):
     refresh = "refresh"
 
 
-IndexKind = Annotated[Kind, typer.Option(help="bloom: which values files may hold; stats: what they span.")]
+IndexKind = Annotated[Kind, typer.Option(help=_KINDS)]
 
 
 @indexes.command("add")
@@ -33,10 +37,12 @@ def index_add(
     path: Path,
     columns: Annotated[
         list[str],
-        typer.Argument(metavar="COLUMN", help="Each gets a filter; statistics are one index.", show_default=False),
+        typer.Argument(metavar="COLUMN", help="Each gets a filter; one key, or one index of statistics, of all.", show_default=False),
     ],
     kind: IndexKind = Kind.bloom,
-    fpp: Annotated[float, typer.Option(help="How often a row group without the value is read all the same.")] = 0.01,
+    fpp: Annotated[
+        float | None, typer.Option(help="Of a filter: how often a row group without the value is read all the same.")
+    ] = None,
     maintain: Annotated[
         Maintained, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
     ] = Maintained.commit,
@@ -64,19 +70,14 @@ def index_refresh(
     with opened(path, index_path) as found:
         known = found.indexes().to_pylist()
         with progress() as tell:
-            for one in Kind if kind is None else [kind]:
-                asked = [name for row in known if row["kind"] == one.value for name in row["columns"]]
-                if columns and (kind is not None or not _are_indexed(columns, known)):
-                    asked = columns  # the library tells what is wrong with those that have no such index
-                elif columns:
-                    asked = [name for name in columns if name in asked]
-                if asked:
-                    found.refresh_index(asked, one.value, progress=tell)
+            left = list(columns or ())
+            for row in known:
+                if (kind is None or row["kind"] == kind.value) and (not columns or set(columns) & set(row["columns"])):
+                    found.refresh_index(row["columns"], row["kind"], progress=tell)
+                    left = [name for name in left if name not in row["columns"]]
+            if left:  # the library tells what is wrong with them
+                found.refresh_index(left, (kind or Kind.bloom).value, progress=tell)
         _print_indexes(found, as_json)
-
-
-def _are_indexed(columns: list[str], known: list[dict]) -> bool:
-    return {name for row in known for name in row["columns"]}.issuperset(columns)
 
 
 @indexes.command("drop")
