@@ -177,8 +177,11 @@ class IndexKind(Protocol):
         """The index files that a run names, which must stay while it does."""
         ...
 
-    def questions(self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState]) -> list[Question]:
-        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first."""
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first, without
+        reading a run in `damaged`. Raises DamagedRun."""
         ...
 
 
@@ -211,8 +214,9 @@ def known_kind(name: object) -> IndexKind | None:
     return _known.get(name) if isinstance(name, str) else None
 
 
-def questions_of(snapshot: Snapshot, bound: Node) -> list[Question]:
-    """What all indexes of a version can be asked about a bound predicate."""
+def questions_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[Question]:
+    """What all indexes of a version can be asked about a bound predicate. Those that know rows are asked before those
+    that know files. Raises DamagedRun."""
     by_kind: dict[str, list[IndexState]] = {}
     for index in snapshot.instant.indexes:
         by_kind.setdefault(index.kind, []).append(index)
@@ -221,5 +225,5 @@ def questions_of(snapshot: Snapshot, bound: Node) -> list[Question]:
         kind = known_kind(name)
         if kind is not None:
             current = [index for index in indexes if kind.is_current(snapshot.instant, index)]
-            asked += kind.questions(snapshot, bound, current)
+            asked += kind.questions(snapshot, bound, current, damaged)
     return asked

@@ -62,7 +62,9 @@ class BloomKind:
         named = readers.reader(run).scan_table(columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
-    def questions(self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState]) -> list[Question]:
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
         asked: list[Question] = []
         leaves = leaves_of(bound)
         for index in indexes:

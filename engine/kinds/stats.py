@@ -69,7 +69,9 @@ class StatsKind:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
-    def questions(self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState]) -> list[Question]:
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
         return []  # they are asked of partitions and blocks first, before any file is known: `scan.candidates`
 
 

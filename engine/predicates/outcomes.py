@@ -80,8 +80,8 @@ def evaluate(
     """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
 
     `leaf_outcomes` gives the sets of one leaf (of any shape that broadcasts to [count]); evidence from several sources
-    about one leaf is intersected (&) there. `inner` holds what is known, of units, of a conjunction or a negation as a
-    whole: more than follows from its parts.
+    about one leaf is intersected (&) there. `inner` holds what is known, of units, of negations, and of conjunctions
+    (maybe parts of larger ones) as a whole: more than follows from their parts.
     """
     result = _evaluate(node, leaf_outcomes, inner or {})
     return result if result.shape == (count,) else np.broadcast_to(result, (count,)).copy()
@@ -97,7 +97,11 @@ def _evaluate(
         result = np.array([neutral], dtype=np.uint8)
         for child in node.children:
             result = combined(result, _evaluate(child, leaf_outcomes, inner))
-        return result & inner[node] if node in inner else result
+        if isinstance(node, And):
+            for part, sets in inner.items():
+                if isinstance(part, And) and set(part.children) <= set(node.children):
+                    result = result & (sets | np.uint8(ANY & ~TRUE))  # TRUE where all parts are, and only there
+        return result
     if isinstance(node, Not):
         result = not_outcomes(_evaluate(node.child, leaf_outcomes, inner))
         return result & inner[node] if node in inner else result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,16 +28,18 @@ class RowsOf:
 
     positions       rows, of these files and maybe of others
     is_all_but      the part is TRUE in all rows but these
+    is_exact        in no others, and in all of them; else it is in no others
     spoken          bool [files]: those of which the index speaks
     """
 
     positions: Positions
     is_all_but: bool
+    is_exact: bool
     spoken: np.ndarray
 
     def selected(self, at: np.ndarray) -> RowsOf:
         """The same for the files at some places."""
-        return RowsOf(self.positions, self.is_all_but, self.spoken[at])
+        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.spoken[at])
 
 
 KnownRows = dict[Node, RowsOf]
@@ -78,14 +81,24 @@ def rows_matching(bound: Node, known: Mapping[Node, RowsOf], ids: np.ndarray) ->
 
 
 def _of(node: Node, known: Mapping[Node, RowsOf], ids: np.ndarray, order: np.ndarray) -> RowSets:
-    found = _located(known[node], ids, order) if node in known else _unknown(len(ids))
-    if isinstance(node, And | Or) and not found.is_exact.all():
+    if node in known:
+        return _located(known[node], ids, order)
+    if isinstance(node, Or):
         parts = [_of(child, known, ids, order) for child in node.children]
-        joined = parts[0]
-        for part in parts[1:]:
-            joined = _both(joined, part) if isinstance(node, And) else _either(joined, part)
-        return _both_known(found, joined)
-    return found
+        return reduce(_either, parts)
+    if isinstance(node, And):
+        of_child = {child: _of(child, known, ids, order) for child in node.children}
+        exact = {child: rows.is_exact.copy() for child, rows in of_child.items()}
+        every = list(of_child.values())
+        for part, told in known.items():  # conjunctions of some of the children
+            if isinstance(part, And) and set(part.children) <= set(node.children):
+                rows = _located(told, ids, order)
+                every.append(rows)
+                for child in part.children:
+                    exact[child] |= rows.is_exact
+        found = reduce(_both, every)
+        return RowSets(found.keys, found.is_all_but, np.logical_and.reduce(list(exact.values())))
+    return _unknown(len(ids))
 
 
 def _unknown(files: int) -> RowSets:
@@ -100,8 +113,8 @@ def _located(known: RowsOf, ids: np.ndarray, order: np.ndarray) -> RowSets:
     at = np.minimum(np.searchsorted(ids, positions.file_ids), len(ids) - 1)
     place = order[at]
     here = (ids[at] == positions.file_ids) & known.spoken[place]
-    keys = np.sort(place[here].astype(np.int64) << _ROW_BITS | positions.rows[here])
-    return RowSets(keys, np.where(known.spoken, known.is_all_but, True), known.spoken.copy())
+    keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | positions.rows[here])
+    return RowSets(keys, np.where(known.spoken, known.is_all_but, True), known.spoken & known.is_exact)
 
 
 def _both(a: RowSets, b: RowSets) -> RowSets:
@@ -120,9 +133,3 @@ def _either(a: RowSets, b: RowSets) -> RowSets:
     """The rows in one of the sets of each file, or in both."""
     found = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
     return RowSets(found.keys, ~found.is_all_but, found.is_exact)
-
-
-def _both_known(a: RowSets, b: RowSets) -> RowSets:
-    """Two sets told of one predicate: it is TRUE in rows of both alone; exact where one of them is."""
-    found = _both(a, b)
-    return RowSets(found.keys, found.is_all_but, a.is_exact | b.is_exact)

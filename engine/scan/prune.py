@@ -49,7 +49,7 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mod
 
 def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
     leaves = leaves_of(bound)
-    questions = questions_of(snapshot, bound)
+    questions = questions_of(snapshot, bound, gatherer.damaged)
     asked = [column for question in questions for part in question.parts for column in columns_of(part)]
     partition_ids = surviving_partitions(snapshot, bound, leaves, asked, gatherer, steps)
     totals = snapshot.instant.totals
@@ -112,7 +112,9 @@ def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
 
 def _is_known(leaf: AnyLeaf, found: Candidates) -> bool:
     """Whether the rows in which a leaf is TRUE, or a conjunction that it is in, are known of every file."""
-    return any(known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part))
+    return any(
+        known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part)
+    )
 
 
 def _is_answered(question: Question, found: Candidates) -> bool:

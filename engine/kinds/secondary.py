@@ -1,0 +1,175 @@
+"""The secondary index: value -> the rows that hold it. See `indexes.secondary`, and `scan.best_fit` for the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import to_numpy
+from ...hfile_like import ordered_class
+from ..commit.secondary_building import built_positions
+from ..commit.secondary_rows import committed_positions, merged_positions
+from ..commit.work import CommitWork, MergeWork
+from ..indexes.secondary import KeyRanges, SecondaryReader
+from ..ingest.footers import leaf_types
+from ..manifest.runs import RunReaders
+from ..manifest.snapshot import Snapshot
+from ..manifest.writing import SHARD_BYTES
+from ..predicates import ANY, TRUE, Node
+from ..scan.best_fit import Fit, fits_of
+from ..scan.positions import RowsOf
+from ..timeline import IndexState, Instant, Run
+from . import Answer, Built, Job, Question
+from .options import checked_options, checked_shard_bytes, column_ids
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+ENTRIES_MAX = 1 << 20
+"""More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
+_LITTLE, _AS_MUCH = 4096, 16
+
+
+class SecondaryKind:
+    name = "secondary"
+    is_compound = True
+    speaks_of_logs = False
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        checked_options(self.name, options, ["shard_bytes"])
+        found = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
+        kept = {
+            "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
+            "types": [ordered_class(kind) for _, kind in found],
+        }
+        return [IndexState(0, self.name, tuple(number for number, _ in found), kept, maintain)]
+
+    def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+        return built_positions(table, index, files, job)
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        return committed_positions(index, work) if self.is_current(work.after, index) else index
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        return merged_positions(index, work)
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        options = {"shard_bytes": index.options["shard_bytes"]}
+        (found,) = self.define(instant, _names(instant, index), index.maintain, options)
+        return replace(found, id=index.id)
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        return set()
+
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        asked = []
+        for index in indexes:
+            names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
+            reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
+            for fit in fits_of(bound, names):
+                ranges = KeyRanges.of(types, fit.key_parts)
+                asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges)))
+        ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
+        return list(_worth_asking(ranked, snapshot.instant.version))
+
+
+def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
+    leaves = leaf_types(instant.schema)
+    return [leaves[name] for name in _names(instant, index)]
+
+
+def _names(instant: Instant, index: IndexState) -> list[str]:
+    return [instant.path_of(column) for column in index.columns]
+
+
+def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
+    """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
+    not cover. What the choice went by stands in their notes."""
+    asked: list[AskedPositions] = []
+    dear: list[AskedPositions] = []
+    limit = ENTRIES_MAX
+    for question in ranked:
+        if question.entries > limit:
+            dear.append(question)
+            continue
+        asked.append(question)
+        if question.index.coverage.is_whole(version):
+            limit = min(limit, max(_LITTLE, _AS_MUCH * question.entries))
+    for place, question in enumerate(asked):
+        others = [f"{other.label}, {other.entries:,}" for other in dear] if place == 0 else []
+        question.note = f"{question.fitness}, at most {question.entries:,} entries" + (
+            f"; dearer and not asked: {'; '.join(others)}" if others else ""
+        )
+    return asked
+
+
+@dataclass
+class AskedPositions:
+    """A secondary index, and the part of a predicate whose rows it tells.
+
+    entries    how many it holds of what is sought, at most
+    """
+
+    index: IndexState
+    names: list[str]
+    fit: Fit
+    reader: SecondaryReader
+    ranges: KeyRanges
+    entries: int
+    step: str = "positions"
+    column: str = ""
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"secondary({', '.join(self.names)})"
+
+    @property
+    def fitness(self) -> str:
+        """Why it was chosen before others."""
+        used, every = len(self.fit.key_parts), len(self.names)
+        if self.fit.is_whole:
+            return "its key is what is tested"
+        return f"{used} of the {every} columns of its key" if used < every else "its whole key is tested"
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return (self.fit.part,)
+
+    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
+        lost = [run.segments for run in self.index.runs if run.path in damaged]
+        if lost:  # what a run that is damaged says of a file, no other says
+            segments = snapshot.segments(ids)
+            covered = covered & ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
+        positions = self.reader.positions(self.ranges)
+        rows = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
+        at = np.minimum(np.searchsorted(ids, positions.file_ids), max(len(ids) - 1, 0))
+        here = ids[at] == positions.file_ids if len(ids) else np.zeros(len(at), dtype=bool)
+        counts = np.bincount(at[here], minlength=len(ids))
+        outcomes = np.full(len(ids), ANY, dtype=np.uint8)
+        impossible = covered & (self._are_all(ids, counts, snapshot) if self.fit.is_all_but else counts == 0)
+        outcomes[impossible] = ANY & ~TRUE
+        return Answer({self.fit.part: outcomes}, covered, rows={self.fit.part: rows})
+
+    def _are_all(self, ids: np.ndarray, counts: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+        """bool [files]: those in which so many rows are all."""
+        found = np.zeros(len(ids), dtype=bool)
+        some = np.flatnonzero(counts)
+        known = snapshot.rows(ids[some], ["row_count", "rows_exact"])
+        at = np.searchsorted(ids, to_numpy(known.column("file_id")))
+        found[at] = to_numpy(known.column("rows_exact")) & (counts[at] == to_numpy(known.column("row_count")))
+        return found
+
+
+KIND = SecondaryKind()
