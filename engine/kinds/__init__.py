@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..manifest.snapshot import Snapshot
     from ..predicates import Node
     from ..progress import Progress
-    from ..scan.positions import RowsOf
+    from ..scan.row_sets import RowsOf
     from ..table import Table
 
 PUBLISH_S = 60.0

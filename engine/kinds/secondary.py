@@ -10,18 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import to_numpy
-from ...hfile_like import ordered_class
+from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..commit.secondary_building import built_positions
 from ..commit.secondary_rows import committed_positions, merged_positions
 from ..commit.work import CommitWork, MergeWork
-from ..indexes.secondary import KeyRanges, SecondaryReader
+from ..indexes.key_ranges import KeyRanges, key_ranges
+from ..indexes.secondary_reader import SecondaryReader
 from ..ingest.footers import leaf_types
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..manifest.writing import SHARD_BYTES
 from ..predicates import ANY, TRUE, Node
 from ..scan.best_fit import Fit, fits_of
-from ..scan.positions import RowsOf
+from ..scan.row_sets import RowsOf
 from ..timeline import IndexState, Instant, Run
 from . import Answer, Built, Job, Question
 from .options import checked_options, checked_shard_bytes, column_ids
@@ -76,9 +77,10 @@ class SecondaryKind:
         asked = []
         for index in indexes:
             names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
+            code = OrderedCode(types)
             reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
             for fit in fits_of(bound, names):
-                ranges = KeyRanges.of(types, fit.key_parts)
+                ranges = key_ranges(code, fit.key_parts)
                 asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges)))
         ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
         return list(_worth_asking(ranked, snapshot.instant.version))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...arrays import joined
-from ..indexes.secondary import Interval, KeyPart, Prefix, Values
+from ..indexes.key_ranges import Interval, Part, Prefix, Values
 from ..predicates import And, Leaf, Node, Not, Or
 
 VALUES_MAX = 1 << 16  # combinations of values, in one question
@@ -36,7 +36,7 @@ class Fit:
     """
 
     part: Node
-    key_parts: tuple[KeyPart, ...]
+    key_parts: tuple[Part, ...]
     is_all_but: bool = False
     is_exact: bool = True
     is_whole: bool = False
@@ -71,7 +71,7 @@ def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
 
 def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
     used: list[Leaf] = []
-    parts: list[KeyPart] = []
+    parts: list[Part] = []
     is_exact, combinations = True, 1
     for column in columns:
         mine = [leaf for leaf in leaves if leaf.column == column]
@@ -91,10 +91,10 @@ def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
             upper = _tightest([leaf for leaf in ranges if leaf.op in ("<", "<=")], is_lower=False)
             parts.append(
                 Interval(
-                    lower.values[0] if lower else None,
-                    lower is not None and lower.op == ">",
-                    upper.values[0] if upper else None,
-                    upper is not None and upper.op == "<",
+                    None if lower is None else lower.values[0],
+                    None if upper is None else upper.values[0],
+                    lower_open=lower is not None and lower.op == ">",
+                    upper_open=upper is not None and upper.op == "<",
                 )
             )
             used += [leaf for leaf in (lower, upper) if leaf is not None]

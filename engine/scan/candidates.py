@@ -26,7 +26,7 @@ from ..indexes.stat_reader import CODE_MAX, CODE_MIN, LAST_ID, Blocks, ColumnSta
 from ..predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
 from ..timeline import Coverage
 from .columns import ColumnInFiles
-from .positions import KnownRows
+from .row_sets import KnownRows
 from .verdicts import About, AnyLeaf, leaf_sets
 
 PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long

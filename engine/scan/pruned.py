@@ -8,7 +8,7 @@ import numpy as np
 
 from ..indexes.filters import FilterPlaces
 from ..predicates import Node
-from .positions import KnownRows
+from .row_sets import KnownRows
 from .units import Units
 from .verdicts import AnyLeaf
 
