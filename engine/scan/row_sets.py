@@ -17,7 +17,7 @@ import numpy as np
 from ..predicates import And, Node, Or
 
 if TYPE_CHECKING:
-    from ..indexes.secondary import Positions
+    from ..indexes.secondary_reader import Positions
 
 _ROW_BITS = 40  # rows of one file; the files of a plan have the rest
 
