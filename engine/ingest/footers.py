@@ -92,6 +92,12 @@ def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
     opened by `open_parquet`, is an object store's. False for a local one, which Arrow reads by itself."""
     if file.remote is None:
         return False
+    file.remote.prefetch(chunk_ranges(file, group, columns))
+    return True
+
+
+def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
+    """(offset, length) of each column chunk that a row group holds of some columns (top-level names)."""
     row_group, wanted = file.metadata.row_group(group), set(columns)
     ranges = []
     for i in range(row_group.num_columns):
@@ -101,8 +107,7 @@ def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
             if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
                 start = chunk.dictionary_page_offset
             ranges.append((start, chunk.total_compressed_size))
-    file.remote.prefetch(ranges)
-    return True
+    return ranges
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from ..predicates import (
 )
 from ..storage import Storage
 from .fine_rows import FineRows, left_out, read_fine_rows
+from .positions import holding
 from .tasks import FileTask, ReadContext
 from .verdicts import About, AnyLeaf, leaf_sets
 
@@ -64,6 +65,9 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
     kept = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
     every = only_true(verdict) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
+    for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
+        if task.rows is not None and task.may_prune and end > start:
+            kept[start:end] &= holding(task, fine.row_count[start:end])
     return [
         _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
         for i in range(len(tasks))
@@ -72,7 +76,9 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
 
 def _whole(task: FileTask) -> RowGroups:
     """What is read of a file whose row groups are not known."""
-    return RowGroups(None) if task.has_rows or not task.may_prune else RowGroups([], 0, [], [])
+    if task.may_prune and (not task.has_rows or (task.rows is not None and not len(task.rows))):
+        return RowGroups([], 0, [], [])
+    return RowGroups(None)
 
 
 def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ...arrays import from_numpy
 from ..ingest.footers import prefetch
 
 if TYPE_CHECKING:
@@ -101,6 +102,23 @@ def _picked(batch: pa.RecordBatch, start: int, wanted: np.ndarray) -> list[pa.Re
     """The wanted rows of a batch whose first row is row `start`."""
     first, end = np.searchsorted(wanted, (start, start + batch.num_rows))
     return [batch.slice(int(row) - start, 1) for row in wanted[first:end]]  # string views have no take
+
+
+def picked_rows(batch: pa.RecordBatch, start: int, wanted: np.ndarray) -> list[pa.RecordBatch]:
+    """`_picked`, in memory of its own: the batch may go."""
+    first, end = np.searchsorted(wanted, (start, start + batch.num_rows))
+    if first == end:
+        return []
+    at = from_numpy(wanted[first:end] - start)
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):  # these have no take
+            plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
+            column = pa.concat_arrays([column.slice(row, 1).cast(plain) for row in at.to_pylist()])
+        else:
+            column = column.take(at)
+        columns.append(column)
+    return [pa.RecordBatch.from_arrays(columns, names=batch.schema.names)]
 
 
 def dealt(costs: dict[str, float], ahead: float, second: list[str]) -> tuple[list[str], list[str]]:

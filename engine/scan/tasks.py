@@ -26,6 +26,9 @@ class FileTask:
     has_rows        False for what only undoes others: it is named, and nothing of it is read
     fine            (index file, offset, length) of its fine statistics: one a statistics index that has some
     filters         column -> (index file, fine filter)
+    rows            int64, ascending: positions in the file outside of which no row can match; None: not known, as where
+                    logs lie over the file
+    rows_exact      each of `rows` matches the whole predicate, unless it was deleted
     """
 
     path: str
@@ -41,6 +44,8 @@ class FileTask:
     fine: tuple[tuple[str, int, int], ...] = ()
     filters: dict[str, tuple[str, FileFilter]] = field(default_factory=dict)
     etag: str | None = None
+    rows: np.ndarray | None = field(default=None, compare=False)
+    rows_exact: bool = False
 
 
 @dataclass(frozen=True)

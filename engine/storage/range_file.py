@@ -51,11 +51,14 @@ class RangeFile(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self.size_bytes - self._position)
         length = left if size is None or size < 0 else min(size, left)
-        data = self._held(self._position, length)
-        if data is None:
-            data = self._fetched([(self._position, length)])[0]
+        data = self.read_at(self._position, length)
         self._position += len(data)
         return data
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Some bytes, wherever the position is; threads may call this side by side."""
+        data = self._held(offset, length)
+        return self._fetched([(offset, length)])[0] if data is None else data
 
     def readall(self) -> bytes:
         return self.read()

@@ -1,0 +1,140 @@
+"""Thrift's compact protocol, as far as Parquet's footers and page headers need it: finding fields, and writing some.
+
+Specification: github.com/apache/thrift, doc/specs/thrift-compact-protocol.md. What is cut short raises IndexError, what
+is no such protocol ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _SET = (1, 2), 3, (4, 5, 6), 7, 10
+_DEPTH_MAX = 16
+STOP = b"\0"
+
+
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """(an unsigned number, where it ends)."""
+    value = data[at]
+    at += 1
+    if value < 128:
+        return value, at
+    value &= 127
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def int_at(data: bytes, at: int) -> tuple[int, int]:
+    """(a signed number, where it ends)."""
+    value, at = varint_at(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
+    """(a binary, where it ends)."""
+    length, at = varint_at(data, at)
+    if at + length > len(data):
+        raise IndexError("a binary goes beyond the end")
+    return data[at : at + length], at + length
+
+
+def items_at(data: bytes, at: int) -> tuple[int, int, int]:
+    """Of a list: (how many items, of which type, where they begin)."""
+    head = data[at]
+    at += 1
+    count = head >> 4
+    if count == 15:
+        count, at = varint_at(data, at)
+    return count, head & 15, at
+
+
+def fields_at(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
+    """Of a struct: (field id, type, where its value begins, where it ends) of each field."""
+    number = 0
+    while data[at] != 0:
+        head = data[at]
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = int_at(data, at)
+        end = skipped(data, at, head & 15)
+        yield number, head & 15, at, end
+        at = end
+
+
+def skipped(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Where a value of a type ends."""
+    if depth > _DEPTH_MAX:
+        raise ValueError("structs within structs, too deep")
+    if kind in _BOOLEANS:
+        return at
+    if kind in _INTEGERS:
+        while data[at] >= 128:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        length, at = varint_at(data, at)
+        return at + length
+    if kind == STRUCT:
+        while True:
+            head = data[at]
+            at += 1
+            if head == 0:
+                return at
+            if not head >> 4:
+                _, at = varint_at(data, at)
+            at = skipped(data, at, head & 15, depth + 1)
+    if kind in (LIST, _SET):
+        count, of, at = items_at(data, at)
+        for _ in range(count):
+            at = at + 1 if of in _BOOLEANS else skipped(data, at, of, depth + 1)
+        return at
+    if kind == _BYTE:
+        return at + 1
+    if kind == _DOUBLE:
+        return at + 8
+    raise ValueError(f"no type {kind} in a footer")
+
+
+def varint(value: int) -> bytes:
+    """An unsigned number."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def an_int(value: int) -> bytes:
+    """A number that is not negative, as a signed one."""
+    return varint(value << 1)
+
+
+def a_binary(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
+def a_list(kind: int, items: Sequence[bytes]) -> bytes:
+    """A list of values that are written already."""
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + varint(len(items))
+    return head + b"".join(items)
+
+
+def a_struct(*fields: tuple[int, int, bytes]) -> bytes:
+    """A struct of (field id, type, value written already), ascending by id and less than 16 apart."""
+    parts, before = [], 0
+    for number, kind, value in fields:
+        parts += [bytes([(number - before) << 4 | kind]), value]
+        before = number
+    return b"".join(parts) + STOP
