@@ -1,6 +1,6 @@
 """How many distinct values a stream has, in bounded memory: exactly while they are few, estimated when they are many.
 
-Of all hashes the `limit` smallest are kept, each once. While no more than that were met, they are counted. After that
+Of all hashes the `limit` smallest are kept, each once. While fewer than that were met, they are counted. After that
 the largest of them tells how dense the hashes lie: of n uniform numbers the k-th smallest, as a share u of the whole
 range, follows Beta(k, n - k + 1), so (k - 1) / u is an unbiased estimate of n whose relative standard deviation is
 1 / sqrt(k - 2) (Z. Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", RANDOM 2002; K. Beyer et al., "On
