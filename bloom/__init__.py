@@ -4,14 +4,17 @@ SplitBlockFilter     one filter, with Parquet's blocks, salts and block choice
 FilterGroup          many, transposed, so that one range read answers for all
 hash_array, hash_raw the hashes that they hold
 solve_blocks, fpp_of their sizes
+DistinctCounter      how many values they must be sized for
 """
 
+from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .sizing import fpp_of, plan_groups, solve_blocks
 from .split_block import SplitBlockFilter
 
 __all__ = [
+    "DistinctCounter",
     "FilterGroup",
     "GroupPart",
     "HashedValues",
