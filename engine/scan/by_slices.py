@@ -37,7 +37,7 @@ def prune_slices(
         step.index, step.came_in = "manifest", files.num_rows
         units = units_of(files, snapshot.instant.commit_states, mode)
         outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
-        pruned = _kept(Pruned(units, np.zeros(units.count, dtype=bool), outcomes), bound)
+        pruned = _kept(Pruned(bound, units, np.zeros(units.count, dtype=bool), outcomes), bound)
         step.went_out = pruned.units.files.num_rows
     for question in questions:
         if pruned.units.count:

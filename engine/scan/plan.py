@@ -189,8 +189,12 @@ class Plan:
         units = self.pruned.units
         decided = self.pruned.only_true & units.exact
         rows = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
-        of_files = decided[units.unit_of]
-        total = int(rows[of_files].sum())
+        total = int(rows[decided[units.unit_of]].sum())
+        known = self.pruned.rows_matching
+        if known is not None:  # an index has a file's matching rows one by one
+            of_files = known.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
+            total += int(known.counts(rows)[of_files].sum())
+            decided[units.unit_of[of_files]] = True
         if decided.all():
             return total
         self._check_readable(~decided)

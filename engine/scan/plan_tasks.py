@@ -24,6 +24,7 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
     partitions = _partition_values(snapshot, files)
     ids = to_numpy(files.column("file_id"))
     located = gatherer.fine_locations(ids, columns)
+    rows = pruned.rows_matching
     tasks = []
     for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):
         unit = units.unit_of[i]
@@ -41,6 +42,8 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
                 may_prune=bool(units.readable[unit]),
                 has_rows=bool(units.has_rows[i]),
                 fine=located[i],
+                rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
+                rows_exact=rows is not None and bool(rows.is_exact[i]),
                 filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
             )
         )

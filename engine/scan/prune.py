@@ -83,7 +83,7 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
         found = Candidates.all_of(snapshot.numbers(partition_ids), leaves).judged(bound)
     with steps.step("files", "files", since=opening) as step:
         step.index, step.came_in = "manifest", len(found.ids)
-        pruned = _named(snapshot, _by_values(found, bound, leaves, gatherer))
+        pruned = _named(snapshot, bound, _by_values(found, bound, leaves, gatherer))
         step.went_out = pruned.units.count
     return pruned
 
@@ -160,7 +160,7 @@ def _by_values(found: Candidates, bound: Node, leaves: Sequence[AnyLeaf], gather
     return found.judged(bound)
 
 
-def _named(snapshot: Snapshot, found: Candidates) -> Pruned:
+def _named(snapshot: Snapshot, bound: Node, found: Candidates) -> Pruned:
     """The candidates that are live, with the manifest's rows of them; files that have no rows are left out."""
     rows = snapshot.rows(found.ids, NAME_FIELDS)
     plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
@@ -173,4 +173,4 @@ def _named(snapshot: Snapshot, found: Candidates) -> Pruned:
     empty = units.exact & (to_numpy(rows.column("row_count")) == 0)
     if empty.any():
         units, found = units.selected(~empty), found.selected(~empty)
-    return Pruned(units, found.only_true, found.outcomes, found.fine, found.inner, found.rows)
+    return Pruned(bound, units, found.only_true, found.outcomes, found.fine, found.inner, found.rows)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from ...arrays import to_numpy
+
 from ..indexes.filters import FilterPlaces
 from ..predicates import Node
-from .row_sets import KnownRows
+from .row_sets import KnownRows, RowSets, rows_matching
 from .units import Units
 from .verdicts import AnyLeaf
 
@@ -17,6 +20,7 @@ from .verdicts import AnyLeaf
 class Pruned:
     """What the driver keeps.
 
+    bound       the predicate
     units       the units that may hold a match, with their files
     only_true   bool [units]: every row of the unit matches
     outcomes    each leaf's possible outcomes, uint8 [units]
@@ -25,6 +29,7 @@ class Pruned:
     rows        the rows of each kept file in which parts of the predicate are TRUE, where an index knows them
     """
 
+    bound: Node
     units: Units
     only_true: np.ndarray
     outcomes: dict[AnyLeaf, np.ndarray]
@@ -32,10 +37,16 @@ class Pruned:
     inner: dict[Node, np.ndarray] = field(default_factory=dict)
     rows: KnownRows = field(default_factory=dict)
 
+    @cached_property
+    def rows_matching(self) -> RowSets | None:
+        """The rows of each kept file in which the predicate may be TRUE; None where no index knows any."""
+        return rows_matching(self.bound, self.rows, to_numpy(self.units.files.column("file_id")))
+
     def selected(self, chosen: np.ndarray) -> Pruned:
         """Some of the kept units (bool [units])."""
         of_files = chosen[self.units.unit_of]
         return Pruned(
+            bound=self.bound,
             units=self.units.selected(chosen),
             only_true=self.only_true[chosen],
             outcomes={leaf: found[chosen] for leaf, found in self.outcomes.items()},
