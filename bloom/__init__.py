@@ -11,8 +11,8 @@ DistinctCounter      how many values they must be sized for
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .sizing import cheapest_blocks, fpp_of, plan_groups, solve_blocks
-from .split_block import SplitBlockFilter
+from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks
+from .split_block import SplitBlockFilter, estimated_keys, fold_words, insert_hashes
 
 __all__ = [
     "DistinctCounter",
@@ -23,10 +23,14 @@ __all__ = [
     "bucket_of",
     "cheapest_blocks",
     "distinct",
+    "estimated_keys",
+    "fold_words",
     "fpp_of",
     "hash_array",
     "hash_raw",
+    "insert_hashes",
     "plan_groups",
+    "plan_rungs",
     "probe_rows",
     "solve_blocks",
 ]

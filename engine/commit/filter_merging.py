@@ -16,7 +16,7 @@ from ...bloom import SplitBlockFilter
 from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader
 from ..indexes.filters import FilterEntries, FilterRun, FilterRunWriter
-from ..ingest.task_index import FileFilter
+from ..ingest.file_filter import FileFilter
 from ..storage import FileMissingError, Ranged, Storage
 from ..timeline import Run
 
@@ -26,7 +26,9 @@ MERGED_BYTES_MAX = 16 << 20
 Task = tuple[list[tuple[int, str | None, FileFilter]], SplitBlockFilter]
 
 
-def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str], fpp: float) -> tuple[Run, ...]:
+def merged_filters(
+    storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str], fpp: float | None
+) -> tuple[Run, ...]:
     """The runs of a filter index, oldest first, of which the last is new: the last ones as one where that pays.
 
     A new run that was merged away is gone; `path_of` gives the path of a merged one. A damaged run stays as it is, and
@@ -67,7 +69,9 @@ def _opened(storage: Storage, run: Run) -> FilterRun | None:
     return None if found.entries.table.column("fine_path").null_count else found
 
 
-def _merge(storage: Storage, newest_first: list[FilterRun], path: str, fpp: float, segments: tuple[int, int]) -> Run:
+def _merge(
+    storage: Storage, newest_first: list[FilterRun], path: str, fpp: float | None, segments: tuple[int, int]
+) -> Run:
     seen: set[int] = set()
     tasks: list[Task] = []
     for run in newest_first:

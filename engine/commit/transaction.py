@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..ingest.declared import declared_files
+from ..ingest.filter_sizing import FilterSizing
 from ..ingest.paths import paths_of
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
@@ -137,7 +138,7 @@ class Transaction:
         """What another process, or an executor, needs to write a task of this transaction. Picklable."""
         base = self._base
         filters = [
-            FilterSpec(base.path_of(i.columns[0]), i.options["fpp"])
+            FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
             for i in base.indexes
             if i.kind == "bloom" and i.maintain == "commit"
         ]

@@ -21,20 +21,18 @@ import pyarrow as pa
 
 from ...arrays import to_numpy
 from ...bloom import FilterGroup, SplitBlockFilter, bucket_of, probe_rows
-from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, StridedSection, read_strided_rows
-from ..ingest.task_index import FileFilter
+from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
+from ..ingest.file_filter import FIELDS, FileFilter, write_file_filter
+from ..ingest.task_filters import FineFilters
 from ..manifest.keyspace import file_ids, split_file_ids
-from ..storage import Ranged, Storage
+from ..storage import Storage
 from ..timeline import Run
 
 KEYS = KeyLayout([("partition", 4), ("sequence", 4)])
 RUN_SCHEMA = pa.schema(
     [
         pa.field("fine_path", pa.string()),  # null: in the run itself
-        pa.field("fine_offset", pa.int64()),
-        pa.field("fine_rows", pa.int64()),
-        pa.field("fine_stride", pa.int64()),
-        pa.field("hash", pa.string()),
+        *FIELDS,
         pa.field("group", pa.int32()),
         pa.field("member", pa.int32()),
     ]
@@ -46,7 +44,7 @@ GROUP_BYTES_MAX = 64 << 20
 class FilterRunWriter:
     """Writes one run of a filter index, task by task. Used as a context manager; on an exception nothing is left."""
 
-    def __init__(self, storage: Storage, path: str, fpp: float):
+    def __init__(self, storage: Storage, path: str, fpp: float | None):
         self._stack = ExitStack()
         self._path, self._fpp = path, fpp
         self._sink = self._stack.enter_context(storage.create(path))
@@ -63,9 +61,9 @@ class FilterRunWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def write_fine(self, ordinal: int, rows: np.ndarray, hash_name: str) -> FileFilter:
+    def write_fine(self, ordinal: int, filters: FineFilters, hash_name: str) -> FileFilter:
         """Stores a fine filter in this run."""
-        return FileFilter(self._writer.write_strided(f"fine/{ordinal}", rows, rows.shape[1]), hash_name)
+        return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
 
     def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], whole: SplitBlockFilter) -> None:
         """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
@@ -73,17 +71,7 @@ class FilterRunWriter:
         if self._waiting and whole.hash != self._waiting[-1].hash:
             self._flush()
         for file_id, path, fine in files:
-            self._entries.append(
-                {
-                    "file_id": file_id,
-                    "fine_path": path,
-                    "fine_offset": fine.section.offset,
-                    "fine_rows": fine.section.rows,
-                    "fine_stride": fine.section.stride,
-                    "hash": fine.hash_name,
-                    "waiting": len(self._waiting),
-                }
-            )
+            self._entries.append({"file_id": file_id, "fine_path": path, **fine.row(), "waiting": len(self._waiting)})
         self._waiting.append(whole)
         self._waiting_bytes += whole.words.nbytes
         if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
@@ -151,8 +139,8 @@ class FilterRun:
     def fine(self, at: int) -> tuple[str, FileFilter]:
         """(path, fine filter) of one entry."""
         row = {name: self.entries.table.column(name)[at].as_py() for name in RUN_SCHEMA.names}
-        section = StridedSection("fine", row["fine_offset"], row["fine_rows"], row["fine_stride"])
-        return row["fine_path"] or self.run.path, FileFilter(section, row["hash"])
+        path = row["fine_path"] or self.run.path
+        return path, FileFilter.of_row(row, path)
 
 
 @dataclass
@@ -180,10 +168,3 @@ class FilterPlaces:
         """(path, fine filter) of one file, None where it has none."""
         run = int(self.run_of[file])
         return None if run < 0 else self.runs[run].fine(int(self.at[file]))
-
-
-def probe_fine(storage: Storage, path: str, fine: FileFilter, hashes: np.ndarray) -> np.ndarray:
-    """bool [hash, row group]: the row group may hold the value. One small read a value, and no footer."""
-    section = fine.section
-    rows = read_strided_rows(Ranged(storage, path), section, bucket_of(hashes, section.rows))
-    return probe_rows(rows, hashes)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...errors import InvalidArgumentError
 from ..commit.filter_building import built_filters
 from ..commit.filter_rows import committed_filters
 from ..commit.work import CommitWork, MergeWork
+from ..ingest.filter_sizing import FilterSizing
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
@@ -25,8 +25,6 @@ from .options import checked_options, column_ids
 if TYPE_CHECKING:
     from ..table import Table
 
-FPP = 0.01
-
 
 class BloomKind:
     name = "bloom"
@@ -36,12 +34,10 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        checked_options(self.name, options, ["fpp"])
-        fpp = options.get("fpp", FPP)
-        if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
-            raise InvalidArgumentError(f"fpp is a probability above 0 and below 1, as 0.01, not {fpp!r}")
+        checked_options(self.name, options, ["fpp", "lookups"])
+        sizing = FilterSizing.checked(options)
         known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
-        return [IndexState(0, self.name, (number,), {"fpp": float(fpp)}, maintain) for number, _ in known]
+        return [IndexState(0, self.name, (number,), sizing.options(), maintain) for number, _ in known]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
         return built_filters(table, index, files, job)

@@ -16,7 +16,6 @@ from ... import canon
 from ...bloom import hash_array
 from ...errors import CorruptionError, StorageError
 from ..indexes import stats
-from ..indexes.filters import probe_fine
 from ..predicates import (
     Leaf,
     can_match,
@@ -137,7 +136,7 @@ def _by_filters(
                 found[leaf] = np.ones((len(hashes), len(fine.task)), dtype=bool)
             units = np.flatnonzero(fine.task == i)
             try:
-                found[leaf][:, units] = probe_fine(storage, known[0], known[1], hashes)[:, fine.row_group[units]]
+                found[leaf][:, units] = known[1].probe(storage, known[0], hashes)[:, fine.row_group[units]]
             except (CorruptionError, StorageError) as error:
                 left_out(error, strict)
     return found
