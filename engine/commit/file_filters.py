@@ -7,7 +7,7 @@ Row groups are read one after the other in a thread of their own while those bef
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ def path_in(table: Table, row: dict[str, Any], known: ColumnInFiles, file: pq.Pa
     return path
 
 
-def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFiles) -> Iterator[np.ndarray]:
+def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFiles) -> Generator[np.ndarray]:
     """uint64: the hashes of each row group's values, nulls left out."""
     count = file.metadata.num_row_groups
     if path is None:

@@ -85,13 +85,11 @@ class FileFilter:
     def probe(self, storage: Storage, path: str, hashes: np.ndarray) -> np.ndarray:
         """bool [hash, row group]: the row group may hold the value. One small read a value and section, no footer."""
         source = Ranged(storage, path)
+        members = np.frombuffer(self.section_of or bytes(self.row_groups), dtype=np.uint8)
         hits = np.empty((len(hashes), self.row_groups), dtype=bool)
         for number, section in enumerate(self.sections):
             rows = read_strided_rows(source, section, bucket_of(hashes, section.rows))
-            held = slice(None)
-            if self.section_of is not None:
-                held = np.flatnonzero(np.frombuffer(self.section_of, dtype=np.uint8) == number)
-            hits[:, held] = probe_rows(rows, hashes)
+            hits[:, members == number] = probe_rows(rows, hashes)
         return hits
 
 

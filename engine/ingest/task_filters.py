@@ -70,12 +70,12 @@ class Spool:
     def _write(self) -> None:
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="skipstone-")
+                self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
             self._file.seek(0, io.SEEK_END)
             for number, held in enumerate(self._held):
                 if isinstance(held, np.ndarray):
                     self._held[number] = self._file.tell()
-                    self._file.write(memoryview(np.ascontiguousarray(held)).cast("B"))
+                    self._file.write(held.tobytes())
         except OSError as error:
             raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
         self._held_bytes = 0

@@ -4,7 +4,8 @@
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
     groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
              it in one range and needs no footer
-    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`file_filter.py`), `task/COLUMN` [bucket] over all files of the task
+    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`file_filter.py`), `task/COLUMN` [bucket] over all files
+             of the task
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.
 """
