@@ -334,7 +334,8 @@ class Table:
             kind: "bloom": which files and row groups may hold a value; "stats": what they span, from their footers.
             fpp: of a filter: how often a row group without the value may be read all the same. None: what costs the
                 least bytes over the life of a file, its filters' own and those of row groups read for nothing.
-            lookups: of a filter without an fpp: how many look-ups of other values a file sees in its life (default: 100).
+            lookups: of a filter without an fpp: how many look-ups a file sees in its life of values that it does not
+                hold (100 where none are given).
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
                 that are merely added, or synced, wait for `refresh_index` of a filter, and may match until then.
             shard_bytes: of statistics: a run of them that grows beyond is cut in shards of about this size.

@@ -67,7 +67,7 @@ class FilterSizing:
         """The size and its reason, in words."""
         if self.fpp is not None:
             return f"sized for an fpp of {self.fpp:g}, as was asked"
-        return f"sized for the least bytes: their own, and those read for nothing in {self.lookups:,} look-ups a file"
+        return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"
 
     def fine_blocks(self, keys: int, row_group_bytes: int) -> int:
         """The blocks of a row group's filter, of so many distinct values."""

@@ -82,11 +82,14 @@ class AskedFilter:
     column: str
     values: dict[Leaf, pa.Array] = field(default_factory=dict)
     step: str = "filter"
-    note: str = ""
 
     @property
     def parts(self) -> Collection[Node]:
         return self.values
+
+    @property
+    def note(self) -> str:
+        return f"{self.label} is {FilterSizing.of(self.index.options).told()}"
 
     @property
     def label(self) -> str:
