@@ -5,7 +5,7 @@ of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes 
 (`HELD_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
 is exact.
 
-Distinct values are counted: of few, their hashes; of many, the bits that they set.
+Distinct values are counted, in bounded memory as well (`DistinctCounter`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import IO
 
 import numpy as np
 
-from ...bloom import SplitBlockFilter, distinct, estimated_keys, fold_words, insert_hashes, plan_rungs
+from ...bloom import DistinctCounter, SplitBlockFilter, distinct, fold_words, insert_hashes, plan_rungs
 from ...errors import StorageError
 from .filter_sizing import TASK_BLOCKS_MAX, FilterSizing
 
 SPOOL_BYTES = 16 << 20
 HELD_KEYS_MAX = 1 << 20
 
-_COUNTED_EXACTLY_MAX = 1 << 16
-_COUNTING_BITS = 16  # a key: enough of them are distinct
+_SORTED_KEYS_MAX = 1 << 16
 _KEY_BITS_MAX = 64
 _AT_ONCE_BYTES = 8 << 20
 _BLOCK_BYTES = 32
@@ -85,7 +84,7 @@ class FineFilters:
     """The filters of one file's row groups.
 
     keys     distinct values of each row group
-    sizes    once finished: the blocks of each
+    sizes    the blocks of each
     parts    once finished: (blocks, row groups) of each section, as they are stored
     """
 
@@ -95,6 +94,7 @@ class FineFilters:
         self.parts: list[tuple[int, list[int]]] = []
         self._sizing, self._spool = sizing, spool
         self._built: list[tuple[int, int]] = []  # blocks as they were built, and the number in the spool
+        self._sized_for: list[int] = []  # the bytes of the row group
 
     @property
     def row_groups(self) -> int:
@@ -103,24 +103,28 @@ class FineFilters:
     def add(self, hashes: np.ndarray, row_group_bytes: int) -> np.ndarray:
         """Takes the hashes of the next row group, uint64, duplicates allowed; its bytes, or at least those. Returns the
         hashes, without duplicates where they are few."""
-        if len(hashes) <= _COUNTED_EXACTLY_MAX:
+        if len(hashes) <= _SORTED_KEYS_MAX:
             hashes = distinct(hashes)
-        keys = len(hashes)
-        blocks = self._sizing.fine_blocks(keys, row_group_bytes)
-        if keys > _COUNTED_EXACTLY_MAX:
-            blocks = max(blocks, _rung(keys * _COUNTING_BITS))
-        words = np.zeros((blocks, 8), dtype=np.uint32)
+            keys = len(hashes)
+        else:
+            counter = DistinctCounter()
+            counter.add(hashes)
+            keys = counter.estimate()
+        words = np.zeros((self._sizing.fine_blocks(keys, row_group_bytes), 8), dtype=np.uint32)
         insert_hashes(words, hashes)
-        if keys > _COUNTED_EXACTLY_MAX:
-            keys = min(keys, estimated_keys(words))
-        self.add_words(words, keys, row_group_bytes)
+        self._put(words, keys, row_group_bytes)
         return hashes
 
     def add_words(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
         """Takes the filter of the next row group, uint32 [power of two, 8], folded where it is larger than pays."""
         words = fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
+        self._put(words, keys, row_group_bytes)
+
+    def _put(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
         self.keys.append(keys)
+        self.sizes.append(len(words))
         self._built.append((len(words), self._spool.put(words)))
+        self._sized_for.append(row_group_bytes)
 
     def finish(self, row_group_bytes: Sequence[int]) -> float:
         """Settles the sizes, now that all row groups and their bytes are known. Returns what is read of the file when
@@ -128,8 +132,9 @@ class FineFilters:
         if not self._built:  # a file without row groups holds no value
             self.add_words(np.zeros((1, 8), dtype=np.uint32), 0, 0)
             row_group_bytes = [0]
-        sized = zip(self._built, self.keys, row_group_bytes, strict=True)
-        self.sizes = [min(built, self._sizing.fine_blocks(keys, size)) for (built, _), keys, size in sized]
+        for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
+            if size != self._sized_for[place]:
+                self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
         self.parts = plan_rungs(self.sizes)
         return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
 
@@ -165,10 +170,12 @@ class TaskFilter:
         self._hashes: list[np.ndarray] = []
         self._count = 0
         self._words: np.ndarray | None = None
+        self._counter = DistinctCounter()
         self._false_bytes = 0.0
 
     def add(self, hashes: np.ndarray) -> None:
         """Takes some hashes, uint64, duplicates allowed."""
+        self._counter.add(hashes)
         if self._words is not None:
             insert_hashes(self._words, hashes)
             return
@@ -190,7 +197,7 @@ class TaskFilter:
             keys = distinct(np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes]))
             blocks = self._sizing.task_blocks(len(keys), self._false_bytes)
             return SplitBlockFilter.build_from_hashes(keys, blocks, hash_name)
-        blocks = self._sizing.task_blocks(estimated_keys(self._words), self._false_bytes)
+        blocks = self._sizing.task_blocks(self._counter.estimate(), self._false_bytes)
         words = fold_words(self._words, min(blocks, len(self._words)))
         return SplitBlockFilter(np.ascontiguousarray(words), hash_name)
 

@@ -70,7 +70,8 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
-                asked.append(AskedFilter(index, column, values))
+                told = FilterSizing.of(index.options).told()
+                asked.append(AskedFilter(index, column, values, note=f"bloom({column}) is {told}"))
         return asked
 
 
@@ -82,14 +83,11 @@ class AskedFilter:
     column: str
     values: dict[Leaf, pa.Array] = field(default_factory=dict)
     step: str = "filter"
+    note: str = ""
 
     @property
     def parts(self) -> Collection[Node]:
         return self.values
-
-    @property
-    def note(self) -> str:
-        return f"{self.label} is {FilterSizing.of(self.index.options).told()}"
 
     @property
     def label(self) -> str:
