@@ -11,14 +11,23 @@ DistinctCounter      how many values they must be sized for
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
+from .probes import Probes, probes_for
 from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks
-from .split_block import SplitBlockFilter, estimated_keys, fold_words, insert_hashes
+from .split_block import (
+    SplitBlockFilter,
+    estimated_keys,
+    fold_words,
+    insert_hashes,
+    measured_fpp,
+    replicate_words,
+)
 
 __all__ = [
     "DistinctCounter",
     "FilterGroup",
     "GroupPart",
     "HashedValues",
+    "Probes",
     "SplitBlockFilter",
     "bucket_of",
     "cheapest_blocks",
@@ -29,8 +38,11 @@ __all__ = [
     "hash_array",
     "hash_raw",
     "insert_hashes",
+    "measured_fpp",
     "plan_groups",
     "plan_rungs",
     "probe_rows",
+    "probes_for",
+    "replicate_words",
     "solve_blocks",
 ]

@@ -37,6 +37,16 @@ class Probes:
     absent: np.ndarray | None = None
     unknown: np.ndarray | None = None
 
+    @property
+    def questions(self) -> np.ndarray:
+        """uint64 [n] or [2n]: every hash that is to be asked for."""
+        return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
+
+    def answers(self, hits: np.ndarray) -> np.ndarray:
+        """bool [n, members]: what the values' hits are, from those of `questions`."""
+        count = len(self.hashes)
+        return self.settled(hits if self.alternates is None else hits[:count] | hits[count:])
+
     def settled(self, hits: np.ndarray) -> np.ndarray:
         """The hits, bool [n] or [n, members], with what is known without asking put in. Nulls are left as they are."""
         if self.absent is not None:

@@ -323,6 +323,7 @@ class Table:
         *,
         fpp: float | None = None,
         lookups: int | None = None,
+        source: str | None = None,
         maintain: str = "commit",
         shard_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -336,6 +337,8 @@ class Table:
                 least bytes over the life of a file, its filters' own and those of row groups read for nothing.
             lookups: of a filter without an fpp: how many look-ups a file sees in its life of values that it does not
                 hold (100 where none are given).
+            source: of a filter: "data" (default) reads the column; "parquet" copies the filters that the Parquet files
+                have themselves, and reads no data: files without, or whose cannot be believed, may match.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
                 that are merely added, or synced, wait for `refresh_index` of a filter, and may match until then.
             shard_bytes: of statistics: a run of them that grows beyond is cut in shards of about this size.
@@ -346,7 +349,7 @@ class Table:
         from .commit.indexing import create_index
 
         self.check_latest()
-        given = {"fpp": fpp, "lookups": lookups, "shard_bytes": shard_bytes}
+        given = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
         options = {name: value for name, value in given.items() if value is not None}
         return create_index(self, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 

@@ -1,12 +1,12 @@
-"""Building the filters of files that are there already: only the columns of the key are read."""
+"""Building the filters of files that are there already: only their key column is read, or their own filters are."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,12 +16,14 @@ from ..indexes.filters import FilterRunWriter
 from ..ingest.filter_sizing import FilterSizing
 from ..kinds import Built, Job
 from ..manifest.writing import run_path
-from ..scan.columns import column_in_files
+from ..scan.columns import ColumnInFiles, column_in_files
 from ..timeline import IndexState
-from .file_filters import FileFilters, hashed_file
+from .file_filters import FileFilters, copied_file, hashed_file
 
 if TYPE_CHECKING:
     from ..table import Table
+
+Made = Callable[["Table", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -34,10 +36,11 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
     left_out: list[int] = []
     reached = 0
     sizing = FilterSizing.of(index.options)
+    made = copied_file if index.options["source"] == "parquet" else hashed_file
     job.leftovers.add(table.index_storage, path)
     with (
         FilterRunWriter(table.index_storage, path, sizing.fpp) as writer,
-        closing(_file_filters(table, files, column, sizing)) as found,
+        closing(_file_filters(table, files, column, sizing, made)) as found,
     ):
         for ordinal, (file_id, built) in enumerate(found):
             if isinstance(built, Exception):
@@ -57,7 +60,7 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
 
 
 def _file_filters(
-    table: Table, files: pa.Table, column: str, sizing: FilterSizing
+    table: Table, files: pa.Table, column: str, sizing: FilterSizing, made: Made
 ) -> Generator[tuple[int, FileFilters | Exception]]:
     """Each file's filters, in order, a bounded number of files ahead."""
     known = column_in_files(table.instant, column)
@@ -66,7 +69,7 @@ def _file_filters(
 
     def read(row: dict) -> FileFilters | Exception:
         try:
-            return hashed_file(table, row, known, sizing)
+            return made(table, row, known, sizing)
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...bloom import SplitBlockFilter
 from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader
+from ..indexes.filter_values import filter_hash
 from ..indexes.filters import FilterEntries, FilterRun, FilterRunWriter
 from ..ingest.file_filter import FileFilter
 from ..storage import FileMissingError, Ranged, Storage
@@ -97,4 +98,4 @@ def _tasks(run: FilterRun) -> Iterator[Task]:
         for member in np.unique(entries.member[entries.group == group])[::-1].tolist():
             at = np.flatnonzero((places == (group, member)).all(axis=1)).tolist()
             files: list[tuple[int, str | None, FileFilter]] = [(int(entries.file_ids[i]), *run.fine(i)) for i in at]
-            yield files, SplitBlockFilter(np.ascontiguousarray(words[:, member]), files[0][2].hash_name)
+            yield files, SplitBlockFilter(np.ascontiguousarray(words[:, member]), filter_hash(files[0][2].hash_name))

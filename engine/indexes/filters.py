@@ -124,15 +124,14 @@ class FilterRun:
     def __init__(self, reader: SortedFileReader, run: Run, entries: FilterEntries):
         self.reader, self.run, self.entries = reader, run, entries
 
-    def may_contain(self, hashes: np.ndarray, hash_name: str, at: np.ndarray) -> np.ndarray:
-        """bool [hash, file]: the file at entry `at[i]` may hold the value. True where another hash was used."""
+    def may_contain(self, hashes: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """bool [hash, file]: the file at entry `at[i]` may hold the value of that hash; all have hashed the same."""
         answer = np.ones((len(hashes), len(at)), dtype=bool)
-        asked = self.entries.hash[at] == hash_name
-        for group in np.unique(self.entries.group[at[asked]]).tolist():
+        for group in np.unique(self.entries.group[at]).tolist():
             section = self.reader.strided(f"coarse/{group}")
             rows = self.reader.read_strided(section.name, bucket_of(hashes, section.rows))
             hits = probe_rows(rows, hashes)
-            here = np.flatnonzero(asked & (self.entries.group[at] == group))
+            here = np.flatnonzero(self.entries.group[at] == group)
             answer[:, here] = hits[:, self.entries.member[at[here]]]
         return answer
 

@@ -24,7 +24,7 @@ TASK_BLOCKS_MAX = (64 << 20) // 32
 """A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
 
 _FINE_ROW_BYTES = 36
-_TELLS_NOTHING_FPP = 0.5
+TELLS_NOTHING_FPP = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FilterSizing:
             blocks = min(solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
         else:
             blocks = min(cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
-        return 1 if fpp_of(keys, blocks) > _TELLS_NOTHING_FPP else blocks
+        return 1 if fpp_of(keys, blocks) > TELLS_NOTHING_FPP else blocks
 
     def task_false_bytes(self, keys: Sequence[int], blocks: Sequence[int], row_group_bytes: Sequence[int]) -> float:
         """What is read of one file when its task's filter says yes for nothing: for each row group its distinct values,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...errors import InvalidArgumentError
 from ..commit.filter_building import built_filters
 from ..commit.filter_rows import committed_filters
 from ..commit.work import CommitWork, MergeWork
@@ -25,6 +26,8 @@ from .options import checked_options, column_ids
 if TYPE_CHECKING:
     from ..table import Table
 
+SOURCES = ("data", "parquet")
+
 
 class BloomKind:
     name = "bloom"
@@ -34,10 +37,13 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        checked_options(self.name, options, ["fpp", "lookups"])
-        sizing = FilterSizing.checked(options)
+        checked_options(self.name, options, ["fpp", "lookups", "source"])
+        source = options.get("source", "data")
+        if source not in SOURCES:
+            raise InvalidArgumentError(f"source is one of {', '.join(map(repr, SOURCES))}, not {source!r}")
+        kept = {**FilterSizing.checked(options).options(), "source": source}
         known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
-        return [IndexState(0, self.name, (number,), sizing.options(), maintain) for number, _ in known]
+        return [IndexState(0, self.name, (number,), kept, maintain) for number, _ in known]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
         return built_filters(table, index, files, job)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
-from ...bloom import hash_array
+from ...bloom import Probes
+from ..indexes.filter_values import probes_of
 from ..indexes.filters import FilterEntries, FilterPlaces, FilterRun
 from ..indexes.stats import positions
 from ..manifest.runs import RunReaders, reading_run
@@ -26,8 +26,8 @@ def ask(
 ) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
     """(bool [value, file] for the values that each leaf asks for: False where the value cannot be there; where the fine
     filters lie) of files by number, of which the index may speak of those covered. Raises DamagedRun."""
-    hashed = {leaf: hash_array(values) for leaf, values in asked.items()}
-    may = {leaf: np.ones((len(hashed[leaf].hashes), len(ids)), dtype=bool) for leaf in hashed}
+    may = {leaf: np.ones((len(values), len(ids)), dtype=bool) for leaf, values in asked.items()}
+    asked_as: dict[tuple[Leaf, str], Probes | None] = {}
     places = FilterPlaces.nowhere(len(ids))
     for run in index.runs:
         if run.path in damaged:
@@ -36,8 +36,14 @@ def ask(
             opened = FilterRun(readers.reader(run), run, readers.decoded(run, FilterEntries, FilterEntries))
             at = positions(opened.entries.file_ids, ids)
             here = np.flatnonzero((at >= 0) & covered)
-            for leaf, values in asked.items():
-                name = canon.hash_name(values.type) or ""
-                may[leaf][:, here] &= opened.may_contain(hashed[leaf].hashes, name, at[here])
+            for name in set(opened.entries.hash[at[here]].tolist()):
+                is_named = opened.entries.hash[at[here]] == name
+                for leaf, values in asked.items():
+                    if (leaf, name) not in asked_as:
+                        asked_as[leaf, name] = probes_of(values, name)
+                    probes = asked_as[leaf, name]
+                    if probes is not None:
+                        hits = opened.may_contain(probes.questions, at[here][is_named])
+                        may[leaf][:, here[is_named]] &= probes.answers(hits)
             places.add(opened, here, at[here])
     return may, places
