@@ -206,8 +206,10 @@ def _field(data: bytes, at: int, before: int) -> tuple[int, int, int]:
     if at >= len(data):
         raise ValueError("it ends too soon")
     step, kind = data[at] >> 4, data[at] & 15
-    if kind == _STOP:
+    if data[at] == _STOP:
         return 0, _STOP, at + 1
+    if kind == _STOP:
+        raise ValueError("an end that names a field")
     if step:
         return before + step, kind, at + 1
     number, at = _varint(data, at + 1)
