@@ -39,13 +39,14 @@ from ..arrays import (
     valid_mask,
 )
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
+from .key_order import key_table
 
 NULL_MARK, VALUE_MARK = b"\x00", b"\x01"
 _END = b"\x00"
 _ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))  # in this order; undone in the other
 _BYTES_MAX = (1 << 31) - 1
 
-Rows = np.ndarray | pa.BinaryArray  # uint8 [n, width] where all keys are of one width, else binary [n]
+Piece = np.ndarray | pa.BinaryArray  # uint8 [n, width] where all keys are of one width, else binary [n]
 
 
 def ordered_class(kind: pa.DataType) -> str | None:
@@ -87,28 +88,34 @@ class OrderedCode:
         self.kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
         self.widths = [_width(kind) for kind in self.kinds]
 
-    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
+    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray], ending: bytes = b"") -> pa.BinaryArray:
         """Binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a column's
-        type may be any of its type's class. Raises InvalidArgumentError for columns of other classes or lengths, and
-        for more than 2 GiB of keys."""
-        rows = self.rows(columns)
-        return rows if isinstance(rows, pa.Array) else binary_rows(rows)
-
-    def rows(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Rows:
-        """What `encode` gives, as uint8 [n, width] where every key is of one width."""
+        type may be any of its type's class. `ending` follows each. Raises InvalidArgumentError for columns of other
+        classes or lengths, and for more than 2 GiB of keys."""
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
         for array, kind in zip(arrays, self.kinds, strict=False):
             if ordered_class(array.type) != ordered_class(kind):
                 raise InvalidArgumentError(f"values of {array.type} are not encoded as {kind}: cast them")
-        widths = self.widths[: len(arrays)]
-        if None not in widths:
-            _check_size(sum(w or 0 for w in widths) * len(arrays[0]))
-            return np.concatenate([_fixed(array) for array in arrays], axis=1)
-        pieces = [_variable(a) if w is None else binary_rows(_fixed(a)) for a, w in zip(arrays, widths, strict=True)]
-        _check_size(sum(piece.nbytes for piece in pieces))
-        return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, empty_bytes())
+        count = len(arrays[0])
+        pieces: list[Piece] = []
+        for array, width in zip(arrays, self.widths, strict=False):
+            pieces.append(_variable(array) if width is None else _fixed(array))
+        tables = [piece for piece in pieces if isinstance(piece, np.ndarray)]
+        _check_size(sum(piece.nbytes for piece in pieces) + count * len(ending))
+        if len(tables) < len(pieces):
+            joined_pieces = [binary_rows(piece) if isinstance(piece, np.ndarray) else piece for piece in pieces]
+            return pc.binary_join_element_wise(*joined_pieces, _scalar(ending), empty_bytes())
+        if len(tables) == 1 and not ending:
+            return binary_rows(tables[0])
+        out = np.empty((count, sum(table.shape[1] for table in tables) + len(ending)), dtype=np.uint8)
+        at = 0
+        for table in tables:
+            out[:, at : at + table.shape[1]] = table
+            at += table.shape[1]
+        out[:, at:] = np.frombuffer(ending, dtype=np.uint8)
+        return binary_rows(out)
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
         """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for bytes
@@ -185,8 +192,8 @@ def _bodies(array: pa.Array) -> np.ndarray:
     return (codes.view(np.uint64) ^ canon.SIGN_BIT).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
-def _variable(array: pa.Array) -> pa.BinaryArray:
-    """Markers and bodies of strings or binary values."""
+def _variable(array: pa.Array) -> Piece:
+    """Markers and bodies of strings or binary values; as a table where all are there and of one length."""
     try:
         plain = canon.order_bytes(array)
     except pa.ArrowInvalid:
@@ -197,6 +204,11 @@ def _variable(array: pa.Array) -> pa.BinaryArray:
         for one, escaped in _ESCAPES:
             plain = pc.replace_substring(plain, pattern=one, replacement=escaped)
     _check_size(plain.nbytes + 2 * len(plain))
+    table = None if plain.null_count else key_table(plain)
+    if table is not None:
+        out = np.empty((len(table), table.shape[1] + 2), dtype=np.uint8)
+        out[:, 0], out[:, 1:-1], out[:, -1] = 1, table, 0
+        return out
     found = pc.binary_join_element_wise(_scalar(VALUE_MARK), plain, _scalar(_END), empty_bytes())
     return found.fill_null(_scalar(NULL_MARK)) if found.null_count else found
 
