@@ -258,6 +258,10 @@ class SortedFileReader:
         """Where each block lies and what it spans."""
         return [self._footer.block(i) for i in range(self._footer.block_count)]
 
+    def block_entries(self, i: int) -> int:
+        """Entries of one block, tombstones counted; from the index."""
+        return int(self._footer.entries[i])
+
     def summary(self, column: str) -> Summary | None:
         """Bounds and nulls of a value column, block by block; None where the file has none of it."""
         return self._footer.summary(column)
@@ -308,14 +312,14 @@ class SortedFileReader:
         """One block, checked."""
         return self._parse(i, self._read(int(self._footer.offsets[i]), int(self._footer.lengths[i])))
 
-    def iter_blocks(self, indices: Sequence[int]) -> Iterator[Block]:
-        """Blocks, read ahead about a megabyte at a time. `indices` ascend."""
+    def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
+        """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
         offsets, lengths = self._footer.offsets, self._footer.lengths
         at = 0
         while at < len(indices):
             ranges: list[tuple[int, int]] = []
             size = 0
-            while at + len(ranges) < len(indices) and (not ranges or size < READ_AHEAD_BYTES):
+            while at + len(ranges) < len(indices) and (not ranges or size < ahead_bytes):
                 i = indices[at + len(ranges)]
                 ranges.append((int(offsets[i]), int(lengths[i])))
                 size += ranges[-1][1]
