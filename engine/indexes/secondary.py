@@ -23,7 +23,6 @@ from ...arrays import from_numpy, offsets_and_data, offsets_of, valid_mask
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, prefix_successor
 from ...hfile_like.key_order import sorted_keys, taken_keys
-from ..manifest.keyspace import file_ids, split_file_ids
 from ..storage import Storage
 from ..timeline import Run
 from ..timeline.instant import joined_ranges

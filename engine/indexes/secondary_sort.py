@@ -125,9 +125,7 @@ def without_files(batch: pa.RecordBatch, gone: np.ndarray) -> pa.RecordBatch:
 # -- merging ----------------------------------------------------------------------------------------------------------
 
 
-def merged_entries(
-    sources: Sequence[Iterable[pa.RecordBatch]], *, by_values: bool = False
-) -> Iterator[pa.RecordBatch]:
+def merged_entries(sources: Sequence[Iterable[pa.RecordBatch]], *, by_values: bool = False) -> Iterator[pa.RecordBatch]:
     """The entries of several sources, oldest first, as batches that ascend; of a key that is in two, the newer's. Each
     source ascends; with `by_values` only by the values that its keys begin with, not by file and row group."""
     cursors = [_Cursor(_whole_values(batches) if by_values else iter(batches)) for batches in sources]

@@ -153,7 +153,9 @@ def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], l
     row_group = metadata.row_group(group)
     chunks = (row_group.column(i) for i in range(metadata.num_columns))
     kinds = reader.file.schema_arrow
-    costs = {c.path_in_schema: cost_ns(c, kinds.field(c.path_in_schema).type) for c in chunks if c.path_in_schema in own}
+    costs = {
+        c.path_in_schema: cost_ns(c, kinds.field(c.path_in_schema).type) for c in chunks if c.path_in_schema in own
+    }
     return dealt(costs, 0.0, [])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,23 +93,28 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values of the one column
     `on`."""
     names = None if on is None else [on] if isinstance(on, str) else list(on)
-    if isinstance(keys, pa.RecordBatch):
-        keys = pa.Table.from_batches([keys])
-    elif not isinstance(keys, (pa.Table, pa.Array, pa.ChunkedArray)) and hasattr(keys, "__arrow_c_stream__"):
-        keys = pa.table(keys)
-    if not isinstance(keys, pa.Table):
-        if names is None or len(names) != 1:
-            raise InvalidArgumentError("keys that are values of one column need its name: on=")
-        if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
-            try:
-                keys = pa.array(keys)  # type: ignore[arg-type]
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
-        keys = pa.table({names[0]: keys})
-    missing = [name for name in names or [] if name not in keys.column_names]
+    table = _table(keys, names)
+    missing = [name for name in names or [] if name not in table.column_names]
     if missing:
-        raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(keys.column_names)}")
-    found = keys if names is None else keys.select(names)
+        raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(table.column_names)}")
+    found = table if names is None else table.select(names)
     if not found.num_columns or len(set(found.column_names)) < found.num_columns:
         raise InvalidArgumentError("keys need one column or more, each of another name")
     return found
+
+
+def _table(keys: Any, names: list[str] | None) -> pa.Table:
+    if isinstance(keys, pa.Table):
+        return keys
+    if isinstance(keys, pa.RecordBatch):
+        return pa.Table.from_batches([keys])
+    if not isinstance(keys, (pa.Array, pa.ChunkedArray)) and hasattr(keys, "__arrow_c_stream__"):
+        return pa.table(keys)
+    if names is None or len(names) != 1:
+        raise InvalidArgumentError("keys that are values of one column need its name: on=")
+    if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        try:
+            keys = pa.array(keys)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
+    return pa.table({names[0]: keys})

@@ -296,9 +296,7 @@ def _made(metadata: Any, leaves: list[int], group: _Group, first_group: int) -> 
             at += len(kept.dictionary) + sum(map(len, kept.data))
             chunks.append(_chunk(chunk, kept, begin, at))
         last = pages[0].last
-        row_groups.append(
-            a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last)))
-        )
+        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last))))
         row_count += last
     fields = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
     if template.key_values is not None:

@@ -112,9 +112,7 @@ def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
 
 def _is_known(leaf: AnyLeaf, found: Candidates) -> bool:
     """Whether the rows in which a leaf is TRUE, or a conjunction that it is in, are known of every file."""
-    return any(
-        known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part)
-    )
+    return any(known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part))
 
 
 def _is_answered(question: Question, found: Candidates) -> bool:
