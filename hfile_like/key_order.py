@@ -70,8 +70,8 @@ def key_table(keys: pa.BinaryArray) -> np.ndarray | None:
 
 
 def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
-    """(what gives, for all keys or those at some rows, 8 bytes from a place as numbers that order as the bytes do, zeros
-    where a key has ended; bytes of the longest key). Places count from where the keys begin to differ."""
+    """(what gives, for all keys or those at some rows, 8 bytes from a place as numbers that order as the bytes do,
+    zeros where a key has ended; bytes of the longest key). Places count from where the keys begin to differ."""
     table = key_table(keys)
     if table is not None:
         width, shared = table.shape[1], 0
@@ -98,7 +98,7 @@ def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
         left = (lengths if rows is None else lengths[rows]).astype(np.int64) - at
         places = np.minimum(from_there + at, len(data) - _WORD)
         part = data[places[:, None] + _INDICES]
-        part *= _INDICES < left[:, None]
+        part *= left[:, None] > _INDICES
         return part.view(">u8").reshape(-1).astype(np.uint64)
 
     return of_bytes, int(lengths.max())

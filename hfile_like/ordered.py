@@ -118,8 +118,8 @@ class OrderedCode:
         return binary_rows(out)
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-        """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for bytes
-        that no tuple has."""
+        """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for
+        bytes that no tuple has."""
         keys = (joined(keys) if isinstance(keys, pa.ChunkedArray) else keys).cast(pa.binary())
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)
@@ -234,9 +234,7 @@ def _fixed_at(data: np.ndarray, at: np.ndarray, is_there: np.ndarray, kind: pa.D
     return canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
 
 
-def _bytes_at(
-    data: np.ndarray, at: np.ndarray, is_there: np.ndarray, kind: pa.DataType
-) -> tuple[pa.Array, np.ndarray]:
+def _bytes_at(data: np.ndarray, at: np.ndarray, is_there: np.ndarray, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
     """(the values, where what follows each begins)."""
     zeros = np.flatnonzero(data == 0)
     ends = np.where(is_there, at, at + 1)

@@ -8,13 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.engine.indexes.key_ranges import Interval, Prefix, Values, key_ranges
-from skipstone.engine.indexes.secondary import SecondaryForm, files_of, write_entries
+from skipstone.engine.indexes.secondary import SecondaryForm, write_entries
 from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter
 from skipstone.engine.manifest.runs import RunReaders

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +59,7 @@ def build_runs(
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """(one run over some base files, in shards; the ids of files that could not be read, of which it holds nothing).
+    """(one run over some base files, in shards; the ids of those that could not be read, of which it holds nothing).
 
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
@@ -66,9 +67,12 @@ def build_runs(
     """
     code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
-    with EntrySorter(code, memory_bytes) as sorter:
-        done = 0
-        for part, found in _read(storage, files, columns, sorter):
+    done = 0
+    with (
+        EntrySorter(code, memory_bytes) as sorter,
+        contextlib.closing(_read(storage, files, columns, sorter)) as parts,
+    ):
+        for part, found in parts:
             if isinstance(found, Exception):
                 if part.file_id not in holes:
                     holes[part.file_id] = None
@@ -111,7 +115,7 @@ Found = list[tuple[pa.BinaryArray, int]]  # of each row group: its keys, the pos
 
 def _read(
     storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
-) -> Iterator[tuple[_Part, Found | Exception]]:
+) -> Generator[tuple[_Part, Found | Exception]]:
     def read(part: _Part) -> Found | Exception:
         try:
             return _keys_of(storage, part, columns, sorter)

@@ -9,20 +9,22 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy
+from ...arrays import from_numpy, offsets_and_data
 from ...errors import InvalidArgumentError, StorageError
 from ...hfile_like.key_order import sorted_keys, taken_keys
+from ...hfile_like.keys import KEY_BYTES_MAX
 from ...hfile_like.ordered import OrderedCode
 from .secondary import ENTRY_SCHEMA, PLACE_BYTES, entries_of, place, places_of
 
 MEMORY_BYTES = 192 << 20
 _GROUP_BYTES_MAX = 1 << 30
+_GROUP_ROWS_MAX = 48 << 20  # all of one value take less than an entry may have
 _BATCH_ROWS = 1 << 15
 _ROW_BYTES = 24  # beside the key: its row, its offset, its place in the order
 _AFTER_ANY_PLACE = b"\xff" * (PLACE_BYTES + 1)
@@ -65,8 +67,11 @@ class EntrySorter:
     def encode(self, file_id: int, row_group: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
         """The keys of a row group, for `add_encoded`: apart, since this may be done in threads."""
         keys = self._code.encode(columns, place(file_id, row_group))
-        if keys.nbytes > _GROUP_BYTES_MAX:
+        if keys.nbytes > _GROUP_BYTES_MAX or len(keys) > _GROUP_ROWS_MAX:
             raise InvalidArgumentError(f"a row group has {keys.nbytes:,} bytes of keys: at most {_GROUP_BYTES_MAX:,}")
+        longest = int(np.diff(offsets_and_data(keys)[0]).max(initial=0))
+        if longest > KEY_BYTES_MAX:
+            raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
         return keys
 
     def add_encoded(self, keys: pa.BinaryArray, first_row: int) -> None:
@@ -84,7 +89,7 @@ class EntrySorter:
         if self._spilled and self._keys:
             self._spill()
         if self._spilled:
-            found = merged_entries([_read(path) for path in self._spilled])
+            found = merged_entries([EntrySource(_read(path)) for path in self._spilled])
         else:
             found = iter([self._sorted()] if self._keys else [])
         gone = np.array(sorted(dropped), dtype=np.uint64)
@@ -125,13 +130,30 @@ def without_files(batch: pa.RecordBatch, gone: np.ndarray) -> pa.RecordBatch:
 # -- merging ----------------------------------------------------------------------------------------------------------
 
 
-def merged_entries(sources: Sequence[Iterable[pa.RecordBatch]], *, by_values: bool = False) -> Iterator[pa.RecordBatch]:
+@dataclass
+class EntrySource:
+    """Batches of entries that ascend; `first_key` is not above the first: nothing is read before it is needed."""
+
+    batches: Iterable[pa.RecordBatch]
+    first_key: bytes = b""
+
+
+def merged_entries(sources: Sequence[EntrySource], *, by_values: bool = False) -> Iterator[pa.RecordBatch]:
     """The entries of several sources, oldest first, as batches that ascend; of a key that is in two, the newer's. Each
     source ascends; with `by_values` only by the values that its keys begin with, not by file and row group."""
-    cursors = [_Cursor(_whole_values(batches) if by_values else iter(batches)) for batches in sources]
-    while cursors := [cursor for cursor in cursors if cursor.batch is not None]:
-        bound = min(cursor.bound(by_values) for cursor in cursors)
+    waiting = [(source.first_key, age, source) for age, source in enumerate(sources)]
+    waiting.sort(key=lambda one: one[:2], reverse=True)
+    cursors: list[_Cursor] = []
+    while waiting or cursors:
+        bound = min((cursor.bound for cursor in cursors), default=None)
+        if waiting and (bound is None or waiting[-1][0] <= bound):
+            _, age, source = waiting.pop()
+            cursors.append(_Cursor(source.batches, age, by_values=by_values))
+            cursors = sorted((c for c in cursors if c.batch is not None), key=lambda cursor: cursor.age)
+            continue
+        assert bound is not None
         parts = [part for cursor in cursors if (part := cursor.take_through(bound)).num_rows]
+        cursors = [cursor for cursor in cursors if cursor.batch is not None]
         yield parts[0] if len(parts) == 1 and not by_values else _in_order(parts)
 
 
@@ -150,22 +172,24 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 class _Cursor:
     """A source, of which entries are taken front to back.
 
+    age     its place among the sources
     batch   what is at hand; None at the end
+    bound   what may be taken from every source while this batch is at hand: keys up to this
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]):
-        self._batches = batches
+    def __init__(self, batches: Iterable[pa.RecordBatch], age: int, *, by_values: bool):
+        self._by_values = by_values
+        self._batches = iter(_whole_values(batches) if by_values else batches)
+        self.age = age
         self.batch: pa.RecordBatch | None = None
+        self.bound = b""
         self._next()
 
     def _next(self) -> None:
         self.batch = next((batch for batch in self._batches if batch.num_rows), None)
-
-    def bound(self, by_values: bool) -> bytes:
-        """What may be taken from every source while this batch is at hand: keys up to this."""
-        assert self.batch is not None
-        last: bytes = self.batch.column(0)[self.batch.num_rows - 1].as_py()
-        return last[:-PLACE_BYTES] + _AFTER_ANY_PLACE if by_values else last
+        if self.batch is not None:
+            last: bytes = self.batch.column(0)[self.batch.num_rows - 1].as_py()
+            self.bound = last[:-PLACE_BYTES] + _AFTER_ANY_PLACE if self._by_values else last
 
     def take_through(self, bound: bytes) -> pa.RecordBatch:
         assert self.batch is not None
@@ -244,7 +268,3 @@ def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterat
             waiting, count = [], 0
     if waiting:
         yield from _joined(waiting)
-
-
-EntryMap = Callable[[pa.RecordBatch], pa.RecordBatch]
-_ = Any

@@ -30,6 +30,7 @@ from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
 from .leaves import leaf_array
 from .task_filters import fine_rows, task_filter
 from .task_index import TaskIndexWriter
+from .task_keys import KeySpec, TaskKeys
 from .task_result import ResultBuilder, TaskResult
 
 ROW_GROUP_ROWS = 131_072
@@ -57,6 +58,7 @@ class TaskSpec:
     hive_partitioned: bool
     stats_columns: tuple[str, ...]
     filters: tuple[FilterSpec, ...]
+    keys: tuple[KeySpec, ...] = ()
     parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     row_group_rows: int = ROW_GROUP_ROWS
@@ -83,6 +85,7 @@ class TaskWriter:
         self._open: dict[str, _OpenFile] = {}
         self._closed: list[_OpenFile] = []
         self._sequence = 0
+        self._keys = [TaskKeys(key) for key in spec.keys]
 
     def __enter__(self) -> TaskWriter:
         return self
@@ -134,6 +137,8 @@ class TaskWriter:
 
     def abort(self) -> None:
         """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` tells of it."""
+        for keys in self._keys:
+            keys.close()
         removals = [file.discard for file in [*self._open.values(), *self._closed]]
         removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
         for remove in removals:
@@ -147,8 +152,9 @@ class TaskWriter:
 
     def _new_file(self, partition: str) -> _OpenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
+        number = self._sequence
         self._sequence += 1
-        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name)
+        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, number, self._keys)
 
     def _index_path(self, prefix: str = "") -> str:
         tx = self.spec.transaction
@@ -162,6 +168,8 @@ class TaskWriter:
             file.close()
         self._open.clear()
         if not self._closed:
+            for keys in self._keys:
+                keys.close()
             return
         built = ResultBuilder()
         hashes: dict[str, tuple[str, list[np.ndarray]]] = {}
@@ -187,6 +195,11 @@ class TaskWriter:
                 name, parts = hashes[spec.column]
                 index.add_task_filter(spec.column, task_filter(parts, spec.fpp, name).words.view(np.uint8))
             finished = index.finish()
+        for place, keys in enumerate(self._keys):
+            path = self._index_path(f"keys{place}-")
+            finished.key_runs[keys.spec.columns] = keys.finish(
+                self._index_storage, path, [file.number for file in self._closed]
+            )
         written = [f.path for f in self._closed]
         self.results.append(built.result(index=finished, written=written))
 
@@ -194,9 +207,19 @@ class TaskWriter:
 class _OpenFile:
     """One Parquet file being written: rows gather until a row group is full."""
 
-    def __init__(self, spec: TaskSpec, storage: Storage, schema: pa.Schema, partition: str, name: str):
+    def __init__(
+        self,
+        spec: TaskSpec,
+        storage: Storage,
+        schema: pa.Schema,
+        partition: str,
+        name: str,
+        number: int,
+        keys: Sequence[TaskKeys],
+    ):
         self._spec, self._storage, self._schema = spec, storage, schema
-        self.partition = partition
+        self.partition, self.number = partition, number
+        self._keys, self._groups, self._written_rows = keys, 0, 0
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
         self.row_groups: list[RowGroup] = []
@@ -257,6 +280,10 @@ class _OpenFile:
         for spec in self._spec.filters:
             hashed = hash_array(leaf_array(group, spec.column))
             self.hashes.setdefault(spec.column, ([], hashed.name))[0].append(distinct(hashed.present()))
+        for keys in self._keys:
+            keys.add(self.number, self._groups, self._written_rows, group)
+        self._groups += 1
+        self._written_rows += count
 
 
 def _tables(data: Any) -> Iterator[pa.Table]:
