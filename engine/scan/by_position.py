@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
+from ...errors import CorruptionError
 from ..ingest.footers import chunk_ranges, reading
 from ..predicates import Constant
 from .pages import PagesUnknownError, ReadAt, flat_columns, rows_by_page
@@ -111,6 +112,8 @@ def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, p
         for group, wanted in places:
             reader.count(group, others)
             parts += sought(reader.file, group, others, wanted)
+        if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
+            raise CorruptionError("holds fewer rows than its footer tells", path=reader.task.path, check="parquet")
         rows = pa.Table.from_batches(parts)
         found.update((name, rows.column(name)) for name in others)
     return found

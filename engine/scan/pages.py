@@ -166,9 +166,9 @@ def _read(
     with pq.ParquetFile(pa.BufferReader(made), read_dictionary=coded, **options) as file:
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
             parts += picked(file, group, None, rows)
-    table = pa.Table.from_batches(parts)
-    if table.num_rows != sum(map(len, wanted)):
+    if sum(part.num_rows for part in parts) != sum(map(len, wanted)):
         raise PagesUnknownError("pages do not hold the rows that their headers tell of")
+    table = pa.Table.from_batches(parts)
     return {name: table.column(name) for name in table.column_names}
 
 
