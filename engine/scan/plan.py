@@ -21,6 +21,7 @@ from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted, options_of
 from ..timeline import Instant
 from ..views import files_view
+from .by_position import rows_without_columns
 from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
 from .deletes import DeletedRows, Deletes
@@ -29,7 +30,7 @@ from .gather import Gatherer
 from .plan_tasks import tasks_of
 from .prune import prune
 from .pruned import Pruned
-from .rows import count_matches, empty, read_matches, rows_without_columns
+from .rows import count_matches, empty, read_matches
 from .slices import MODES, SNAPSHOT
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
