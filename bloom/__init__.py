@@ -8,7 +8,7 @@ solve_blocks, fpp_of their sizes
 
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .sizing import fpp_of, plan_groups, solve_blocks
+from .sizing import fpp_of, plan_groups, plan_rungs, solve_blocks
 from .split_block import SplitBlockFilter
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "hash_array",
     "hash_raw",
     "plan_groups",
+    "plan_rungs",
     "probe_rows",
     "solve_blocks",
 ]

@@ -24,6 +24,10 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
     partitions = _partition_values(snapshot, files)
     ids = to_numpy(files.column("file_id"))
     located = gatherer.fine_locations(ids, columns)
+    filters = {
+        column: gatherer.without_damaged(lambda places=places: places.located(gatherer.damaged))  # type: ignore[misc]
+        for column, places in pruned.fine.items()
+    }
     tasks = []
     for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):
         unit = units.unit_of[i]
@@ -41,7 +45,7 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
                 may_prune=bool(units.readable[unit]),
                 has_rows=bool(units.has_rows[i]),
                 fine=located[i],
-                filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
+                filters={column: fine for column, told in filters.items() if (fine := told[i]) is not None},
             )
         )
     return tasks
