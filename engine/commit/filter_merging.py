@@ -41,12 +41,14 @@ def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[]
 
     A new run that was merged away is gone; `path_of` gives the path of a merged one. Damaged runs stay as they are.
     """
-    new = runs[-1]
+    passing = [runs[-1]]
     runs = _joined(storage, runs, _gathered(runs), path_of)
     if len(runs) > RUNS_MAX:
+        passing.append(runs[-1])
         runs = _joined(storage, runs, _cheapest_pair(runs), path_of)
-    if new not in runs:
-        storage.delete(new.path)
+    for run in passing:
+        if run not in runs:
+            storage.delete(run.path)
     return runs
 
 
