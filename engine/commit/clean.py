@@ -244,9 +244,6 @@ def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) ->
                 except (CorruptionError, FormatVersionError, FileMissingError):
                     fine = None
     return Named(runs, fine)
-                except (CorruptionError, FormatVersionError, FileMissingError):
-                    fine = None
-    return Named(runs, fine)
 
 
 def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator[tuple[str, Entry]]:
