@@ -7,7 +7,7 @@ the repeated rows are left out again (rule 31). Fine filters stay where they are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from ...errors import CorruptionError
 from ...hfile_like import SortedFileReader, SortedFileWriter
 from ..indexes.coarse import Coarse, section_name
 from ..indexes.filters import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, Tasks, write_entries
+from ..indexes.stats import positions
 from ..storage import Ranged, Storage
 from ..timeline import Run
 
@@ -67,11 +68,11 @@ def join_runs(
     runs: Sequence[Opened],
     path: str,
     segments: tuple[int, int],
-    is_live: Callable[[np.ndarray], np.ndarray] | None = None,
+    live: np.ndarray | None = None,
 ) -> Run | None:
     """Some runs, oldest first, as one at `path`; durable on return. None, and no file, where nothing is left.
 
-    Of a file in several, the newest counts; files of which `is_live` (bool [n] of uint64 [n]) says no are left out,
+    Of a file in several, the newest counts; files that are not among the `live` ones (uint64, ascending) are left out,
     and so are tasks that have no other. Raises CorruptionError where a run turns out damaged.
     """
     starts = np.cumsum([0, *(run.coarse.members for run in runs)])
@@ -81,8 +82,8 @@ def join_runs(
     newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
     kept = np.zeros(len(ids), dtype=bool)
     kept[newest] = True
-    if is_live is not None:
-        kept &= is_live(ids)
+    if live is not None:
+        kept &= positions(live, ids) >= 0
     if not kept.any():
         return None
     at = every[kept]

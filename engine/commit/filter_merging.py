@@ -81,7 +81,7 @@ def _joined(
         merged = join_runs(storage, opened, path_of(), _segments(opened))
     except DAMAGED:
         return runs
-    return (*runs[: chosen.start], *([merged] if merged else []), *runs[chosen.stop :])
+    return _with(runs, runs[chosen], merged)
 
 
 def merged_all(
@@ -89,7 +89,7 @@ def merged_all(
     runs: tuple[Run, ...],
     path_of: Callable[[], str],
     live: np.ndarray | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    before: dict[tuple[str, ...], Run] | None = None,
 ) -> tuple[Run, ...]:
     """The runs of a filter index, oldest first, as few: what optimize makes of them. `runs` itself where that is so
     already.
@@ -97,41 +97,46 @@ def merged_all(
     Args:
         path_of: the path of another run that is written; one that is not among the result is gone again.
         live: uint64, ascending: the files of the table. What runs hold of others is let go. None: all stays.
-        progress: told of how many runs were merged, of how many.
+        before: runs that were made of others before, by the paths of these; those made now are added.
     """
-    written: list[Run] = []
-
-    def is_live(ids: np.ndarray) -> np.ndarray:
-        assert live is not None
-        at = np.minimum(np.searchsorted(live, ids), max(len(live) - 1, 0))
-        return live[at] == ids if len(live) else np.zeros(len(ids), dtype=bool)
-
+    before = {} if before is None else before
+    for sources, made in before.items():
+        # A commit may have merged some of the sources otherwise meanwhile: their files are then in two runs.
+        runs = _with(runs, [run for run in runs if run.path in sources], made)
+    origins = {run.path: (run.path,) for run in runs}
     sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
-    done = 0
+    written: list[Run] = []
     while (chosen := _next(runs, sizes)) is not None:
         opened = [one for run in chosen if (one := _opened(storage, run)) is not None]
         try:
             if len(opened) < len(chosen):
                 raise CorruptionError("a filter run is damaged")
-            merged = join_runs(storage, opened, path_of(), _segments(opened), None if live is None else is_live)
+            merged = join_runs(storage, opened, path_of(), _segments(opened), live)
         except DAMAGED:
-            for run in chosen:  # one of them, and which is found where each is read alone
+            for run in chosen:  # which of them it is
                 if not _is_whole(storage, run):
                     sizes.pop(run.path, None)
             continue
-        place = runs.index(chosen[0])
-        rest = [run for run in runs if run not in chosen]
-        runs = (*rest[:place], *([merged] if merged else []), *rest[place:])
+        runs = _with(runs, chosen, merged)
         if merged is not None:
             written.append(merged)
+            origins[merged.path] = tuple(path for run in chosen for path in origins[run.path])
             sizes[merged.path] = _size_of(storage, merged, live) or (merged.size_bytes, 0, 0)
-        done += len(chosen)
-        if progress is not None:
-            progress(done, done + len(runs))
     for run in written:
-        if run not in runs:
+        if run in runs:
+            before[origins[run.path]] = run
+        else:
             storage.delete(run.path)
     return runs
+
+
+def _with(runs: tuple[Run, ...], sources: Sequence[Run], merged: Run | None) -> tuple[Run, ...]:
+    """The runs with one in the place of some, or none."""
+    if not sources:
+        return runs
+    first = runs.index(sources[0])
+    later = [run for run in runs[first:] if run not in sources]
+    return (*runs[:first], *([merged] if merged else []), *later)
 
 
 Size = tuple[int, int, int]  # bytes of groups, files, files that went

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...hfile_like import SortedFileReader
 
+CACHE_BYTES = 64 << 20
 IDLE_QUESTIONS = 8
 
 Name = tuple[str | None, str]  # of the file, of the section

@@ -60,6 +60,7 @@ class BloomKind:
             index.runs,
             lambda: work.writing.path(f"i{index.id}c{next(merges)}"),
             work.snapshot.numbers(),
+            work.merged,
         )
         return index if runs == index.runs else replace(index, runs=runs)
 
