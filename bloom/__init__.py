@@ -10,7 +10,7 @@ DistinctCounter      how many values they must be sized for
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .sizing import fpp_of, plan_groups, solve_blocks, solve_exact_blocks
+from .sizing import fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import SplitBlockFilter
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "hash_array",
     "hash_raw",
     "plan_groups",
+    "plan_rungs",
     "probe_rows",
     "solve_blocks",
     "solve_exact_blocks",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .indexes import resident
 from .ingest.sources import known_state
 from .manifest import kept
 from .manifest.runs import RunReaders
@@ -86,6 +87,7 @@ class Table:
         """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
         self.readers.close()
         kept.forget_root(self.index_storage.uri)
+        resident.forget_root(self.index_storage.uri)
         self.timeline.forget()
 
     # -- what it is ---------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_foo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
-from .source import Source, close_source, name_of, open_source, read_exact
-from .strided import StridedSection, read_strided_rows
+from .source import COALESCE_GAP_BYTES, Source, close_source, name_of, open_source, read_exact
+from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
 from .verify import Finding, findings_of
 
@@ -300,6 +300,14 @@ class SortedFileReader:
         """uint8 [k, stride]: rows of a strided section, as `read_strided_rows`."""
         self._check_open()
         return read_strided_rows(self._source, self.strided(name), indices)
+
+    def read_strided_many(
+        self, wanted: Sequence[tuple[str, Sequence[int] | np.ndarray]], gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[np.ndarray]:
+        """Rows of several strided sections, by name, asked of the source at once: what `read_strided` gives of each.
+        Rows no further apart than `gap_bytes` are one read."""
+        self._check_open()
+        return read_strided_many(self._source, [(self.strided(name), rows) for name, rows in wanted], gap_bytes)
 
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""

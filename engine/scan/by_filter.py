@@ -9,11 +9,16 @@ import pyarrow as pa
 
 from ... import canon
 from ...bloom import hash_array
-from ..indexes.filters import FilterEntries, FilterPlaces, FilterRun
+from ..ahead import ahead
+from ..indexes.coarse import Asks
+from ..indexes.filters import FilterPlaces, FilterRun
 from ..indexes.stats import positions
 from ..manifest.runs import RunReaders, reading_run
 from ..predicates import Leaf
-from ..timeline import IndexState
+from ..timeline import IndexState, Run
+
+
+_THREADS = 12  # runs of an object store that are asked side by side
 
 
 def ask(
@@ -24,20 +29,32 @@ def ask(
     readers: RunReaders,
     damaged: Sequence[str],
 ) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [value, file] for the values that each leaf asks for: False where the value cannot be there; where the fine
+    """(bool [1, file] for each leaf: False where none of the values that it asks for can be there; where the fine
     filters lie) of files by number, of which the index may speak of those covered. Raises DamagedRun."""
-    hashed = {leaf: hash_array(values) for leaf, values in asked.items()}
-    may = {leaf: np.ones((len(hashed[leaf].hashes), len(ids)), dtype=bool) for leaf in hashed}
-    places = FilterPlaces.nowhere(len(ids))
-    for run in index.runs:
-        if run.path in damaged:
-            continue
+    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in asked}
+    places = FilterPlaces.nowhere(ids)
+    asks = [_asks(values) for values in asked.values()]
+    if readers.resident is not None:
+        readers.resident.ask()
+
+    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
-            opened = FilterRun(readers.reader(run), run, readers.decoded(run, FilterEntries, FilterEntries))
-            at = positions(opened.entries.file_ids, ids)
-            here = np.flatnonzero((at >= 0) & covered)
-            for leaf, values in asked.items():
-                name = canon.hash_name(values.type) or ""
-                may[leaf][:, here] &= opened.may_contain(hashed[leaf].hashes, name, at[here])
-            places.add(opened, here, at[here])
+            opened = FilterRun(readers, run)
+            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
+            return opened, here, opened.files_with(asks) if len(here) else []
+
+    runs = [run for run in index.runs if run.path not in damaged]
+    is_slow = readers.storage.gap_bytes and len(runs) > 1  # a request waits longer than a thread takes to begin
+    answers = ahead(found_in, runs, _THREADS, "skipstone-filters") if is_slow else map(found_in, runs)
+    for opened, here, answer in answers:
+        if len(here):
+            for flags, with_it in zip(may.values(), answer, strict=True):
+                flags[0, here] &= positions(with_it, ids[here]) >= 0
+            places.add(opened, here)
     return may, places
+
+
+def _asks(values: pa.Array) -> Asks:
+    """The question whether one of some values may be there."""
+    name, hashes = canon.hash_name(values.type) or "", hash_array(values).hashes
+    return lambda hash_name: hashes if hash_name == name else None
