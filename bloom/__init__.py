@@ -12,7 +12,7 @@ from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, probes_for
-from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks
+from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import (
     SplitBlockFilter,
     estimated_keys,
@@ -45,4 +45,5 @@ __all__ = [
     "probes_for",
     "replicate_words",
     "solve_blocks",
+    "solve_exact_blocks",
 ]

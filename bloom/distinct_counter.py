@@ -15,9 +15,8 @@ import math
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from .hashing import distinct
+from .hashing import checked_hashes, distinct
 from .sizing import checked_count
-from .split_block import checked_hashes
 
 LIMIT_DEFAULT = 1 << 16
 _LIMIT_MIN = 16

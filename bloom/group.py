@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import plain
-from .hashing import checked_name, distinct
+from .hashing import checked_hashes, checked_name, distinct
 from .lazy import kernels_for, read_only
 from .probes import probes_for
 from .sizing import checked_blocks, checked_count, checked_fpp, plan_rungs, solve_blocks
 from .split_block import (
     SplitBlockFilter,
-    checked_hashes,
     fold_words,
     hash_for_build,
     insert_hashes,
@@ -152,7 +151,10 @@ class FilterGroup:
             )
         for each in filters:
             if each.blocks & (each.blocks - 1):
-                raise InvalidArgumentError(f"a filter of {each.blocks:,} blocks has no rung: sizes are powers of two")
+                raise InvalidArgumentError(
+                    f"a filter of {each.blocks:,} blocks has no rung, sizes of a group are powers of two: build it "
+                    "with on_ladder=True"
+                )
         parts = []
         for size, members in plan_rungs([_least_blocks(each, fpp) for each in filters]):
             words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)

@@ -4,8 +4,8 @@
 a filter outlive a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
-Fixed widths are hashed by numpy in closed form. Strings are hashed in plain Python or numpy while they are few, and by
-a compiled kernel when they are many: see `lazy.py`.
+Fixed widths are hashed by numpy in closed form, strings in plain Python or numpy, and either by a compiled kernel when
+they are many: see `lazy.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .lazy import kernels_for, read_only
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 PARQUET_PREFIX = "parquet:"
 _CANONICAL_NAMES = ("int", "float", "bytes", "instant", "span")
+_PLAIN_WORD_NS = 6
+_PIECE = 1 << 16
 _DECIMAL_NAME = re.compile(r"decimal:-?[0-9]{1,3}")
 
 
@@ -134,6 +136,29 @@ def checked_name(name: str) -> str:
     return name
 
 
+def pieces(values: pa.Array | pa.ChunkedArray, plain_ns: int) -> list[pa.Array]:
+    """The values in order, in parts so short that the hashes of one stay in the cache until they are used.
+
+    Args:
+        values: of any type.
+        plain_ns: what the plain twins take for one value, in nanoseconds. Kernels that pay for all values are loaded
+            here: they would for no part on its own.
+    """
+    plain_type(values)
+    kernels_for(plain_ns * len(values))
+    if len(values) <= _PIECE or pa.types.is_dictionary(values.type):
+        return [values]  # each part of dictionary-encoded values would hash the whole dictionary
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return [chunk.slice(start, _PIECE) for chunk in chunks for start in range(0, len(chunk), _PIECE)]
+
+
+def checked_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Hashes as contiguous uint64 [n], or InvalidArgumentError."""
+    if not isinstance(hashes, np.ndarray) or hashes.dtype != np.uint64 or hashes.ndim != 1:
+        raise InvalidArgumentError("hashes must be a one-dimensional numpy array of uint64, as hash_array gives")
+    return np.ascontiguousarray(hashes)
+
+
 def distinct(hashes: np.ndarray) -> np.ndarray:
     """uint64: each hash once, ascending. Their number is the number of distinct values, collisions of 64 bits aside."""
     ordered = np.sort(hashes)
@@ -216,6 +241,9 @@ def _plain_var_ns(offsets: np.ndarray) -> int:
 def hash_fixed(values: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of each number's little-endian bytes."""
     values = np.ascontiguousarray(values)
+    kernels = kernels_for(_PLAIN_WORD_NS * len(values)) if values.itemsize == 8 else None
+    if kernels is not None:
+        return kernels.xxh64_words(read_only(values.view(np.uint64)))
     return plain.xxh64_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
 
 

@@ -100,6 +100,13 @@ def _merge(value, lane):
 
 
 @_compiled
+def _avalanche(value):
+    value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(33))) * _P2)
+    value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(29))) * _P3)
+    return np.uint64(value ^ np.uint64(value >> np.uint64(32)))
+
+
+@_compiled
 def _xxh64(data, start, stop):
     at = np.int64(start)
     size = np.uint64(stop - start)
@@ -128,9 +135,7 @@ def _xxh64(data, start, stop):
         value = np.uint64(value ^ np.uint64(np.uint64(data[at]) * _P5))
         value = np.uint64(_rotate(value, 11) * _P1)
         at += 1
-    value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(33))) * _P2)
-    value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(29))) * _P3)
-    return np.uint64(value ^ np.uint64(value >> np.uint64(32)))
+    return _avalanche(value)
 
 
 @_compiled
@@ -139,6 +144,16 @@ def xxh64_var(offsets, data):
     out = np.empty(len(offsets) - 1, dtype=np.uint64)
     for i in range(len(out)):
         out[i] = _xxh64(data, offsets[i], offsets[i + 1])
+    return out
+
+
+@_compiled
+def xxh64_words(values):
+    """XXH64 of the eight bytes of each number: uint64 [n] -> uint64 [n]."""
+    out = np.empty(len(values), dtype=np.uint64)
+    for i in range(len(values)):
+        value = np.uint64(np.uint64(_P5 + np.uint64(8)) ^ _round(np.uint64(0), values[i]))
+        out[i] = _avalanche(np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4))
     return out
 
 

@@ -5,8 +5,8 @@ it gives 1.47%. Here the expected false-positive probability is summed over the 
 it (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): a block
 that received i of the n keys has each of its eight words' 32 bits still empty with (31/32)**i, and i is binomial.
 
-Sizes are rungs of a ladder, powers of two of 32-byte blocks, so that any two filters can meet by folding or by
-replicating.
+Filters that are to meet others have the size of a rung, a power of two of 32-byte blocks: any two rungs can meet by
+folding or by replicating. One that stays alone has exactly the size that it needs.
 """
 
 from __future__ import annotations
@@ -117,6 +117,19 @@ def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
             best, least = blocks, cost
         blocks *= 2
     return best
+
+
+def solve_exact_blocks(ndv: int, fpp: float) -> int:
+    """The smallest number of blocks whose expected false-positive probability is at most `fpp`; errors as above."""
+    enough = solve_blocks(ndv, fpp)
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if fpp_of(ndv, middle) <= fpp:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
 
 
 def plan_groups(ndvs: Sequence[int], fpp: float) -> list[tuple[int, list[int]]]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -28,16 +29,28 @@ import pyarrow as pa
 from ..arrays import from_numpy
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from . import plain
-from .hashing import PARQUET_PREFIX, HashedValues, checked_form, checked_name, distinct, hash_array, hash_raw
+from .distinct_counter import DistinctCounter
+from .hashing import (
+    PARQUET_PREFIX,
+    HashedValues,
+    checked_form,
+    checked_hashes,
+    checked_name,
+    hash_array,
+    hash_raw,
+    pieces,
+)
 from .lazy import kernels_for, read_only
 from .probes import probes_for
-from .sizing import BLOCKS_MAX, checked_blocks, checked_count, checked_fpp, solve_blocks
+from .sizing import BLOCKS_MAX, checked_blocks, checked_fpp, solve_blocks, solve_exact_blocks
 
 _MAGIC = b"SSBF"
 _VERSION = 1
 _HEADER = struct.Struct("<4sHHQ44sI")
 _CHECKED_HEADER_SIZE_BYTES = 60
-_PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 150, 60
+_PLAIN_HASH_NS, _PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 50, 150, 60
+# An error of 0.2% in the count is one of 1% in the probability, and a larger count costs more than the filter.
+_COUNT_LIMIT = 1 << 18
 
 
 class SplitBlockFilter:
@@ -63,30 +76,40 @@ class SplitBlockFilter:
         ndv: int | None = None,
         hash: str = "canonical",
         blocks: int | None = None,
+        on_ladder: bool = False,
     ) -> SplitBlockFilter:
-        """A filter of the values that are not null, on the smallest rung that meets the target.
+        """A filter of the values that are not null, of the least size that meets the target.
 
         Args:
             values: any Arrow array of scalars.
             fpp: the false-positive probability asked for, above 0 and below 1.
-            ndv: how many distinct values to size for; None counts them.
+            ndv: how many distinct values to size for; None counts them, see `DistinctCounter`.
             hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
             blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
+            on_ladder: True takes the next power of two of blocks, so that this filter can meet others: `union`,
+                `fold`, `FilterGroup.from_filters`.
 
         Raises:
             InvalidArgumentError: a type or an argument that has no meaning here.
         """
         fpp = checked_fpp(fpp)
-        hashed = hash_for_build(values, hash)
-        present = hashed.present()
+        hashed: Iterable[HashedValues] = (
+            hash_for_build(piece, hash) for piece in pieces(values, _PLAIN_HASH_NS + _PLAIN_INSERT_NS)
+        )
         if blocks is None:
-            blocks = solve_blocks(len(distinct(present)) if ndv is None else checked_count("ndv", ndv), fpp)
-        return cls.build_from_hashes(present, blocks, hashed.name)
+            if ndv is None:
+                hashed = list(hashed)
+                ndv = _count_of(hashed)
+            blocks = solve_blocks(ndv, fpp) if on_ladder else solve_exact_blocks(ndv, fpp)
+        words = _empty_words(blocks)
+        for each in hashed:
+            insert_hashes(words, each.present())
+        return cls(words, each.name)
 
     @classmethod
     def build_from_hashes(cls, hashes: np.ndarray, blocks: int, hash: str) -> SplitBlockFilter:
         """A filter of that many blocks of hashes, uint64 [n], of the given name. Nulls are left out by the caller."""
-        words = np.zeros((checked_blocks(blocks), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+        words = _empty_words(blocks)
         insert_hashes(words, checked_hashes(hashes))
         return cls(words, hash)
 
@@ -160,6 +183,10 @@ class SplitBlockFilter:
         Raises:
             InvalidArgumentError: values of another kind.
         """
+        answers = [self._contains_piece(piece) for piece in pieces(values, _PLAIN_HASH_NS + _PLAIN_PROBE_NS)]
+        return answers[0] if len(answers) == 1 else pa.concat_arrays(answers)
+
+    def _contains_piece(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
         probes = probes_for(values, self.hash)
         hits = self.contains_hashes(probes.hashes)
         if probes.alternates is not None:
@@ -214,6 +241,17 @@ def hash_for_build(values: pa.Array | pa.ChunkedArray, hash: str) -> HashedValue
     return hash_array(values) if hash == "canonical" else hash_raw(values, hash)
 
 
+def _count_of(hashed: Iterable[HashedValues]) -> int:
+    counter = DistinctCounter(_COUNT_LIMIT)
+    for each in hashed:
+        counter.add(each.present())
+    return counter.estimate()
+
+
+def _empty_words(blocks: int) -> np.ndarray:
+    return np.zeros((checked_blocks(blocks), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+
+
 def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
     kernels = kernels_for(_PLAIN_INSERT_NS * len(hashes))
@@ -252,13 +290,6 @@ def estimated_keys(words: np.ndarray) -> int:
     unset = bits - int(np.bitwise_count(words).sum(dtype=np.int64))
     one_stays_unset = math.log1p(-1 / (32 * len(words)))
     return round(math.log(max(unset, 0.5) / bits) / one_stays_unset)
-
-
-def checked_hashes(hashes: np.ndarray) -> np.ndarray:
-    """Hashes as contiguous uint64 [n], or InvalidArgumentError."""
-    if not isinstance(hashes, np.ndarray) or hashes.dtype != np.uint64 or hashes.ndim != 1:
-        raise InvalidArgumentError("hashes must be a one-dimensional numpy array of uint64, as hash_array gives")
-    return np.ascontiguousarray(hashes)
 
 
 def _checked_words(words: np.ndarray) -> np.ndarray:

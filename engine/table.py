@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .indexes import resident
 from .ingest.sources import known_state
 from .manifest import kept
 from .manifest.runs import RunReaders
@@ -86,6 +87,7 @@ class Table:
         """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
         self.readers.close()
         kept.forget_root(self.index_storage.uri)
+        resident.forget_root(self.index_storage.uri)
         self.timeline.forget()
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -223,8 +225,31 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
-        return Plan(self.snapshot, self.storage, self.index_storage, where, columns, limit, self.strict, mode, deleted)
+        snapshot, storage, index_storage, *rest = self._scanned(columns, limit, mode)
+        return Plan(snapshot, storage, index_storage, where, *rest)
+
+    def lookup(
+        self,
+        keys: object,
+        on: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Plan:
+        """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
+        those columns where there is one. Files that it does not cover are read and compared.
+
+        Args:
+            keys: an Arrow table, or what speaks its C stream, of which all columns, or those of `on`, are the key; or
+                an array, or a list, of values of the one column `on`. Tens of millions are fine. A key with a null
+                equals nothing.
+            on: columns of the table, by name.
+            columns, limit: as in `scan`.
+
+        Raises SchemaError for columns that are not there, or keys of other types.
+        """
+        from .scan.lookup import lookup
+
+        return lookup(keys, on, *self._scanned(columns, limit))
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
@@ -236,6 +261,11 @@ class Table:
         else:
             self.move_to(latest)
         return self
+
+    def _scanned(self, columns: Sequence[str] | None, limit: int | None, mode: str = "snapshot") -> tuple:
+        """What a plan of this table takes, but for its predicate."""
+        deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
+        return self.snapshot, self.storage, self.index_storage, columns, limit, self.strict, mode, deleted
 
     def move_to(self, instant: Instant) -> None:
         """Makes this handle read another version. What it saw of a log of another format it sees still, unless the

@@ -200,6 +200,15 @@ class FixedKeys:
         table[:, shared:] = self._columns[shared - NUMBER_BYTES :, places].T if shared < NUMBER_BYTES else 0
         return table.reshape(-1).view(">u8").astype(np.uint64)
 
+    def tails_at(self, places: np.ndarray, width: int) -> np.ndarray:
+        """uint8 [k, width]: the last bytes of the keys at int64 `places`; `width` is not above the keys'."""
+        own = min(width, len(self._columns))
+        table = np.empty((len(places), width), dtype=np.uint8)
+        if own < width:
+            table[:, : width - own] = np.frombuffer(self._prefix, dtype=np.uint8)[len(self._prefix) - (width - own) :]
+        table[:, width - own :] = self._columns[len(self._columns) - own :, places].T
+        return table
+
     def to_arrow(self) -> pa.BinaryArray:
         table = np.empty((self._count, self.width), dtype=np.uint8)
         shared = len(self._prefix)
@@ -388,6 +397,17 @@ def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np
     places = np.searchsorted(there, wanted)
     hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == wanted)
     return hits, np.minimum(places[hits], len(there) - 1) + start
+
+
+def tails_at(keys: BlockKeys, places: np.ndarray, width: int) -> np.ndarray:
+    """uint8 [k, width]: the last bytes of the keys at int64 `places`. Raises InvalidArgumentError where one is
+    shorter."""
+    if isinstance(keys, FixedKeys) and keys.width >= width:
+        return keys.tails_at(places, width)
+    tails = [keys.key_at(i)[-width:] for i in places.tolist()]
+    if any(len(tail) != width for tail in tails):
+        raise InvalidArgumentError(f"a key is shorter than {width} bytes")
+    return np.frombuffer(b"".join(tails), dtype=np.uint8).reshape(len(places), width)
 
 
 def is_numbered(keys: BlockKeys, prefix: bytes) -> TypeGuard[NumberKeys]:

@@ -24,8 +24,8 @@ from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_foo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
-from .source import Source, close_source, name_of, open_source, read_exact
-from .strided import StridedSection, read_strided_rows
+from .source import COALESCE_GAP_BYTES, Source, close_source, name_of, open_source, read_exact
+from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
 from .verify import Finding, findings_of
 
@@ -258,6 +258,10 @@ class SortedFileReader:
         """Where each block lies and what it spans."""
         return [self._footer.block(i) for i in range(self._footer.block_count)]
 
+    def block_entries(self, i: int) -> int:
+        """Entries of one block, tombstones counted; from the index."""
+        return int(self._footer.entries[i])
+
     def summary(self, column: str) -> Summary | None:
         """Bounds and nulls of a value column, block by block; None where the file has none of it."""
         return self._footer.summary(column)
@@ -297,6 +301,14 @@ class SortedFileReader:
         self._check_open()
         return read_strided_rows(self._source, self.strided(name), indices)
 
+    def read_strided_many(
+        self, wanted: Sequence[tuple[str, Sequence[int] | np.ndarray]], gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[np.ndarray]:
+        """Rows of several strided sections, by name, asked of the source at once: what `read_strided` gives of each.
+        Rows no further apart than `gap_bytes` are one read."""
+        self._check_open()
+        return read_strided_many(self._source, [(self.strided(name), rows) for name, rows in wanted], gap_bytes)
+
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""
         self._check_open()
@@ -308,14 +320,14 @@ class SortedFileReader:
         """One block, checked."""
         return self._parse(i, self._read(int(self._footer.offsets[i]), int(self._footer.lengths[i])))
 
-    def iter_blocks(self, indices: Sequence[int]) -> Iterator[Block]:
-        """Blocks, read ahead about a megabyte at a time. `indices` ascend."""
+    def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
+        """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
         offsets, lengths = self._footer.offsets, self._footer.lengths
         at = 0
         while at < len(indices):
             ranges: list[tuple[int, int]] = []
             size = 0
-            while at + len(ranges) < len(indices) and (not ranges or size < READ_AHEAD_BYTES):
+            while at + len(ranges) < len(indices) and (not ranges or size < ahead_bytes):
                 i = indices[at + len(ranges)]
                 ranges.append((int(offsets[i]), int(lengths[i])))
                 size += ranges[-1][1]

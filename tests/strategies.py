@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from oracle import HIVE_NULL, Lake, multiset
 from skipstone import canon, col
 from skipstone.engine.predicates import ast
+from skipstone.hfile_like.ordered import ordered_class
 
 PARTITION_TEXTS = [None, "a", "b/c", "ü=%", "x:y", "a b", "%41", "it's", "1.b", "-", "..", "{}", "日本"]
 PARTITIONINGS = [(), ("p",), ("q",), ("p", "q")]
@@ -155,22 +156,29 @@ def _rows_to_write(draw: st.DrawFn, table: ss.Table, partitioning: tuple[str, ..
 
 
 def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
-    """Makes ("create"), refreshes or drops an index: a filter, or statistics of a column or two."""
-    index_kind = draw(st.sampled_from(["bloom", "stats"]))
-    there = [c for row in table.indexes().to_pylist() if row["kind"] == index_kind for c in row["columns"]]
+    """Makes ("create"), refreshes or drops an index: a filter, positions by a key of a column or two, or statistics."""
+    index_kind = draw(st.sampled_from(["bloom", "secondary", "secondary", "stats"]))
+    there = [row["columns"] for row in table.indexes().to_pylist() if row["kind"] == index_kind and row["columns"]]
+    known = {name for columns in there for name in columns}
     data = pa.schema([f for f in table.schema if f.name not in table.instant.partitioning])
-    free = [n for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None and n not in there]
+    leaves = {n: t for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None}
+    if index_kind == "secondary":
+        free = [n for n, t in leaves.items() if ordered_class(t) is not None]
+    else:
+        free = [n for n in leaves if n not in known]
     if kind == "create" and free:
         options = {"maintain": draw(st.sampled_from(["commit", "refresh"]))}
         if index_kind == "bloom":
-            options["fpp"] = draw(st.sampled_from([0.001, 0.01, 0.3]))
+            options["fpp"] = draw(st.sampled_from([None, 0.001, 0.01, 0.3]))
         most = 1 if index_kind == "bloom" else 2
         columns = draw(st.lists(st.sampled_from(free), min_size=1, max_size=most, unique=True))
-        table.create_index(columns, kind=index_kind, **options)
-    elif kind == "refresh" and there:
-        table.refresh_index(draw(st.sampled_from(there)), kind=index_kind)
-    elif kind == "drop" and there:
-        table.drop_index(draw(st.sampled_from(there)), kind=index_kind)
+        if index_kind != "secondary" or columns not in there:
+            table.create_index(columns, kind=index_kind, **options)
+    elif kind in ("refresh", "drop") and there:
+        columns = draw(st.sampled_from(there))
+        if index_kind != "secondary":
+            columns = [draw(st.sampled_from(columns))]
+        (table.refresh_index if kind == "refresh" else table.drop_index)(columns, kind=index_kind)
 
 
 # -- predicates in every form -----------------------------------------------------------------------------------------

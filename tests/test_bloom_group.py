@@ -57,7 +57,7 @@ def test_a_group_answers_as_its_members_would(members: list[np.ndarray], blocks:
 def test_no_member_of_a_group_is_ever_missed(columns: list[list[str | None]]):
     arrays = [pa.array(values, pa.string()) for values in columns]
     group = FilterGroup.build(arrays)
-    joined = FilterGroup.from_filters([SplitBlockFilter.build(array) for array in arrays])
+    joined = FilterGroup.from_filters([SplitBlockFilter.build(array, on_ladder=True) for array in arrays])
     for place, array in enumerate(arrays):
         assert group.contains(array)[:, place].all()
         assert joined.contains(array)[:, place].all()
@@ -114,6 +114,14 @@ def test_rule_31_a_filter_that_misses_its_target_is_not_folded_further():
     full = SplitBlockFilter.build(pa.array(np.arange(5_000)), blocks=64)
     assert full.fpp > 0.01
     assert FilterGroup.from_filters([full], fpp=0.01).blocks == 64
+
+
+def test_rule_31_a_filter_off_the_ladder_joins_no_group():
+    exact = SplitBlockFilter.build(pa.array(np.arange(1_000)))
+    with pytest.raises(InvalidArgumentError, match="on_ladder=True"):
+        FilterGroup.from_filters([exact])
+    joined = FilterGroup.from_filters([SplitBlockFilter.build(pa.array(np.arange(1_000)), on_ladder=True)])
+    assert joined.contains(pa.array(np.arange(1_000))).all()
 
 
 def test_large_batches_answer_as_small_ones():

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.bloom import FilterGroup, SplitBlockFilter, cheapest_blocks, fpp_of, plan_groups, solve_blocks
+from skipstone.bloom import (
+    FilterGroup,
+    SplitBlockFilter,
+    cheapest_blocks,
+    fpp_of,
+    plan_groups,
+    solve_blocks,
+    solve_exact_blocks,
+)
 from skipstone.errors import InvalidArgumentError
 
 
@@ -61,6 +69,14 @@ def test_the_rung_is_the_smallest_that_meets_the_target(ndv: int, fpp: float):
     assert blocks & (blocks - 1) == 0
     assert fpp_of(ndv, blocks) <= fpp
     assert blocks == 1 or fpp_of(ndv, blocks // 2) > fpp
+
+
+@given(st.integers(0, 10_000_000), st.floats(1e-6, 0.5))
+def test_the_exact_size_is_the_smallest_that_meets_the_target(ndv: int, fpp: float):
+    blocks = solve_exact_blocks(ndv, fpp)
+    assert blocks <= solve_blocks(ndv, fpp) < 2 * blocks
+    assert fpp_of(ndv, blocks) <= fpp
+    assert blocks == 1 or fpp_of(ndv, blocks - 1) > fpp
 
 
 @pytest.mark.parametrize("fpp", [0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.01", None, True])

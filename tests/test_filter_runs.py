@@ -101,15 +101,23 @@ def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
         shutil.rmtree(root)
 
 
-def test_a_run_that_holds_fine_filters_itself_is_not_merged(tmp_path: Path) -> None:
+def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
     _commit(table, 0, partitions=5)
     table.create_index("k", kind="bloom")
     built = _filter_runs(table)
     for commit in range(1, 20):
         _commit(table, commit)
-    assert _filter_runs(table)[0] == built[0] and len(_filter_runs(table)) < 8
-    assert all(_rows_found(table, int(_keys(commit)[0])) == 1 for commit in range(20))
+    table.optimize()
+    assert len(_filter_runs(table)) == 1 and _filter_runs(table)[0] != built[0]
+    table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    assert not (tmp_path / ".skipstone" / _filter_runs(table)[0].path).samefile(tmp_path / ".skipstone" / built[0].path)
+    table.forget()
+    with ss.open(tmp_path, strict=True) as fresh:
+        assert fresh.verify(deep=True) == []
+        assert all(_rows_found(fresh, int(_keys(commit)[0])) == 1 for commit in range(20))
+        steps = fresh.scan(col("k") == int(_keys(0)[0]))
+        assert steps.row_groups().num_rows == 1
 
 
 def test_a_damaged_run_is_left_as_it_is(tmp_path: Path) -> None:
@@ -131,7 +139,7 @@ def test_a_damaged_run_is_left_as_it_is(tmp_path: Path) -> None:
 def test_what_has_grown_large_is_not_written_again_by_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _empty(tmp_path)
     _commit(table, 0)
-    monkeypatch.setattr(filter_merging, "MERGED_BYTES_MAX", 2 * _filter_runs(table)[0].size_bytes)
+    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 2 * _filter_runs(table)[0].size_bytes)
     for commit in range(1, 8):
         _commit(table, commit)
     assert len(_filter_runs(table)) >= 4

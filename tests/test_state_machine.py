@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
     @rule(
         handle=HANDLE,
         killed_at=KILLED_AT,
-        kind=st.sampled_from(["bloom", "stats"]),
+        kind=st.sampled_from(["bloom", "secondary", "stats"]),
         column=st.sampled_from("as"),
         maintain=st.sampled_from(["commit", "refresh"]),
         is_dropped=st.booleans(),

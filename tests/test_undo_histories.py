@@ -198,7 +198,7 @@ def _commit(data: st.DataObject, table: ss.Table, model: Model, kind: str, keys:
 
 
 def _index(data: st.DataObject, table: ss.Table) -> None:
-    kind, column = data.draw(st.sampled_from(["bloom", "stats"])), data.draw(st.sampled_from(["a", "s"]))
+    kind, column = data.draw(st.sampled_from(["bloom", "secondary", "stats"])), data.draw(st.sampled_from(["a", "s"]))
     there = [row for row in table.indexes().to_pylist() if row["kind"] == kind and column in row["columns"]]
     if not there:
         table.create_index(column, kind=kind, maintain=data.draw(st.sampled_from(["commit", "refresh"])))

@@ -219,15 +219,16 @@ def retained(latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
 
 @dataclass
 class Named:
-    """Files of the index that retained versions name. `tasks` is None where a damaged run hides which."""
+    """Files of the index that retained versions name: runs, and the files that these name, task index files and runs
+    that hold fine filters. `fine` is None where a damaged run hides which."""
 
     runs: set[str]
-    tasks: set[str] | None
+    fine: set[str] | None
 
 
 def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> Named:
     runs: set[str] = set()
-    tasks: set[str] | None = set()
+    fine: set[str] | None = set()
     for version in retained(latest, cleaned):
         instant = latest if version == latest.version else table.timeline.read(version)
         runs.update(run.path for run in instant.manifest)
@@ -237,12 +238,12 @@ def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) ->
                     continue
                 runs.add(run.path)
                 try:
-                    if tasks is not None:
+                    if fine is not None:
                         named = fine_paths(table.readers, index, run)
-                        tasks = None if named is None else tasks | named
+                        fine = None if named is None else fine | named
                 except (CorruptionError, FormatVersionError, FileMissingError):
-                    tasks = None
-    return Named(runs, tasks)
+                    fine = None
+    return Named(runs, fine)
 
 
 def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator[tuple[str, Entry]]:
@@ -259,8 +260,8 @@ def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator
             yield "temporary", entry
         elif folder in ("runs", "tasks"):
             owner = _TRANSACTION.search(entry.path)
-            kept = named.runs if folder == "runs" else named.tasks
-            if owner and owner[1] not in live and kept is not None and entry.path not in kept:
+            is_named = named.fine is None or entry.path in named.fine or entry.path in named.runs
+            if owner and owner[1] not in live and not is_named:
                 yield folder.removesuffix("s"), entry
 
 

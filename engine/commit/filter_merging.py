@@ -1,101 +1,194 @@
-"""Keeping a look-up to a few filter runs: those that commits left are merged as they come, in geometric sizes.
+"""Keeping a look-up to a few filter runs: those that commits left are merged as they come, and all of them by optimize.
 
-A merged run holds the coarse filters of the same tasks in groups together, so one read answers for up to a thousand
-commits, and says where the fine filters lie: those stay in the tasks' own files. A run that holds fine filters itself
-(of an index that was built or refreshed) is not merged, nor is what has grown to `MERGED_BYTES_MAX`: a group that large
-is worth a read of its own, and too much to be written again by a commit.
+A merged run holds the coarse filters of the same tasks in groups together, so one read answers for all of them, and
+says where the fine filters lie: those stay where they are. A commit takes in the runs before it while they are less
+than `RATIO` times what it has gathered, so that runs are of geometric sizes; but it writes no more than
+`COMMIT_BYTES`. Beyond `RUNS_MAX` runs it merges, too, the two neighbours that cost least, up to `FORCED_BYTES_MAX`:
+what is written again grows slowly with the table, and no commit writes more than that. So there are at most
+
+    RUNS_MAX + 2 * bytes of all filters / FORCED_BYTES_MAX
+
+runs however many commits there were, and after optimize 2 + 2 * bytes / RUN_BYTES_MAX: each costs a look-up three
+requests where nothing of it is known yet, and one afterwards, side by side. See docs/decisions/0011.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from ...bloom import SplitBlockFilter
 from ...errors import CorruptionError, FormatVersionError
-from ...hfile_like import SortedFileReader
-from ..indexes.filter_values import filter_hash
-from ..indexes.filters import FilterEntries, FilterRun, FilterRunWriter
-from ..ingest.file_filter import FileFilter
-from ..storage import FileMissingError, Ranged, Storage
+from ..storage import FileMissingError, Storage
 from ..timeline import Run
+from .filter_joining import Opened, join_runs
 
 RATIO = 2
-MERGED_BYTES_MAX = 16 << 20
+COMMIT_BYTES = 16 << 20
+RUNS_MAX = 12
+FORCED_BYTES_MAX = 512 << 20
+# What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
+RUN_BYTES_MAX = 16 << 30
+RUN_FILES_MAX = 1 << 20
+OLDEST_SHARE = 8  # the oldest run is written anew where the others, or what went of it, are an eighth of it
 
-Task = tuple[list[tuple[int, str | None, FileFilter]], SplitBlockFilter]
+DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 
-def merged_filters(
-    storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str], fpp: float | None
-) -> tuple[Run, ...]:
-    """The runs of a filter index, oldest first, of which the last is new: the last ones as one where that pays.
+def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str]) -> tuple[Run, ...]:
+    """The runs of a filter index, oldest first, of which the last is new: some of them as one where that pays.
 
-    A new run that was merged away is gone; `path_of` gives the path of a merged one. A damaged run stays as it is, and
-    so do those before it.
+    A new run that was merged away is gone; `path_of` gives the path of a merged one. Damaged runs stay as they are.
     """
+    passing = [runs[-1]]
+    runs = _joined(storage, runs, _gathered(runs), path_of)
+    if len(runs) > RUNS_MAX:
+        passing.append(runs[-1])
+        runs = _joined(storage, runs, _cheapest_pair(runs), path_of)
+    for run in passing:
+        if run not in runs:
+            storage.delete(run.path)
+    return runs
+
+
+def _gathered(runs: Sequence[Run]) -> slice:
+    """The newest runs that are merged as they come."""
     first, entries, size_bytes = len(runs) - 1, runs[-1].entries, runs[-1].size_bytes
     while first > 0 and runs[first - 1].entries < RATIO * entries:
+        size_bytes += runs[first - 1].size_bytes
+        if size_bytes > COMMIT_BYTES:
+            break
         first -= 1
         entries += runs[first].entries
-        size_bytes += runs[first].size_bytes
-        if size_bytes > MERGED_BYTES_MAX:
-            first += 1
-            break
-    opened: list[FilterRun] = []
-    for run in reversed(runs[first:] if len(runs) - first > 1 else ()):
-        found = _opened(storage, run)
-        if found is None:
-            break
-        opened.append(found)
-    if len(opened) < 2:
-        return runs
-    kept, last = runs[: len(runs) - len(opened)], runs[len(runs) - len(opened) :]
-    try:
-        merged = _merge(storage, opened, path_of(), fpp, (last[0].segments[0], last[-1].segments[1]))
-    except (CorruptionError, FormatVersionError, FileMissingError):
-        return runs
-    storage.delete(runs[-1].path)
-    return (*kept, merged)
+    return slice(first, len(runs))
 
 
-def _opened(storage: Storage, run: Run) -> FilterRun | None:
-    """A run whose fine filters lie elsewhere; None for another, or one that is damaged."""
+def _cheapest_pair(runs: Sequence[Run]) -> slice:
+    sizes = [first.size_bytes + second.size_bytes for first, second in pairwise(runs)]
+    least = min(range(len(sizes)), key=sizes.__getitem__)
+    return slice(least, least + (2 if sizes[least] <= FORCED_BYTES_MAX else 0))
+
+
+def _joined(
+    storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]
+) -> tuple[Run, ...]:
+    """The runs, those chosen as one. As they are where one of these is damaged."""
+    opened = [one for run in runs[chosen] if (one := _opened(storage, run)) is not None]
+    if len(opened) < 2 or len(opened) < len(runs[chosen]):
+        return runs
     try:
-        reader = SortedFileReader(Ranged(storage, run.path, run.size_bytes))
-        found = FilterRun(reader, run, FilterEntries(reader))
-    except (CorruptionError, FormatVersionError, FileMissingError):
+        merged = join_runs(storage, opened, path_of(), _segments(opened))
+    except DAMAGED:
+        return runs
+    return _with(runs, runs[chosen], merged)
+
+
+def merged_all(
+    storage: Storage,
+    runs: tuple[Run, ...],
+    path_of: Callable[[], str],
+    live: np.ndarray | None = None,
+    before: dict[tuple[str, ...], Run] | None = None,
+) -> tuple[Run, ...]:
+    """The runs of a filter index, oldest first, as few: what optimize makes of them. `runs` itself where that is so
+    already.
+
+    Args:
+        path_of: the path of another run that is written; one that is not among the result is gone again.
+        live: uint64, ascending: the files of the table. What runs hold of others is let go. None: all stays.
+        before: runs that were made of others before, by the paths of these; those made now are added.
+    """
+    before = {} if before is None else before
+    for sources, made in before.items():
+        # A commit may have merged some of the sources otherwise meanwhile: their files are then in two runs.
+        runs = _with(runs, [run for run in runs if run.path in sources], made)
+    origins = {run.path: (run.path,) for run in runs}
+    sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
+    written: list[Run] = []
+    while (chosen := _next(runs, sizes)) is not None:
+        opened = [one for run in chosen if (one := _opened(storage, run)) is not None]
+        try:
+            if len(opened) < len(chosen):
+                raise CorruptionError("a filter run is damaged")
+            merged = join_runs(storage, opened, path_of(), _segments(opened), live)
+        except DAMAGED:
+            for run in chosen:  # which of them it is
+                if not _is_whole(storage, run):
+                    sizes.pop(run.path, None)
+            continue
+        runs = _with(runs, chosen, merged)
+        if merged is not None:
+            written.append(merged)
+            origins[merged.path] = tuple(path for run in chosen for path in origins[run.path])
+            sizes[merged.path] = _size_of(storage, merged, live) or (merged.size_bytes, 0, 0)
+    for run in written:
+        if run in runs:
+            before[origins[run.path]] = run
+        else:
+            storage.delete(run.path)
+    return runs
+
+
+def _with(runs: tuple[Run, ...], sources: Sequence[Run], merged: Run | None) -> tuple[Run, ...]:
+    """The runs with one in the place of some, or none."""
+    if not sources:
+        return runs
+    first = runs.index(sources[0])
+    later = [run for run in runs[first:] if run not in sources]
+    return (*runs[:first], *([merged] if merged else []), *later)
+
+
+Size = tuple[int, int, int]  # bytes of groups, files, files that went
+
+
+def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
+    """Which runs are to be merged next, neighbours but for damaged ones; one alone where much of it went. None: none."""
+    bins: list[list[Run]] = [[]]
+    for run in runs:
+        if run.path not in sizes:
+            continue
+        together = [sizes[one.path] for one in (*bins[-1], run)]
+        if bins[-1] and (sum(s[0] for s in together) > RUN_BYTES_MAX or sum(s[1] for s in together) > RUN_FILES_MAX):
+            bins.append([])
+        bins[-1].append(run)
+    for chosen in bins:
+        weights = [max(1, sizes[run.path][0]) for run in chosen]
+        if len(chosen) > 1 and OLDEST_SHARE * sum(weights[1:]) < weights[0] and not _is_worn(sizes[chosen[0].path]):
+            chosen = chosen[1:]
+        if len(chosen) > 1 or (chosen and _is_worn(sizes[chosen[0].path])):
+            return chosen
+    return None
+
+
+def _is_worn(size: Size) -> bool:
+    size_bytes, files, gone = size
+    return gone > 0 and (size_bytes <= COMMIT_BYTES or OLDEST_SHARE * gone >= files)
+
+
+def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None:
+    """None for a run that is damaged."""
+    opened = _opened(storage, run)
+    if opened is None:
         return None
-    return None if found.entries.table.column("fine_path").null_count else found
+    there, coarse = opened.file_count, opened.coarse
+    if live is None:
+        return opened.coarse_bytes, there, 0
+    left = np.searchsorted(live, coarse.last, side="right") - np.searchsorted(live, coarse.first)
+    return opened.coarse_bytes, there, there - int(left.sum())
 
 
-def _merge(
-    storage: Storage, newest_first: list[FilterRun], path: str, fpp: float | None, segments: tuple[int, int]
-) -> Run:
-    seen: set[int] = set()
-    tasks: list[Task] = []
-    for run in newest_first:
-        for files, whole in _tasks(run):
-            left = [file for file in files if file[0] not in seen]
-            if left:
-                tasks.append((left, whole))
-        seen.update(run.entries.file_ids.tolist())
-    with FilterRunWriter(storage, path, fpp) as writer:
-        for files, whole in reversed(tasks):
-            writer.add_task(files, whole)
-        return writer.finish(segments)
+def _opened(storage: Storage, run: Run) -> Opened | None:
+    try:
+        return Opened.of(storage, run)
+    except DAMAGED:
+        return None
 
 
-def _tasks(run: FilterRun) -> Iterator[Task]:
-    """The tasks of a run, last first: their files with their fine filters, and the filter over all of them."""
-    entries = run.entries
-    places = np.stack([entries.group, entries.member], axis=1)
-    for group in np.unique(entries.group)[::-1].tolist():
-        section = run.reader.strided(f"coarse/{group}")
-        rows = run.reader.read_strided(section.name, np.arange(section.rows))
-        words = np.ascontiguousarray(rows).view(np.uint32).reshape(section.rows, -1, 8)
-        for member in np.unique(entries.member[entries.group == group])[::-1].tolist():
-            at = np.flatnonzero((places == (group, member)).all(axis=1)).tolist()
-            files: list[tuple[int, str | None, FileFilter]] = [(int(entries.file_ids[i]), *run.fine(i)) for i in at]
-            yield files, SplitBlockFilter(np.ascontiguousarray(words[:, member]), filter_hash(files[0][2].hash_name))
+def _is_whole(storage: Storage, run: Run) -> bool:
+    opened = _opened(storage, run)
+    return opened is not None and not opened.reader.verify()
+
+
+def _segments(opened: Sequence[Opened]) -> tuple[int, int]:
+    return min(one.run.segments[0] for one in opened), max(one.run.segments[1] for one in opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -42,5 +43,6 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
             writer.add_task(located, whole)
         run = writer.finish((after.version, after.version))
 
-    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"), index.options["fpp"])
+    merges = count()
+    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m{next(merges)}"))
     return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))

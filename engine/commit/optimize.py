@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..kinds import known_kind
 from ..manifest.snapshot import Snapshot
 from ..progress import Progress
-from ..timeline import Instant, new_transaction_id
+from ..timeline import Instant, Run, new_transaction_id
 from .indexing import refresh_index
 from .leftovers import Leftovers
 from .publish import NothingToDo, publish_definition, successor
@@ -31,10 +31,11 @@ def optimize(table: Table, progress: Progress | None) -> None:
     transaction = new_transaction_id()
     leftovers = Leftovers()
     attempts = count()
+    merged_before: dict[tuple[str, ...], Run] = {}
 
     def following(latest: Instant) -> Instant:
         writing = RunWriting(table.index_storage, table.readers, leftovers, transaction, str(next(attempts)))
-        work = MergeWork(Snapshot(latest, table.readers), writing)
+        work = MergeWork(Snapshot(latest, table.readers), writing, merged_before)
         after = successor(latest, transaction, "optimize")
         merged = writing.consolidated_manifest(after.manifest)
         if merged is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from ..ingest.task_result import TaskResult
 from ..manifest.snapshot import Snapshot
-from ..timeline import Instant
+from ..timeline import Instant, Run
 from .run_writing import RunWriting
 from .stat_rows import AddedFiles
 
@@ -38,10 +38,15 @@ class CommitWork:
 
 @dataclass
 class MergeWork:
-    """One attempt of an optimize, over the version of `snapshot`, that makes the next."""
+    """One attempt of an optimize, over the version of `snapshot`, that makes the next.
+
+    merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
+              because a commit came first
+    """
 
     snapshot: Snapshot
     writing: RunWriting
+    merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
     @property
     def version(self) -> int:

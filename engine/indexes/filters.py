@@ -1,17 +1,20 @@
 """The filter index: for one column, which files and which row groups may hold a value.
 
-    key      (partition u32, sequence u32)
-    row      where the file's fine filter lies (its section and the hash's name), and its place in a coarse group
-    strided  `coarse/N`: transposed groups [bucket][task], one row read answers a value for every task of the group
+    key      (kind u8, partition u32, sequence u32)
+    kind 0   a file: where its fine filter lies (its section, and the name of its hash)
+    kind 1   a task, by its number among the members of the run's coarse groups (in the place of the file's): its files,
+             u64, little-endian, one after the other
+    coarse   the groups of the tasks' own filters, and what is known of them before they are read: see `coarse`
 
-A task is one writer's share of a commit; a file attached rather than written is a task of its own. Coarse groups hold
-at most `MEMBERS_MAX` tasks or `GROUP_BYTES_MAX` bytes, so that a commit of any size is written in bounded memory.
-Fine filters lie in this file, or in the task index file that the writer made (`fine_path`).
+A task is one writer's share of a commit; a file attached rather than written is a task of its own. What a commit or a
+build writes holds at most `MEMBERS_MAX` tasks or `GROUP_BYTES_MAX` bytes a group, so that a commit of any size is
+written in bounded memory; merging makes larger ones. Fine filters lie in this file, in the task index file that the
+writer made, or in the run in which they were first (`fine_path`): merging leaves them where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -19,26 +22,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import to_numpy
-from ...bloom import FilterGroup, SplitBlockFilter, bucket_of, probe_rows
+from ...arrays import binary_array, from_numpy
+from ...bloom import FilterGroup, SplitBlockFilter
+from ...errors import CorruptionError
 from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
 from ..ingest.file_filter import FIELDS, FileFilter, write_file_filter
 from ..ingest.task_filters import FineFilters
-from ..manifest.keyspace import file_ids, split_file_ids
+from ..manifest.keyspace import split_file_ids
+from ..manifest.runs import RunReaders, reading_run
 from ..storage import Storage
 from ..timeline import Run
+from .coarse import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, Asks, Coarse, member_hits
 
-KEYS = KeyLayout([("partition", 4), ("sequence", 4)])
-RUN_SCHEMA = pa.schema(
+KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
+KIND_FILE, KIND_TASK = 0, 1
+PLACE_SCHEMA = pa.schema(
     [
         pa.field("fine_path", pa.string()),  # null: in the run itself
         *FIELDS,
-        pa.field("group", pa.int32()),
-        pa.field("member", pa.int32()),
     ]
 )
+FILES_FIELD = pa.field("files", pa.binary())
+RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILES_FIELD])
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
+_SCAN_SHARE = 16  # where more than that share of the tasks is asked for, all are read
 
 
 class FilterRunWriter:
@@ -51,9 +59,10 @@ class FilterRunWriter:
         self._writer = self._stack.enter_context(SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get"))
         self._waiting: list[SplitBlockFilter] = []
         self._waiting_bytes = 0
+        self._hash_name = ""
         self._entries: list[dict] = []
         self._first_waiting = 0  # the first entry whose group is not written yet
-        self._groups = 0
+        self._coarse = Coarse()
 
     def __enter__(self) -> FilterRunWriter:
         return self
@@ -68,10 +77,12 @@ class FilterRunWriter:
     def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], whole: SplitBlockFilter) -> None:
         """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
         filter over all of them."""
-        if self._waiting and whole.hash != self._waiting[-1].hash:
+        hash_name = files[0][2].hash_name
+        if self._waiting and hash_name != self._hash_name:
             self._flush()
+        self._hash_name = hash_name
         for file_id, path, fine in files:
-            self._entries.append({"file_id": file_id, "fine_path": path, **fine.row(), "waiting": len(self._waiting)})
+            self._entries.append({"file_id": file_id, "fine_path": path, **fine.row(), "member": len(self._waiting)})
         self._waiting.append(whole)
         self._waiting_bytes += whole.words.nbytes
         if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
@@ -81,11 +92,8 @@ class FilterRunWriter:
         """Writes what is left; the run is durable and whole on return."""
         self._flush()
         ids = np.array([e.pop("file_id") for e in self._entries], dtype=np.uint64)
-        order = np.argsort(ids)
-        if len(order):
-            partition, sequence = split_file_ids(ids[order])
-            rows = pa.Table.from_pylist([self._entries[i] for i in order], schema=RUN_SCHEMA)
-            self._writer.write(KEYS.encode(partition=partition, sequence=sequence), rows)
+        member = np.array([e.pop("member") for e in self._entries], dtype=np.int64)
+        write_entries(self._writer, ids, member, pa.Table.from_pylist(self._entries, PLACE_SCHEMA), self._coarse)
         self._writer.close()
         self._stack.close()
         return Run(self._path, self._writer.size_bytes, self._writer.num_entries, segments)
@@ -94,76 +102,139 @@ class FilterRunWriter:
         if not self._waiting:
             return
         group = FilterGroup.from_filters(self._waiting, self._fpp)
-        places: dict[int, tuple[int, int]] = {}
+        numbers = np.empty(len(self._waiting), dtype=np.int64)
         for part in group.parts:
-            self._writer.write_strided(f"coarse/{self._groups}", part.rows, part.rows.shape[1])
-            places.update((member, (self._groups, place)) for place, member in enumerate(part.members))
-            self._groups += 1
+            rungs = [min(len(self._waiting[i].words), part.blocks).bit_length() - 1 for i in part.members]
+            numbers[part.members] = self._coarse.members + np.arange(len(rungs))
+            name = self._coarse.add_group(self._hash_name, np.array(rungs))
+            self._writer.write_strided(name, part.rows, part.rows.shape[1])
         for entry in self._entries[self._first_waiting :]:
-            entry["group"], entry["member"] = places[entry.pop("waiting")]
+            entry["member"] = int(numbers[entry["member"]])
         self._first_waiting = len(self._entries)
         self._waiting, self._waiting_bytes = [], 0
 
 
-class FilterEntries:
-    """The decoded entries of a run, by file id."""
+def write_entries(
+    writer: SortedFileWriter, ids: np.ndarray, member: np.ndarray, places: pa.Table, coarse: Coarse
+) -> None:
+    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `member`: each file's task;
+    `places`: n rows of PLACE_SCHEMA. Every member has a file."""
+    order = np.argsort(ids)
+    coarse.set_files(ids[order])
+    writer.put_meta(META, coarse.to_bytes())
+    if not len(ids):
+        return
+    partition, sequence = split_file_ids(ids[order])
+    writer.write(
+        KEYS.encode(kind=KIND_FILE, partition=partition, sequence=sequence),
+        places.take(from_numpy(order)).append_column(FILES_FIELD, pa.nulls(len(ids), pa.binary())),
+    )
+    order = np.lexsort((ids, member))
+    numbers, starts = np.unique(member[order], return_index=True)
+    lists = binary_array([part.astype("<u8").tobytes() for part in np.split(ids[order], starts[1:])])
+    nothing = [pa.nulls(len(numbers), field.type) for field in PLACE_SCHEMA]
+    writer.write(
+        KEYS.encode(kind=KIND_TASK, partition=0, sequence=numbers),
+        pa.Table.from_arrays([*nothing, lists], schema=RUN_SCHEMA),
+    )
 
-    def __init__(self, reader: SortedFileReader):
-        table = reader.scan_table()
-        parts = KEYS.decode(table.column("key"))
-        self.file_ids = file_ids(parts["partition"], parts["sequence"])
-        self.table = table.drop_columns(["key"])
-        self.group = to_numpy(table.column("group"))
-        self.member = to_numpy(table.column("member"))
-        self.hash = np.asarray(table.column("hash").to_pylist(), dtype=object)
+
+@dataclass
+class Tasks:
+    """The files of all tasks of a run: those of task number `i` are `files[starts[i]:starts[i + 1]]`."""
+
+    starts: np.ndarray
+    files: np.ndarray
+
+    @classmethod
+    def of(cls, reader: SortedFileReader) -> Tasks:
+        """Raises CorruptionError."""
+        found = reader.numbered(KEYS.prefix(kind=KIND_TASK), [FILES_FIELD.name])
+        if not np.array_equal(found.numbers, np.arange(len(found.numbers))):
+            raise CorruptionError("tasks of a filter run are not numbered from 0 on", path=reader.name, check="tasks")
+        lists = [_file_list(reader, item) for item in found.columns[FILES_FIELD.name].to_pylist()]
+        starts = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
+        return cls(starts, np.concatenate(lists) if lists else np.empty(0, dtype=np.uint64))
+
+    def of_members(self, hits: np.ndarray) -> np.ndarray:
+        """uint64: the files of some tasks (bool [tasks])."""
+        return self.files[np.repeat(hits, np.diff(self.starts))]
+
+
+def _file_list(reader: SortedFileReader, item: bytes | None) -> np.ndarray:
+    if item is None or len(item) % 8:
+        raise CorruptionError("a task of a filter run without its files", path=reader.name, check="tasks")
+    return np.frombuffer(item, dtype="<u8").astype(np.uint64)
 
 
 class FilterRun:
-    """One run, opened for asking."""
+    """One run, opened for asking: what is read of it is what the question needs."""
 
-    def __init__(self, reader: SortedFileReader, run: Run, entries: FilterEntries):
-        self.reader, self.run, self.entries = reader, run, entries
+    def __init__(self, readers: RunReaders, run: Run):
+        """Raises CorruptionError, FormatVersionError, FileMissingError."""
+        self.run, self.reader = run, readers.reader(run)
+        self.coarse = readers.decoded(run, Coarse, Coarse.of, Coarse.is_little)
+        self._readers = readers
 
-    def may_contain(self, hashes: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """bool [hash, file]: the file at entry `at[i]` may hold the value of that hash; all have hashed the same."""
-        answer = np.ones((len(hashes), len(at)), dtype=bool)
-        for group in np.unique(self.entries.group[at]).tolist():
-            section = self.reader.strided(f"coarse/{group}")
-            rows = self.reader.read_strided(section.name, bucket_of(hashes, section.rows))
-            hits = probe_rows(rows, hashes)
-            here = np.flatnonzero(self.entries.group[at] == group)
-            answer[:, here] = hits[:, self.entries.member[at[here]]]
-        return answer
+    def files_with(self, asks: Sequence[Asks]) -> list[np.ndarray]:
+        """For each question, uint64, ascending: the files of this run that may hold one of its values. Files of another
+        hash than a question can be put in are among them."""
+        is_remote = bool(self._readers.storage.gap_bytes)
+        request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
+        found = member_hits(self.reader, self.coarse, asks, request_bytes, self._readers.resident)
+        return [np.sort(self._files_of(hits)) for hits in found]
 
-    def fine(self, at: int) -> tuple[str, FileFilter]:
-        """(path, fine filter) of one entry."""
-        row = {name: self.entries.table.column(name)[at].as_py() for name in RUN_SCHEMA.names}
-        path = row["fine_path"] or self.run.path
-        return path, FileFilter.of_row(row, path)
+    def _files_of(self, hits: np.ndarray) -> np.ndarray:
+        members = np.flatnonzero(hits)
+        if not len(members):
+            return np.empty(0, dtype=np.uint64)
+        if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
+            return self._readers.decoded(self.run, Tasks, Tasks.of).of_members(hits)
+        prefix = KEYS.prefix(kind=KIND_TASK)
+        found = self.reader.get_numbered(prefix, members.astype(np.uint64), [FILES_FIELD.name])
+        if len(found.numbers) != len(members):
+            raise CorruptionError("a task of a filter run without its files", path=self.reader.name, check="tasks")
+        return np.concatenate([_file_list(self.reader, i) for i in found.columns[FILES_FIELD.name].to_pylist()])
+
+    def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
+        """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
+        found = self.reader.get_numbered(KEYS.prefix(kind=KIND_FILE), ids, PLACE_SCHEMA.names)
+        columns = {name: found.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
+        places = {}
+        for i, number in enumerate(found.numbers.tolist()):
+            row = {name: values[i] for name, values in columns.items()}
+            path = row["fine_path"] or self.run.path
+            places[number] = path, FileFilter.of_row(row, path)
+        return places
 
 
 @dataclass
 class FilterPlaces:
-    """Where the fine filters of some files lie: for each file, which of `runs` (-1: none) and which of its entries."""
+    """Where the fine filters of some files lie: for each file, by number, which of `runs` tells (-1: none)."""
 
     runs: list[FilterRun]
+    ids: np.ndarray
     run_of: np.ndarray
-    at: np.ndarray
 
     @classmethod
-    def nowhere(cls, files: int) -> FilterPlaces:
-        return cls([], np.full(files, -1, dtype=np.int64), np.full(files, -1, dtype=np.int64))
+    def nowhere(cls, ids: np.ndarray) -> FilterPlaces:
+        return cls([], ids, np.full(len(ids), -1, dtype=np.int64))
 
-    def add(self, run: FilterRun, files: np.ndarray, at: np.ndarray) -> None:
-        """The files at these positions have their filters at these entries of a run."""
+    def add(self, run: FilterRun, files: np.ndarray) -> None:
+        """The files at these positions have their filters in a run."""
         self.run_of[files] = len(self.runs)
-        self.at[files] = at
         self.runs.append(run)
 
     def selected(self, kept: np.ndarray) -> FilterPlaces:
-        return FilterPlaces(self.runs, self.run_of[kept], self.at[kept])
+        return FilterPlaces(self.runs, self.ids[kept], self.run_of[kept])
 
-    def fine(self, file: int) -> tuple[str, FileFilter] | None:
-        """(path, fine filter) of one file, None where it has none."""
-        run = int(self.run_of[file])
-        return None if run < 0 else self.runs[run].fine(int(self.at[file]))
+    def located(self, damaged: Collection[str]) -> list[tuple[str, FileFilter] | None]:
+        """(path, fine filter) of each file; None where it has none, or where its run is one of the `damaged` paths.
+        Raises DamagedRun."""
+        located: dict[int, tuple[str, FileFilter]] = {}
+        for number in np.unique(self.run_of[self.run_of >= 0]).tolist():
+            run = self.runs[number]
+            if run.run.path not in damaged:
+                with reading_run(run.run):
+                    located |= run.located(np.unique(self.ids[self.run_of == number]))
+        return [located.get(number) for number in self.ids.tolist()]

@@ -1,4 +1,5 @@
-"""Which index files an index's runs name: those that it reads its fine level from."""
+"""Which index files an index's runs name: those that it reads its fine level from, task index files, and runs that hold
+fine filters."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from .column_stats import STATS_FIELDS, ColumnStats, to_columns
 from .file_filter import FileFilter, write_file_filter
 from .footers import RowGroup
 from .task_filters import FineFilters
+from .task_keys import KeyRun
 
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
@@ -35,12 +36,13 @@ ROW_GROUPS_COLUMN = ""  # the path under which a file's row groups themselves ar
 @dataclass
 class TaskIndex:
     """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
-    length."""
+    length; `key_runs`: the keys of secondary indexes, by their columns."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
     task_filters: dict[str, StridedSection] = field(default_factory=dict)
+    key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
 
 
 class TaskIndexWriter:

@@ -32,6 +32,7 @@ from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
 from .leaves import leaf_array
 from .task_filters import FineFilters, Spool, TaskFilter
 from .task_index import TaskIndexWriter
+from .task_keys import KeySpec, TaskKeys
 from .task_result import ResultBuilder, TaskResult
 
 ROW_GROUP_ROWS = 131_072
@@ -59,6 +60,7 @@ class TaskSpec:
     hive_partitioned: bool
     stats_columns: tuple[str, ...]
     filters: tuple[FilterSpec, ...]
+    keys: tuple[KeySpec, ...] = ()
     parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     row_group_rows: int = ROW_GROUP_ROWS
@@ -87,6 +89,7 @@ class TaskWriter:
         self._filters = {spec.column: TaskFilter(spec.sizing) for spec in spec.filters}
         self._spool = Spool()
         self._sequence = 0
+        self._keys = [TaskKeys(key) for key in spec.keys]
 
     def __enter__(self) -> TaskWriter:
         return self
@@ -139,6 +142,8 @@ class TaskWriter:
 
     def abort(self) -> None:
         """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` tells of it."""
+        for keys in self._keys:
+            keys.close()
         removals = [file.discard for file in [*self._open.values(), *self._closed]]
         removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
         for remove in removals:
@@ -152,8 +157,11 @@ class TaskWriter:
 
     def _new_file(self, partition: str) -> _OpenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
+        number = self._sequence
         self._sequence += 1
-        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, self._filters, self._spool)
+        fine = {spec.column: FineFilters(spec.sizing, self._spool) for spec in self.spec.filters}
+        parts = _Parts(fine, self._filters, self._keys)
+        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
 
     def _hash_name(self, column: str) -> str:
         return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
@@ -170,6 +178,8 @@ class TaskWriter:
             file.close()
         self._open.clear()
         if not self._closed:
+            for keys in self._keys:
+                keys.close()
             return
         built = ResultBuilder()
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
@@ -194,8 +204,22 @@ class TaskWriter:
                 whole = self._filters[spec.column].finish(self._hash_name(spec.column))
                 index.add_task_filter(spec.column, whole.words.view(np.uint8))
             finished = index.finish()
+        for place, keys in enumerate(self._keys):
+            path = self._index_path(f"keys{place}-")
+            finished.key_runs[keys.spec.columns] = keys.finish(
+                self._index_storage, path, [file.number for file in self._closed]
+            )
         written = [f.path for f in self._closed]
         self.results.append(built.result(index=finished, written=written))
+
+
+@dataclass
+class _Parts:
+    """What is made of the rows of a file as they pass: its fine filters, and the task's own filters and keys."""
+
+    fine: dict[str, FineFilters]
+    whole: dict[str, TaskFilter]
+    keys: Sequence[TaskKeys]
 
 
 class _OpenFile:
@@ -208,17 +232,17 @@ class _OpenFile:
         schema: pa.Schema,
         partition: str,
         name: str,
-        task_filters: dict[str, TaskFilter],
-        spool: Spool,
+        number: int,
+        parts: _Parts,
     ):
         self._spec, self._storage, self._schema = spec, storage, schema
-        self.partition = partition
+        self.partition, self.number = partition, number
+        self._parts, self._groups, self._written_rows = parts, 0, 0
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
         self.row_groups: list[RowGroup] = []
         self.stats: dict[str, list[ColumnStats]] = {}
-        self.filters = {spec.column: FineFilters(spec.sizing, spool) for spec in spec.filters}
-        self._task_filters = task_filters
+        self.filters = parts.fine
         self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -273,7 +297,11 @@ class _OpenFile:
                 self.stats.setdefault(leaf, []).append(stats)
         for spec in self._spec.filters:
             hashes = hash_array(leaf_array(group, spec.column)).present()
-            self._task_filters[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
+            self._parts.whole[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
+        for keys in self._parts.keys:
+            keys.add(self.number, self._groups, self._written_rows, group)
+        self._groups += 1
+        self._written_rows += count
 
 
 def _tables(data: Any) -> Iterator[pa.Table]:

@@ -180,8 +180,8 @@ class IndexKind(Protocol):
     def questions(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> list[Question]:
-        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first, without
-        reading a run in `damaged`. Raises DamagedRun."""
+        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first. No run
+        in `damaged` is read. Raises DamagedRun."""
         ...
 
 

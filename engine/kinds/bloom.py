@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pyarrow as pa
 from ... import canon
 from ...errors import InvalidArgumentError
 from ..commit.filter_building import built_filters
+from ..commit.filter_merging import merged_all
 from ..commit.filter_rows import committed_filters
 from ..commit.work import CommitWork, MergeWork
+from ..indexes.filters import KEYS, KIND_FILE
 from ..ingest.filter_sizing import FilterSizing
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
@@ -52,7 +55,16 @@ class BloomKind:
         return committed_filters(index, work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        return index
+        """Few runs, which let go of files that went."""
+        merges = count()
+        runs = merged_all(
+            work.writing.storage,
+            index.runs,
+            lambda: work.writing.path(f"i{index.id}c{next(merges)}"),
+            work.snapshot.numbers(),
+            work.merged,
+        )
+        return index if runs == index.runs else replace(index, runs=runs)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return True  # each filter says what it hashed
@@ -61,7 +73,7 @@ class BloomKind:
         return index
 
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
-        named = readers.reader(run).scan_table(columns=["fine_path"])
+        named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
     def questions(

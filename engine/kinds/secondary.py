@@ -11,17 +11,19 @@ import pyarrow as pa
 
 from ...arrays import to_numpy
 from ...hfile_like.ordered import OrderedCode, ordered_class
-from ..commit.secondary_building import built_positions
-from ..commit.secondary_rows import committed_positions, merged_positions
+from ..commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
 from ..commit.work import CommitWork, MergeWork
 from ..indexes.key_ranges import KeyRanges, key_ranges
+from ..indexes.secondary import SecondaryForm
 from ..indexes.secondary_reader import SecondaryReader
 from ..ingest.footers import leaf_types
+from ..ingest.sources import parquet_options
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
-from ..manifest.writing import SHARD_BYTES
+from ..manifest.writing import SHARD_BYTES, run_path
 from ..predicates import ANY, TRUE, Node
 from ..scan.best_fit import Fit, fits_of
+from ..scan.columns import column_in_files
 from ..scan.row_sets import RowsOf
 from ..timeline import IndexState, Instant, Run
 from . import Answer, Built, Job, Question
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
+PUBLISHED_ROWS = 1 << 26
+"""A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
 
 
@@ -52,13 +56,40 @@ class SecondaryKind:
         return [IndexState(0, self.name, tuple(number for number, _ in found), kept, maintain)]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
-        return built_positions(table, index, files, job)
+        instant = table.instant
+        names = _names(instant, index)
+        known = [column_in_files(instant, name) for name in names]
+        columns = KeyColumns(
+            known=[found for found in known if found is not None],  # else they could not be indexed
+            kinds=_types(instant, index),
+            schemas=[told.schema for told in instant.file_schemas],
+            options=parquet_options(instant.source),
+        )
+        reached = _up_to(files, PUBLISHED_ROWS)
+
+        def path_of(shard: int) -> str:
+            path = run_path(job.transaction, f"p{'-'.join(map(str, index.columns))}-{shard}")
+            job.leftovers.add(table.index_storage, path)
+            return path
+
+        runs, left_out = build_runs(
+            table.storage,
+            table.index_storage,
+            files.slice(0, reached).select(FILE_COLUMNS),
+            columns,
+            path_of,
+            (1, table.version),
+            SecondaryForm(index.options["shard_bytes"]),
+            name=f"secondary({', '.join(names)})",
+            progress=job.progress,
+        )
+        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        return committed_positions(index, work) if self.is_current(work.after, index) else index
+        return index
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        return merged_positions(index, work)
+        return index
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
@@ -84,6 +115,12 @@ class SecondaryKind:
                 asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges)))
         ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
         return list(_worth_asking(ranked, snapshot.instant.version))
+
+
+def _up_to(files: pa.Table, rows: int) -> int:
+    """How many of the first files have so many rows together; one at least."""
+    ends = np.cumsum(to_numpy(files.column("row_count").fill_null(0)))
+    return max(1, int(np.searchsorted(ends, rows, side="right")))
 
 
 def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from ..storage import FileMissingError, Ranged, Storage
 from ..timeline import Run
 from . import kept as keep
 from .kept import Kept
+
+if TYPE_CHECKING:
+    from ..indexes.resident import Resident
 
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.
@@ -47,18 +50,18 @@ class RunReaders:
     """The runs of one index root, opened as they are asked for.
 
     A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
-    the process: see `engine.manifest.kept`.
+    the process: see `engine.manifest.kept`. `resident` keeps groups of filters besides, where a handle asks for it.
     """
 
-    def __init__(self, storage: Storage):
-        self.storage = storage
+    def __init__(self, storage: Storage, resident: Resident | None = None):
+        self.storage, self.resident = storage, resident
         self._lock = threading.Lock()
         self._open: dict[str, tuple[SortedFileReader, Kept]] = {}
         self._held: dict[str, tuple[SortedFileReader, Kept]] = {}
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
         """Readers of the same runs, and of one more that lies in memory alone."""
-        found = RunReaders(self.storage)
+        found = RunReaders(self.storage, self.resident)
         reader = SortedFileReader(data)
         found._held = {**self._held, run.path: (reader, Kept(reader))}
         return found
@@ -112,12 +115,13 @@ class RunReaders:
     def _opened(self, run: Run) -> tuple[SortedFileReader, Kept]:
         with self._lock:
             found = self._held.get(run.path) or self._open.get(run.path)
-            if found is None:
-                kept = keep.run(self.storage, run)
-                # What this handle reads of the run is counted by its own storage.
-                found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
-                self._open[run.path] = found
+        if found is not None:
             return found
+        kept = keep.run(self.storage, run)  # without the lock: several runs are opened side by side
+        # What this handle reads of the run is counted by its own storage.
+        found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
+        with self._lock:
+            return self._open.setdefault(run.path, found)
 
 
 def get_runs(

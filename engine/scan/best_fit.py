@@ -1,9 +1,9 @@
 """Which secondary indexes are asked about a predicate, and for which rows.
 
-A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to the
-next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns that
-are tested comes first, then the one of which more columns are used, then the one that holds fewer entries of what is
-sought. Others are asked only for what is left: for other leaves, and for files that the better ones do not cover.
+A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
+the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
+that are tested comes first, then the one of which more columns are used, then the one that holds fewer entries of what
+is sought. Others are asked only for what is left: for other leaves, and for files that the better ones do not cover.
 
 An inequality is asked by what it is not: the rows of the value, and of null, in the first column of a key.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...arrays import joined
+from ...arrays import null_column
 from ..indexes.key_ranges import Interval, Part, Prefix, Values
 from ..predicates import And, Leaf, Node, Not, Or
 
@@ -24,7 +24,7 @@ _SOUGHT = ("=", "<=>", "in", "is_null")
 _RANGES = ("<", "<=", ">", ">=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """What an index can be asked.
 
@@ -44,7 +44,7 @@ class Fit:
 
 def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
     """The questions about a bound predicate that an index with a key of these columns can be asked."""
-    return list(dict.fromkeys(_fits(bound, columns)))
+    return list({fit.part: fit for fit in _fits(bound, columns)}.values())
 
 
 def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
@@ -118,16 +118,16 @@ def _is_negated(leaf: Leaf) -> bool:
 def _negation(node: Node, column: str) -> Fit | None:
     """An inequality, by the rows of which it is not TRUE."""
     if isinstance(node, Leaf) and _is_negated(node) and node.column == column:
-        values = joined([node.values, pa.nulls(1, node.values.type)])
+        values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
         return Fit(node, (Values(values),), is_all_but=True, is_whole=True)
     if isinstance(node, Not) and isinstance(node.child, Leaf) and node.child.column == column:
-        if node.child.op in ("<=>", "is_null"):  # never NULL themselves
-            return Fit(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True)
+        is_never_null = node.child.op in ("<=>", "is_null")
+        return Fit(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
     return None
 
 
-def _values(leaf: Leaf) -> pa.Array:
-    return pa.nulls(1, leaf.type) if leaf.op == "is_null" else leaf.values
+def _values(leaf: Leaf) -> pa.Array | pa.ChunkedArray:
+    return null_column(1, leaf.type) if leaf.op == "is_null" else leaf.values
 
 
 def _tightest(leaves: Sequence[Leaf], *, is_lower: bool) -> Leaf | None:

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...bloom import Probes
+from ..ahead import ahead
+from ..indexes.coarse import Asks
 from ..indexes.filter_values import probes_of
-from ..indexes.filters import FilterEntries, FilterPlaces, FilterRun
+from ..indexes.filters import FilterPlaces, FilterRun
 from ..indexes.stats import positions
 from ..manifest.runs import RunReaders, reading_run
 from ..predicates import Leaf
-from ..timeline import IndexState
+from ..timeline import IndexState, Run
+
+_THREADS = 12  # runs of an object store that are asked side by side
 
 
 def ask(
@@ -24,26 +27,39 @@ def ask(
     readers: RunReaders,
     damaged: Sequence[str],
 ) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [value, file] for the values that each leaf asks for: False where the value cannot be there; where the fine
+    """(bool [1, file] for each leaf: False where none of the values that it asks for can be there; where the fine
     filters lie) of files by number, of which the index may speak of those covered. Raises DamagedRun."""
-    may = {leaf: np.ones((len(values), len(ids)), dtype=bool) for leaf, values in asked.items()}
-    asked_as: dict[tuple[Leaf, str], Probes | None] = {}
-    places = FilterPlaces.nowhere(len(ids))
-    for run in index.runs:
-        if run.path in damaged:
-            continue
+    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in asked}
+    places = FilterPlaces.nowhere(ids)
+    asks = [_asks(values) for values in asked.values()]
+    if readers.resident is not None:
+        readers.resident.ask()
+
+    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
-            opened = FilterRun(readers.reader(run), run, readers.decoded(run, FilterEntries, FilterEntries))
-            at = positions(opened.entries.file_ids, ids)
-            here = np.flatnonzero((at >= 0) & covered)
-            for name in set(opened.entries.hash[at[here]].tolist()):
-                is_named = opened.entries.hash[at[here]] == name
-                for leaf, values in asked.items():
-                    if (leaf, name) not in asked_as:
-                        asked_as[leaf, name] = probes_of(values, name)
-                    probes = asked_as[leaf, name]
-                    if probes is not None:
-                        hits = opened.may_contain(probes.questions, at[here][is_named])
-                        may[leaf][:, here[is_named]] &= probes.answers(hits)
-            places.add(opened, here, at[here])
+            opened = FilterRun(readers, run)
+            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
+            return opened, here, opened.files_with(asks) if len(here) else []
+
+    runs = [run for run in index.runs if run.path not in damaged]
+    is_slow = readers.storage.gap_bytes and len(runs) > 1  # a request waits longer than a thread takes to begin
+    answers = ahead(found_in, runs, _THREADS, "skipstone-filters") if is_slow else map(found_in, runs)
+    for opened, here, answer in answers:
+        if len(here):
+            for flags, with_it in zip(may.values(), answer, strict=True):
+                flags[0, here] &= positions(with_it, ids[here]) >= 0
+            places.add(opened, here)
     return may, places
+
+
+def _asks(values: pa.Array) -> Asks:
+    """The question whether one of some values may be there."""
+    known: dict[str, np.ndarray | None] = {}
+
+    def hashes_under(name: str) -> np.ndarray | None:
+        if name not in known:
+            probes = probes_of(values, name)
+            known[name] = None if probes is None else probes.any_of()
+        return known[name]
+
+    return hashes_under

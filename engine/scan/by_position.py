@@ -13,17 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
+from ...errors import CorruptionError
 from ..ingest.footers import chunk_ranges, reading
 from ..predicates import Constant
 from .pages import PagesUnknownError, ReadAt, flat_columns, rows_by_page
 from .positions import within_groups
-from .seek import cost_ns, dealt, rows_at
+from .seek import cost_ns, dealt, sought
 
 if TYPE_CHECKING:
     from .fine import RowGroups
     from .rows import FileReader
+    from .tasks import ReadContext
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
+_PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
 _GROUPS_AT_ONCE = 8
 _SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
 Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are wanted, ascending
@@ -39,7 +42,7 @@ def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
     is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
     for places in _batches(within_groups(task, row_counts, kept, reader.deleted)):
         with reading(task.path):
-            rows = _rows(reader, places, context.columns) if is_sure else _matching(reader, places)
+            rows = rows_at(reader, places, context.columns) if is_sure else _matching(reader, places)
         reader.check_identity()
         if rows.num_rows:
             yield rows
@@ -57,33 +60,35 @@ def _matching(reader: FileReader, places: list[Place]) -> pa.Table:
     columns, tested = reader.context.columns, reader.tested
     rest = [name for name in columns if name not in tested]
     if _is_few(places):
-        found = _rows(reader, places, [*tested, *rest])
-        return _selected(found, reader.mask_of(found), columns)
+        found = rows_at(reader, places, [*tested, *rest])
+        mask = reader.mask_of(found)
+        return found.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
     ((group, wanted),) = places
-    found = _rows(reader, places, tested)
+    found = rows_at(reader, places, tested)
     mask = reader.mask_of(found)
-    count = mask.true_count
-    if count == 0 or not rest:
-        return _selected(found, mask, columns)
-    others = _rows(reader, [(group, wanted[to_numpy(mask)])], rest)
-    both = dict(zip(found.column_names, found.filter(mask).columns, strict=True))
-    both.update(zip(rest, others.columns, strict=True))
-    return pa.table({name: both[name] for name in columns})
+    left = wanted[to_numpy(mask)]
+    if not len(left):
+        return rows_without_columns(0)
+    return joined_columns(found.filter(mask), rows_at(reader, [(group, left)], rest), selected_schema(reader.context))
 
 
-def _selected(rows: pa.Table, mask: pa.BooleanArray, columns: Sequence[str]) -> pa.Table:
-    return rows.select(columns).filter(mask) if columns else _without_columns(mask.true_count)
+def joined_columns(some: pa.Table, others: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns of two tables of the same rows."""
+    if not len(schema):
+        return rows_without_columns(some.num_rows)
+    columns = [(some if name in some.column_names else others).column(name) for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _is_few(places: list[Place]) -> bool:
     return len(places) > 1 or len(places[0][1]) <= _SOUGHT_ROWS_MAX
 
 
-def _rows(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa.Table:
-    """The rows at some places, in the table's types."""
+def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa.Table:
+    """The rows at some places (as `Place`; several, where there are few rows in each), in the table's types."""
     count = sum(len(wanted) for _, wanted in places)
     if not names:
-        return _without_columns(count)
+        return rows_without_columns(count)
     if not _is_few(places):
         ((group, wanted),) = places
         return reader.read(group, names).take(from_numpy(wanted))
@@ -93,7 +98,8 @@ def _rows(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa.T
 
 def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
     """Some rows of columns, which are called by the file's own names."""
-    by_page = flat_columns(reader.file, own)
+    is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
+    by_page = flat_columns(reader.file, own) if is_large else []
     found: dict[str, pa.ChunkedArray] = {}
     try:
         if by_page:
@@ -102,11 +108,14 @@ def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, p
         found = {}  # damaged, or of a form that is not known: pyarrow reads it, or says what it is
     others = [name for name in own if name not in found]
     if others:
-        parts = []
+        parts: list[pa.RecordBatch] = []
         for group, wanted in places:
             reader.count(group, others)
-            parts.append(rows_at(reader.file, group, others, wanted))
-        found.update((name, pa.chunked_array([c for p in parts for c in p.column(name).chunks])) for name in others)
+            parts += sought(reader.file, group, others, wanted)
+        if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
+            raise CorruptionError("holds fewer rows than its footer tells", path=reader.task.path, check="parquet")
+        rows = pa.Table.from_batches(parts)
+        found.update((name, rows.column(name)) for name in others)
     return found
 
 
@@ -118,7 +127,8 @@ def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[st
     with _reads(reader, places, own) as read_at:
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
-            return rows_by_page(reader.file.metadata, read_at, places, columns, reader.context.parquet_options)
+            options = reader.context.parquet_options
+            return rows_by_page(reader.file.metadata, reader.file.schema_arrow, read_at, places, columns, options)
 
         if not second:
             return read(first)
@@ -152,10 +162,14 @@ def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], l
     metadata = reader.file.metadata
     row_group = metadata.row_group(group)
     chunks = (row_group.column(i) for i in range(metadata.num_columns))
-    kinds = reader.file.schema_arrow
-    costs = {c.path_in_schema: cost_ns(c, kinds.field(c.path_in_schema).type) for c in chunks if c.path_in_schema in own}
-    return dealt(costs, 0.0, [])
+    return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in own})
 
 
-def _without_columns(count: int) -> pa.Table:
+def selected_schema(context: ReadContext) -> pa.Schema:
+    """The columns asked for."""
+    return pa.schema([context.schema.field(name) for name in context.columns])
+
+
+def rows_without_columns(count: int) -> pa.Table:
+    """A table that has rows and no columns."""
     return pa.table({"": pa.nulls(count)}).select([])

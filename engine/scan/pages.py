@@ -10,7 +10,8 @@ the rows end with the last that is wanted, and decoding ends there, too. Rows of
 columns have pages of unlike rows: those whose kept pages hold the same rows make a file together.
 
 Columns that are lists, maps, structs or encrypted, or hold anything not known here, are left to others. Every value is
-decoded by pyarrow, from the bytes and the types that the file has.
+decoded by pyarrow, from the bytes and the types that the file has. Decimals alone are read as the bytes that they are
+stored as, and made decimals where they are wanted: pyarrow takes 25 ns for each.
 
 Formats: github.com/apache/parquet-format, parquet.thrift.
 """
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ...arrays import fixed_rows, joined
 from ..ingest.thrift import (
     BINARY,
     I32,
@@ -44,7 +46,7 @@ from ..ingest.thrift import (
     skipped,
     varint_at,
 )
-from .seek import is_coded, picked_rows
+from .seek import is_coded, picked
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -56,7 +58,6 @@ _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _HEADER_BYTES = 512
 _HEADER_BYTES_MAX = 1 << 16
 _READ_BYTES = 1 << 14
-_BATCH_ROWS = 4096
 _TEMPLATES_MAX = 64
 _TYPES = ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"]
 # Not LZ4: pyarrow calls two codecs by that name.
@@ -106,6 +107,7 @@ def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 def rows_by_page(
     metadata: pq.FileMetaData,
+    schema: pa.Schema,
     read_at: ReadAt,
     groups: Sequence[tuple[int, np.ndarray]],
     columns: Sequence[str],
@@ -114,6 +116,7 @@ def rows_by_page(
     """Some rows of `flat_columns`, by column.
 
     metadata   the file's footer
+    schema     the file's, as pyarrow reads it
     read_at    reads the file's bytes
     groups     row group numbers, each with the positions in it that are wanted (ascending, unique, at least one)
     options    how pyarrow opens the file
@@ -132,9 +135,25 @@ def rows_by_page(
         wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
-        made = _made(metadata, [leaves[name] for name in group.columns], group, groups[0][0])
-        found.update(_read(made, wanted, coded, options))
+        decimals = {name for name in group.columns if _is_stored_decimal(schema.field(name).type, first, leaves[name])}
+        made = _made(metadata, [leaves[name] for name in group.columns], group, groups[0][0], decimals)
+        for name, column in _read(made, wanted, coded, options).items():
+            found[name] = _as_decimals(column, schema.field(name).type) if name in decimals else column
     return found
+
+
+def _is_stored_decimal(kind: pa.DataType, row_group: Any, leaf: int) -> bool:
+    return pa.types.is_decimal128(kind) and row_group.column(leaf).physical_type == "FIXED_LEN_BYTE_ARRAY"
+
+
+def _as_decimals(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Decimals of the two's complements, big-endian, as which Parquet stores them."""
+    stored = joined(column)
+    raw, width = fixed_rows(stored), stored.type.byte_width
+    values = np.where(raw[:, :1] > 127, np.uint8(255), np.uint8(0)).repeat(16, axis=1)
+    values[:, :width] = raw[:, ::-1]
+    valid = stored.is_valid().buffers()[1] if stored.null_count else None
+    return pa.chunked_array([pa.Array.from_buffers(kind, len(stored), [valid, pa.py_buffer(values)])])
 
 
 def _read(
@@ -146,13 +165,10 @@ def _read(
     parts: list[pa.RecordBatch] = []
     with pq.ParquetFile(pa.BufferReader(made), read_dictionary=coded, **options) as file:
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
-            start = 0
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
-                parts += picked_rows(batch, start, rows)
-                start += batch.num_rows
-    table = pa.Table.from_batches(parts)
-    if table.num_rows != sum(map(len, wanted)):
+            parts += picked(file, group, None, rows)
+    if sum(part.num_rows for part in parts) != sum(map(len, wanted)):
         raise PagesUnknownError("pages do not hold the rows that their headers tell of")
+    table = pa.Table.from_batches(parts)
     return {name: table.column(name) for name in table.column_names}
 
 
@@ -282,9 +298,9 @@ _templates: dict[tuple[int, ...], list[_Template]] = {}
 _templates_lock = threading.Lock()
 
 
-def _made(metadata: Any, leaves: list[int], group: _Group, first_group: int) -> pa.Buffer:
-    """A Parquet file of the kept pages of some columns."""
-    template = _template(metadata, tuple(leaves))
+def _made(metadata: Any, leaves: list[int], group: _Group, first_group: int, decimals: set[str]) -> pa.Buffer:
+    """A Parquet file of the kept pages of some columns; `decimals` are binaries there."""
+    template = _template(metadata, tuple(leaves), decimals)
     parts, at = [_MAGIC], len(_MAGIC)
     row_groups, row_count = [], 0
     known = [metadata.row_group(first_group).column(leaf) for leaf in leaves]
@@ -296,9 +312,7 @@ def _made(metadata: Any, leaves: list[int], group: _Group, first_group: int) -> 
             at += len(kept.dictionary) + sum(map(len, kept.data))
             chunks.append(_chunk(chunk, kept, begin, at))
         last = pages[0].last
-        row_groups.append(
-            a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last)))
-        )
+        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last))))
         row_count += last
     fields = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
     if template.key_values is not None:
@@ -327,16 +341,16 @@ def _chunk(chunk: Any, kept: _Pages, begin: int, end: int) -> bytes:
     return a_struct((2, I64, an_int(begin)), (3, STRUCT, a_struct(*fields)))
 
 
-def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
+def _template(metadata: Any, leaves: tuple[int, ...], decimals: set[str]) -> _Template:
     pairs, created_by = metadata.metadata, metadata.created_by or ""
     for known in _templates.get(leaves, ()):
         if known.schema.equals(metadata.schema) and known.pairs == pairs and known.created_by == created_by:
             return known
     names = [metadata.schema.column(leaf).path for leaf in leaves]
-    elements = _elements(metadata, names)
+    elements = [_plain(e) if name in decimals else e for name, e in zip(names, _elements(metadata, names), strict=True)]
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
-    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(pairs, names))
+    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names, decimals))
     with _templates_lock:
         if sum(map(len, _templates.values())) >= _TEMPLATES_MAX:
             _templates.clear()
@@ -384,12 +398,21 @@ def _name_and_children(footer: bytes, at: int) -> tuple[str, int]:
     return name.decode(), children
 
 
-def _arrow_schema(pairs: dict[bytes, bytes] | None, names: list[str]) -> bytes | None:
+def _plain(element: bytes) -> bytes:
+    """The same SchemaElement without what its bytes mean: 1 type, 2 type_length, 3 repetition_type, 4 name."""
+    kept = [(n, kind, element[at:end]) for n, kind, at, end in fields_at(element, 0) if n <= 4]
+    return a_struct(*kept)
+
+
+def _arrow_schema(metadata: Any, names: list[str], decimals: set[str]) -> bytes | None:
     """The key-value pair by which Arrow knows the types of columns again; None where the file has none."""
-    told = (pairs or {}).get(b"ARROW:schema")
+    told = (metadata.metadata or {}).get(b"ARROW:schema")
     if told is None:
         return None
     schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told)))
-    own = pa.schema([schema.field(name) for name in names]).serialize()
+    leaves = map(metadata.schema.column, range(metadata.num_columns))
+    widths = {leaf.path: leaf.length for leaf in leaves if leaf.path in decimals}
+    kept = (schema.field(name) for name in names)
+    own = pa.schema([f.with_type(pa.binary(widths[f.name])) if f.name in decimals else f for f in kept]).serialize()
     value = base64.b64encode(own.to_pybytes())
     return a_list(STRUCT, [a_struct((1, BINARY, a_binary(b"ARROW:schema")), (2, BINARY, a_binary(value)))])

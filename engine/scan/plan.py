@@ -21,6 +21,7 @@ from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted, options_of
 from ..timeline import Instant
 from ..views import files_view
+from .by_position import rows_without_columns
 from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
 from .deletes import DeletedRows, Deletes
@@ -29,7 +30,7 @@ from .gather import Gatherer
 from .plan_tasks import tasks_of
 from .prune import prune
 from .pruned import Pruned
-from .rows import count_matches, empty, read_matches, rows_without_columns
+from .rows import count_matches, empty, read_matches
 from .slices import MODES, SNAPSHOT
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Pair = tuple[FileTask, RowGroups]
-_THREADS = min(8, os.cpu_count() or 1)
+THREADS = min(8, os.cpu_count() or 1)
 
 
 class Plan:
@@ -311,6 +312,11 @@ class Plan:
         return tasks_of(self._snapshot, self._gatherer, pruned, [*columns_of(self.bound), *more])
 
     @property
+    def storage(self) -> Counted:
+        """Where the data files lie."""
+        return self._storage
+
+    @property
     def index_storage(self) -> Counted:
         """Where the index lies."""
         return self._index_storage
@@ -366,7 +372,7 @@ class Plan:
             return
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
         left = [(t, g) for t, g in self._fine if g.kept != []]
-        threads = _THREADS if len(left) == 1 else 1
+        threads = THREADS if len(left) == 1 else 1
 
         def read(pair: Pair) -> list[pa.Table]:
             return list(read_matches(*pair, self.context, self._storage, threads))
@@ -384,9 +390,9 @@ class Plan:
 
     def _side_by_side(self, work: Callable[[Pair], R], pairs: list[Pair]) -> Iterator[R]:
         """The results of `work(pair)`, in order; in threads where there is more than one."""
-        if len(pairs) < 2 or _THREADS < 2:
+        if len(pairs) < 2 or THREADS < 2:
             return map(work, pairs)
-        return ahead(work, pairs, _THREADS, "skipstone-read")
+        return ahead(work, pairs, THREADS, "skipstone-read")
 
     def check_evaluable(self) -> None:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""

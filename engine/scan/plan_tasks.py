@@ -25,6 +25,10 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
     ids = to_numpy(files.column("file_id"))
     located = gatherer.fine_locations(ids, columns)
     rows = pruned.rows_matching
+    filters = {
+        column: gatherer.without_damaged(lambda places=places: places.located(gatherer.damaged))  # type: ignore[misc]
+        for column, places in pruned.fine.items()
+    }
     tasks = []
     for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):
         unit = units.unit_of[i]
@@ -44,7 +48,7 @@ def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Se
                 fine=located[i],
                 rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
                 rows_exact=rows is not None and bool(rows.is_exact[i]),
-                filters={c: fine for c, places in pruned.fine.items() if (fine := places.fine(i)) is not None},
+                filters={column: fine for column, told in filters.items() if (fine := told[i]) is not None},
             )
         )
     return tasks

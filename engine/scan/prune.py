@@ -36,20 +36,21 @@ SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 
 
-def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
-    """Applies every coarse index to a bound predicate. `mode` tells which files of a slice are read (`units_of`)."""
+def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str, *, asks: bool = True) -> Pruned:
+    """Applies every coarse index to a bound predicate, or, where it does not `ask` the others, statistics alone. `mode`
+    tells which files of a slice are read (`units_of`)."""
     before = len(steps.steps)
 
     def attempt() -> Pruned:
         del steps.steps[before:]  # what was begun before a run turned out damaged tells nobody anything
-        return _prune(snapshot, bound, gatherer, steps, mode)
+        return _prune(snapshot, bound, gatherer, steps, mode, asks)
 
     return gatherer.without_damaged(attempt)
 
 
-def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str) -> Pruned:
+def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str, asks: bool) -> Pruned:
     leaves = leaves_of(bound)
-    questions = questions_of(snapshot, bound, gatherer.damaged)
+    questions = questions_of(snapshot, bound, gatherer.damaged) if asks else []
     asked = [column for question in questions for part in question.parts for column in columns_of(part)]
     partition_ids = surviving_partitions(snapshot, bound, leaves, asked, gatherer, steps)
     totals = snapshot.instant.totals
@@ -112,9 +113,7 @@ def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
 
 def _is_known(leaf: AnyLeaf, found: Candidates) -> bool:
     """Whether the rows in which a leaf is TRUE, or a conjunction that it is in, are known of every file."""
-    return any(
-        known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part)
-    )
+    return any(known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part))
 
 
 def _is_answered(question: Question, found: Candidates) -> bool:

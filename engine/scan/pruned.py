@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from ...arrays import to_numpy
-
 from ..indexes.filters import FilterPlaces
 from ..predicates import Node
 from .row_sets import KnownRows, RowSets, rows_matching

@@ -14,21 +14,17 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..ingest.exact_cast import conformed
-from ..ingest.footers import open_parquet, prefetch, reading
+from ..ingest.footers import chunk_ranges, open_parquet, prefetch, reading
 from ..ingest.leaves import top_level
-from ..predicates import Constant, Leaf, columns_of, leaves_of, matches
+from ..predicates import Constant, columns_of, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
-from .by_position import matching_at
+from .by_position import joined_columns, matching_at, rows_at, rows_without_columns, selected_schema
 from .fine import RowGroups
 from .positions import holding
-from .seek import Beside, cost_ns, dealt, is_coded, rows_at
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-_SOUGHT_ROWS_MAX = 64  # up to here rows are sought batch by batch, and reading stops at the last
-_SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
 
 
 def read_matches(
@@ -134,13 +130,8 @@ class FileReader:
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
         self.deleted = context.deletes.get(task.path)
-        # A point look-up that came this far finds a row or two; a range finds many, and a second reader works in vain.
-        points = (leaf for leaf in leaves_of(context.bound) if isinstance(leaf, Leaf))
-        self._is_point = any(leaf.op in ("=", "in") for leaf in points)
         there = set(file.schema_arrow.names)
         self._names = {name: own for name, own in context.names[task.schema_id].items() if own in there}
-        schema = file.metadata.schema
-        self._top_level = [schema.column(i).path.split(".", 1)[0] for i in range(len(schema))]
         self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -174,63 +165,15 @@ class FileReader:
         context = self.context
         if context.bound == Constant(True):
             return self.all_rows(group)
+        tested = self.read(group, self.tested)
+        mask = self.mask_of(tested)
         if self.deleted is not None:
-            return _filtered(self.read(group, context.columns), self.mask(group))
+            mask = pc.and_(mask, self._live(group))
+        wanted = np.flatnonzero(to_numpy(mask))
+        if not len(wanted):
+            return None
         rest = [name for name in context.columns if name not in self.tested]
-        stored = self.stored(rest)
-        first, second, coded = self._dealt(group, stored)
-
-        def open_again() -> pq.ParquetFile:  # a ParquetFile serves one thread; the footer is shared
-            return open_parquet(
-                self.storage,
-                self.entry,
-                metadata=self.file.metadata,
-                read_dictionary=self.own(coded),
-                **context.parquet_options,
-            )
-
-        with Beside(open_again, group, self.own(second)) as beside:
-            tested = self.read(group, self.tested)
-            mask = self.mask_of(tested)
-            count = mask.true_count
-            if count == 0:
-                return None
-            found = tested.filter(mask)
-            if count > _SOUGHT_ROWS_MAX:
-                others = self.read(group, rest).filter(mask)
-            else:
-                wanted = np.flatnonzero(to_numpy(mask))
-                beside.tell(wanted)
-                self.count(group, stored)
-                own = self.renamed(rows_at(self.file, group, self.own(first), wanted), first)
-                own.update(self.renamed(beside.rows(wanted), second))
-                others = self.shaped(own, rest, count)
-        columns = [others.column(name) if name in rest else found.column(name) for name in context.columns]
-        if not columns:
-            return found.select([])
-        return pa.Table.from_arrays(columns, schema=selected_schema(context))
-
-    def _dealt(self, group: int, names: list[str]) -> tuple[list[str], list[str], list[str]]:
-        """(columns for this thread, for one beside it, those of the second that are read as dictionary codes)."""
-        if self.threads < 2 or not self._is_point or len(names) < _SPLIT_COLUMNS_MIN:
-            return names, [], []
-        row_group = self.file.metadata.row_group(group)
-        costs, coded, ahead = dict.fromkeys(names, 0.0), [], 0.0
-        known = {own: name for name, own in self._names.items()}
-        for i, own in enumerate(self._top_level):
-            name = known.get(own)
-            if name is None or (name not in costs and name not in self.tested):
-                continue
-            chunk = row_group.column(i)
-            cost = cost_ns(chunk, self.context.schema.field(name).type)
-            if name in costs:
-                costs[name] += cost
-                if is_coded(chunk) and chunk.path_in_schema == own:
-                    coded.append(name)
-            else:
-                ahead += cost
-        # Codes ask for a file opened for them, which the second reader does anyway.
-        return *dealt(costs, ahead, coded), coded
+        return joined_columns(tested.filter(mask), rows_at(self, [(group, wanted)], rest), selected_schema(context))
 
     def check_identity(self) -> None:
         """Raises as `check_identity`; an object store tells with each read whose it is."""
@@ -268,13 +211,9 @@ class FileReader:
 
     def count(self, group: int, names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
-        if self.file.remote is not None:
-            return  # that is read by way of the storage
-        metadata = self.file.metadata
-        own = set(self.own(names))
-        chunks = [i for i in range(metadata.num_columns) if self._top_level[i] in own]
-        row_group = metadata.row_group(group)
-        self.storage.count(len(chunks), sum(row_group.column(i).total_compressed_size for i in chunks))
+        if self.file.remote is None:  # else that is read by way of the storage
+            ranges = chunk_ranges(self.file, group, self.own(names))
+            self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
         """Columns as the table has them: partition values put in, missing ones at their default, types widened."""
@@ -294,10 +233,6 @@ class FileReader:
         return pa.Table.from_arrays(columns, names=list(names))
 
 
-def selected_schema(context: ReadContext) -> pa.Schema:
-    return pa.schema([context.schema.field(name) for name in context.columns])
-
-
 def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
     if column.type == kind:
         return column
@@ -311,11 +246,6 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> p
 
 def _filtered(rows: pa.Table, mask: pa.BooleanArray) -> pa.Table:
     return rows.filter(mask) if rows.num_columns else rows_without_columns(mask.true_count)
-
-
-def rows_without_columns(count: int) -> pa.Table:
-    """A table that has rows and no columns."""
-    return pa.table({"": pa.nulls(count)}).select([])
 
 
 def empty(context: ReadContext) -> pa.Table:

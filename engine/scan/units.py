@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ..indexes import stats
-from ..ingest.task_result import DELETE, LOG
+from ..ingest.task_result import BASE, DELETE, LOG
 from ..predicates import ANY
 from ..predicates.evidence import Evidence
 from .slices import any_of, slices_of
@@ -77,9 +77,10 @@ class Units:
 
     @property
     def is_alone(self) -> np.ndarray:
-        """bool [files]: files whose rows are their slice's, to which nothing else applies."""
-        alone = self.has_rows & self.readable[self.unit_of]
-        return alone & (np.bincount(self.unit_of[self.has_rows], minlength=self.count) == 1)[self.unit_of]
+        """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else."""
+        slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
+        is_base = to_numpy(pc.equal(self.files.column("kind"), text(BASE)))
+        return self.has_rows & is_base & ~self.opaque[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
 
     def any_outcome(self, sets: np.ndarray) -> np.ndarray:
         """uint8 [units]: the outcomes that are possible in some file with rows; any where logs may insert or compute

@@ -1,0 +1,209 @@
+"""Many keys looked up at once: joined against a secondary index, which gives the rows, so that only these are read.
+
+    keys -> files, by the range that the keys span -> rows by the index; where it does not cover a file, or the keys say
+    more than its own, the key's columns are read and compared -> the other columns of those rows
+
+What comes out is a plan as any other, of these very rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import to_numpy
+from ...errors import SchemaError
+from ..ahead import ahead
+from ..indexes.secondary_reader import Positions, SecondaryReader
+from ..ingest.footers import leaf_types
+from ..ingest.leaves import leaf_array, top_level
+from ..kinds import known_kind
+from ..predicates import Constant, Node, col, prepare
+from ..timeline import IndexState
+from .by_slices import covered_files
+from .fine import RowGroups
+from .key_set import KeySet, key_set, keys_table
+from .plan import THREADS, Plan
+from .prune import prune
+from .pruned import Pruned
+from .row_sets import RowsOf
+from .rows import read_matches
+from .tasks import FileTask, ReadContext
+
+FEW_KEYS = 1024
+"""So many values of one column are a predicate as any other, which filters and statistics can speak of."""
+
+
+class Lookup(Plan):
+    """A plan for the rows whose values in some columns are those of one of many keys. Made by `Table.lookup`."""
+
+    def __init__(self, keys: pa.Table, *plan: Any):
+        super().__init__(*plan)
+        leaves = leaf_types(self.instant.schema)
+        for name in keys.column_names:
+            if name not in leaves:
+                raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}")
+        self._kinds = {name: leaves[name] for name in keys.column_names}
+        self._given = keys
+        self._index = self._best_index()
+        if self._index is not None:  # its columns first
+            leading = self._names(self._index)
+            order = sorted(keys.column_names, key=lambda n: leading.index(n) if n in leading else len(leading))
+            self._given = keys.select(order)
+        self._keys = key_set(self._given, self.instant.schema, [self._kinds[n] for n in self._given.column_names])
+
+    def __repr__(self) -> str:
+        return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
+
+    def _names(self, index: IndexState) -> list[str]:
+        return [self.instant.path_of(column) for column in index.columns]
+
+    def _used(self, index: IndexState) -> int:
+        """How many of the first columns of an index's key are given."""
+        names = self._names(index)
+        return next((i for i, name in enumerate(names) if name not in self._kinds), len(names))
+
+    def _best_index(self) -> IndexState | None:
+        """The index whose key is that of the keys, else the one of which most columns are given."""
+        kind = known_kind("secondary")
+        assert kind is not None
+        own = [i for i in self.instant.indexes if i.kind == kind.name and kind.is_current(self.instant, i)]
+        ranked = sorted(own, key=lambda i: (set(self._names(i)) != set(self._kinds), -self._used(i)))
+        return ranked[0] if ranked and self._used(ranked[0]) else None
+
+    @cached_property
+    def pruned(self) -> Pruned:
+        """The files that hold a key, with the rows that do."""
+        span = _span(self._given, self.instant.schema)
+        found = prune(self._snapshot, span, self._gatherer, self._steps, self.mode, asks=False)
+        with self._steps.step("keys", "files") as step:
+            units = found.units
+            ids = to_numpy(units.files.column("file_id"))
+            step.came_in = len(ids)
+            joined = self._gatherer.without_damaged(lambda: self._joined(ids))
+            known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
+            alone = units.is_alone
+            covered &= alone
+            step.note = f"{len(self._keys):,} keys"
+            if self._index is not None:
+                step.index = f"secondary({', '.join(self._names(self._index))})"
+            compared = alone & ~covered
+            if known is not None and not self._is_decided:
+                holds = covered & np.isin(ids, known.file_ids)
+                step.note += ", of which the index has a part: its rows are compared"
+                compared, known = compared | holds, None
+            step.uncovered = int((alone & ~covered).sum())
+            positions = _concatenated([*([known] if known is not None else []), *self._compared(found, compared)])
+            left = ~alone | np.isin(ids, positions.file_ids)
+            step.went_out = int(left.sum())
+        kept = np.zeros(units.count, dtype=bool)
+        kept[units.unit_of[left]] = True
+        rows: dict[Node, RowsOf] = {self.bound: RowsOf(positions, False, True, alone)}
+        none_wholly = np.zeros(units.count, dtype=bool)
+        return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(units.together(kept))
+
+    @property
+    def _is_decided(self) -> bool:
+        """Whether the index's key holds every column of the keys."""
+        return self._index is not None and self._used(self._index) == len(self._kinds)
+
+    def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
+        """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
+        index, snapshot, damaged = self._index, self._snapshot, self._gatherer.damaged
+        if index is None:
+            return None
+        covered = covered_files(index, snapshot, ids, snapshot.segments)
+        lost = [run.segments for run in index.runs if run.path in damaged]
+        if lost:
+            segments = snapshot.segments(ids)
+            covered &= ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
+        used = self._used(index)
+        keys = self._keys
+        if not self._is_decided:
+            keys = key_set(
+                self._given.select(range(used)), self.instant.schema, list(self._kinds_of(self._given, used))
+            )
+        names = self._names(index)
+        leaves = leaf_types(self.instant.schema)
+        runs = [run for run in index.runs if run.path not in damaged]
+        reader = SecondaryReader(snapshot.readers, runs, [leaves[name] for name in names])
+        speaking = ids[covered]
+        parts = []
+        for _, found in reader.join(keys.encoded):
+            here = np.isin(found.file_ids, speaking)
+            parts.append(Positions(*(part[here] for part in found)))
+        return _concatenated(parts), covered
+
+    def _kinds_of(self, keys: pa.Table, count: int) -> list[pa.DataType]:
+        return [self._kinds[name] for name in keys.column_names[:count]]
+
+    def _compared(self, found: Pruned, asked: np.ndarray) -> list[Positions]:
+        """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
+        columns."""
+        units = found.units
+        if not asked.any():
+            return []
+        chosen = np.zeros(units.count, dtype=bool)
+        chosen[units.unit_of[asked]] = True
+        tasks = self.tasks_of(found.selected(chosen))
+        ids = to_numpy(units.files.column("file_id"))[asked].tolist()
+        names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
+        context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too
+
+        def compare(pair: tuple[int, FileTask]) -> Positions:
+            rows = _rows_with(self._keys, pair[1], context, self)
+            return Positions(np.full(len(rows), pair[0], dtype=np.uint64), np.zeros(len(rows), dtype=np.int32), rows)
+
+        return list(ahead(compare, zip(ids, tasks, strict=True), THREADS, "skipstone-keys"))
+
+
+def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Plan) -> np.ndarray:
+    """int64, ascending: the positions of the rows of a file that hold one of the keys."""
+    whole = replace(task, all_match=True, rows=None, rows_exact=False)
+    found, start = [], 0
+    for rows in read_matches(whole, RowGroups(None), context, plan.storage):
+        hits = keys.contains([leaf_array(rows, name) for name in keys.columns])
+        found.append(np.flatnonzero(hits) + start)
+        start += rows.num_rows
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _concatenated(parts: Sequence[Positions]) -> Positions:
+    if not parts:
+        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
+    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _span(keys: pa.Table, schema: pa.Schema) -> Node:
+    """The ranges in which the keys' values lie, as a predicate; TRUE where they have no order that predicates speak
+    of."""
+    span: Node = Constant(True)
+    for name in keys.column_names:
+        column = keys.column(name)
+        if pa.types.is_floating(column.type):  # of which NaN has no place in pyarrow's order
+            continue
+        try:
+            ends = pc.min_max(column)
+            if not ends["min"].is_valid:
+                return Constant(False)
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+        except (pa.ArrowException, ValueError, OverflowError):
+            continue
+        span = span & col(name).between(low, high)
+    return prepare(span, schema)
+
+
+def lookup(keys: object, on: str | Sequence[str] | None, *plan: Any) -> Plan:
+    """See `Table.lookup`. `plan`: what a Plan takes, its predicate left out."""
+    found = keys_table(keys, on)
+    snapshot, storage, index_storage, *rest = plan
+    if found.num_columns == 1 and found.num_rows <= FEW_KEYS:
+        values = found.column(0).drop_null().unique()
+        return Plan(snapshot, storage, index_storage, col(found.column_names[0]).is_in(values), *rest)
+    return Lookup(found, snapshot, storage, index_storage, None, *rest)

@@ -1,0 +1,135 @@
+"""The runs of the secondary index hold what a group-by of the rows would, however they came about."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skipstone.engine.indexes.key_ranges import Interval, Prefix, Values, key_ranges
+from skipstone.engine.indexes.secondary import SecondaryForm, write_entries
+from skipstone.engine.indexes.secondary_reader import SecondaryReader
+from skipstone.engine.indexes.secondary_sort import EntrySorter
+from skipstone.engine.manifest.runs import RunReaders
+from skipstone.engine.storage import open_storage
+from skipstone.engine.timeline import Run
+from skipstone.hfile_like.ordered import OrderedCode
+
+KINDS = {
+    "i": (pa.int64(), [None, -3, 0, 1, 2, 1 << 40]),
+    "s": (pa.string(), [None, "", "a", "a\x00", "ab", "b", "\x01"]),
+    "f": (pa.float64(), [None, -1.5, -0.0, 0.0, math.inf, math.nan]),
+}
+Group = tuple[int, int, int, list[tuple]]  # file id, row group, its first row, the values of its rows
+
+
+@st.composite
+def row_groups(draw: st.DrawFn, names: list[str], first_file: int = 0) -> list[Group]:
+    found = []
+    for file in range(first_file, first_file + draw(st.integers(1, 4))):
+        row = 0
+        number = draw(st.sampled_from([0, 1, 7])) << 32 | file
+        for group in range(draw(st.integers(1, 3))):
+            count = draw(st.integers(0, 12))
+            values = st.tuples(*(st.sampled_from(KINDS[name][1]) for name in names))
+            found.append((number, group, row, draw(st.lists(values, min_size=count, max_size=count))))
+            row += count
+    return found
+
+
+def arrays_of(rows: list[tuple], names: list[str]) -> list[pa.Array]:
+    return [pa.array([row[i] for row in rows], KINDS[name][0]) for i, name in enumerate(names)]
+
+
+def same(one: object, other: object) -> bool:
+    return one is other or one == other or (one != one and other != other)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as found:
+        yield Path(found)
+
+
+def build(folder: Path, groups: list[Group], names: list[str], memory: int, shard_bytes: int | None) -> tuple[Run, ...]:
+    name = f"{len(list(folder.iterdir()))}"
+    (folder / name).mkdir()
+    with EntrySorter(OrderedCode([KINDS[n][0] for n in names]), memory, str(folder)) as sorter:
+        for number, group, first, rows in groups:
+            sorter.add(number, group, first, arrays_of(rows, names))
+        form = SecondaryForm(shard_bytes, 256)
+        return write_entries(open_storage(folder), lambda i: f"{name}/{i}", sorter.entries(), (1, 1), form)
+
+
+def reader_of(folder: Path, runs: tuple[Run, ...], names: list[str]) -> SecondaryReader:
+    return SecondaryReader(RunReaders(open_storage(folder)), runs, [KINDS[n][0] for n in names])
+
+
+def check(found: SecondaryReader, groups: list[Group], asked: list, wanted: object) -> None:
+    """`asked`: the parts; `wanted(row)`: what they say."""
+    expected, counts = [], defaultdict(int)
+    for number, group, first, rows in groups:
+        for i, row in enumerate(rows):
+            if wanted(row):
+                expected.append((number, group, first + i))
+                counts[number, group] += 1
+    ranges = key_ranges(found.code, asked)
+    places = found.positions(ranges)
+    assert list(zip(*(c.tolist() for c in places), strict=True)) == sorted(expected, key=lambda p: (p[0], p[2]))
+    told = found.counts(ranges)
+    assert {(f, g): n for f, g, n in zip(*(c.tolist() for c in told), strict=True)} == counts
+    assert (found.estimate(ranges) > 0) >= bool(expected)
+
+
+@given(data=st.data())
+def test_runs_answer_as_the_rows_do(data: st.DataObject, folder: Path) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
+    groups = data.draw(row_groups(names))
+    memory, shard = data.draw(st.sampled_from([(1, 1), (500, 400), (1 << 20, None)]))
+    found = reader_of(folder, build(folder, groups, names, memory, shard), names)
+    ask_all(data, found, groups, names)
+
+
+def ask_all(data: st.DataObject, found: SecondaryReader, groups: list[Group], names: list[str]) -> None:
+    (kind, values), last = KINDS[names[0]], len(names) - 1
+    some = [data.draw(st.lists(st.sampled_from(KINDS[n][1]), max_size=3)) for n in names]
+    parts = [Values(pa.array(v, KINDS[n][0])) for v, n in zip(some, names, strict=True)]
+    check(found, groups, parts, lambda row: all(any(same(v, w) for w in s) for v, s in zip(row, some, strict=True)))
+    check(found, groups, parts[:1], lambda row: any(same(row[0], w) for w in some[0]))
+    kind, values = KINDS[names[last]]
+    low, high = (data.draw(st.sampled_from(values)) for _ in range(2))
+    opens = data.draw(st.tuples(st.booleans(), st.booleans()))
+    bounds = [None if v is None else pa.scalar(v, kind) for v in (low, high)]
+
+    def within(row: tuple) -> bool:
+        if row[last] is None or not all(any(same(v, w) for w in s) for v, s in zip(row[:last], some, strict=False)):
+            return False
+        ranks = [math.nan if v is None else rank(v) for v in (row[last], low, high)]
+        above = low is None or ranks[0] > ranks[1] or (ranks[0] == ranks[1] and not opens[0])
+        return above and (high is None or ranks[0] < ranks[2] or (ranks[0] == ranks[2] and not opens[1]))
+
+    ordered = sorted([v for v in values if v is not None and v == v])
+
+    def rank(value: object) -> float:
+        return len(ordered) if value != value else ordered.index(value)
+
+    check(found, groups, [*parts[:last], Interval(*bounds, *opens)], within)
+    if names[last] == "s":
+        text = data.draw(st.sampled_from(["", "a", "a\x00", "\x01", "zz"]))
+        starts = [*parts[:last], Prefix(text.encode())]
+        check(
+            found,
+            groups,
+            starts,
+            lambda row: (
+                row[last] is not None
+                and row[last].startswith(text)
+                and all(any(same(v, w) for w in s) for v, s in zip(row[:last], some, strict=False))
+            ),
+        )
