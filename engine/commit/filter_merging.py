@@ -70,9 +70,7 @@ def _cheapest_pair(runs: Sequence[Run]) -> slice:
     return slice(least, least + (2 if sizes[least] <= FORCED_BYTES_MAX else 0))
 
 
-def _joined(
-    storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]
-) -> tuple[Run, ...]:
+def _joined(storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]) -> tuple[Run, ...]:
     """The runs, those chosen as one. As they are where one of these is damaged."""
     opened = [one for run in runs[chosen] if (one := _opened(storage, run)) is not None]
     if len(opened) < 2 or len(opened) < len(runs[chosen]):
@@ -143,7 +141,7 @@ Size = tuple[int, int, int]  # bytes of groups, files, files that went
 
 
 def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
-    """Which runs are to be merged next, neighbours but for damaged ones; one alone where much of it went. None: none."""
+    """Which runs are to be merged next, neighbours but for damaged ones, or one of which much went; None where none."""
     bins: list[list[Run]] = [[]]
     for run in runs:
         if run.path not in sizes:

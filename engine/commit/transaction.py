@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...errors import CommitConflictError, InvalidArgumentError
+from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..ingest.declared import declared_files
+from ..ingest.footers import leaf_types
 from ..ingest.paths import paths_of
+from ..ingest.task_keys import KeySpec
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
+from ..kinds import known_kind
 from ..manifest.snapshot import Snapshot
 from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
 from .publish import Change, publish
+from .secondary_tasks import task_key_paths
 from .slice_conflicts import check_slices
 
 if TYPE_CHECKING:
@@ -141,6 +145,13 @@ class Transaction:
             for i in base.indexes
             if i.kind == "bloom" and i.maintain == "commit"
         ]
+        leaves = leaf_types(base.schema)
+        keys = []
+        for index in base.indexes:
+            kind = known_kind(index.kind)
+            if index.kind == "secondary" and index.maintain == "commit" and kind and kind.is_current(base, index):
+                names = tuple(base.path_of(column) for column in index.columns)
+                keys.append(KeySpec(names, tuple(leaves[name] for name in names)))
         return TaskSpec(
             location=self._table.storage.uri,
             index_location=self._table.index_storage.uri,
@@ -150,6 +161,7 @@ class Transaction:
             hive_partitioned=self._table.is_hive,
             stats_columns=base.stats_paths(),
             filters=tuple(filters),
+            keys=tuple(keys),
             storage_options=self._table.storage_options,
         )
 
@@ -185,6 +197,9 @@ class Transaction:
             leftovers=self._leftovers,
         )
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
+        for path in task_key_paths(results):  # what they hold is in the commit's own runs; else a clean finds them
+            with contextlib.suppress(SkipstoneError):
+                self._table.index_storage.delete(path)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
         if self.committed.version > self._table.version:
@@ -215,6 +230,8 @@ class Transaction:
                 self._leftovers.add(self._table.storage, path)
             if result.index is not None:
                 self._leftovers.add(self._table.index_storage, result.index.path)
+        for path in task_key_paths(results):
+            self._leftovers.add(self._table.index_storage, path)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
         by_path = self._table.snapshot.find(list(dict.fromkeys(paths)))
