@@ -72,9 +72,9 @@ class _Hits:
         if len(parts) == 1:
             return parts[0]
         names = ("file_ids", "row_groups", "rows", "counts")
-        arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+        ids, groups, rows, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
         more = [part.more for part in parts if part.more is not None]
-        return cls(*arrays, pa.concat_arrays(more) if more else None)
+        return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
 
     def take(self, at: np.ndarray) -> _Hits:
         more = None if self.more is None else self.more.take(from_numpy(at))
@@ -262,14 +262,7 @@ def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
 def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
     if len(keys) < _LISTED_RANGES_MIN:
-        at, places = [], []
-        for i, key in enumerate(keys):
-            place = lower_bound(block.keys, key)
-            while place < block.entries and block.keys.key_at(place).startswith(key):
-                at.append(i)
-                places.append(place)
-                place += 1
-        return np.array(at, dtype=np.int64), np.array(places, dtype=np.int64)
+        return _matches_of_few(block, keys)
     found = block.keys.to_arrow()
     wanted = binary_array(keys)
     at = np.full(block.entries, -1, dtype=np.int64)
@@ -280,6 +273,17 @@ def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarr
         at = np.maximum(at, numbers if valid is None else np.where(valid, numbers, -1))
     places = np.flatnonzero(at >= 0)
     return at[places], places
+
+
+def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    found: list[tuple[int, int]] = []
+    for i, key in enumerate(keys):
+        place = lower_bound(block.keys, key)
+        while place < block.entries and block.keys.key_at(place).startswith(key):
+            found.append((i, place))
+            place += 1
+    at = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return at[:, 0], at[:, 1]
 
 
 def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
