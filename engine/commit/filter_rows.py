@@ -22,8 +22,6 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
     spoken = {number: path for path, number in work.spoken.columns.items()}
     column = spoken.get(index.columns[0])  # none: it was added since, and no task knew of it
     carried = [r.index is not None and column in r.index.task_filters for r in work.results]
-    if not any(len(files.ids) for files in work.added):
-        return replace(index, coverage=index.coverage.with_segment(work.version))
     if index.maintain != "commit" or column is None or not any(carried):
         return index
     writing, after, storage = work.writing, work.after, work.writing.storage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import to_numpy
-from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
-from ..commit.secondary_merging import appended_entries, consolidated_entries
-from ..commit.secondary_tasks import carried_entries
+from ..commit.secondary_rows import committed_entries, merged_entry_runs
 from ..commit.work import CommitWork, MergeWork
 from ..indexes.key_ranges import KeyRanges, key_ranges
 from ..indexes.secondary import SecondaryForm
@@ -29,7 +26,6 @@ from ..predicates import ANY, TRUE, Node
 from ..scan.best_fit import Fit, fits_of
 from ..scan.columns import column_in_files
 from ..scan.row_sets import RowsOf
-from ..storage import FileMissingError
 from ..timeline import IndexState, Instant, Run
 from . import Answer, Built, Job, Question
 from .options import checked_options, checked_shard_bytes, column_ids
@@ -91,33 +87,12 @@ class SecondaryKind:
         return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        added = [files.ids for files in work.added]
-        if not any(map(len, added)):
-            return replace(index, coverage=index.coverage.with_segment(work.version))
-        if index.maintain != "commit" or not self.is_current(work.after, index):
+        if not self.is_current(work.after, index):
             return index
-        spoken = {number: path for path, number in work.spoken.columns.items()}
-        columns = tuple(spoken.get(column, "") for column in index.columns)  # "": it was added since
-        writing = work.writing
-        new, holes = carried_entries(writing.storage, work.results, added, columns, _types(work.after, index))
-        if new is None:
-            return index
-        form = SecondaryForm(index.options["shard_bytes"])
-        paths = writing.paths(f"i{index.id}")
-        runs = appended_entries(writing.storage, writing.readers, index.runs, new, work.version, paths, form)
-        return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
+        return committed_entries(index, _types(work.after, index), work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """One run, or two, without what speaks of files that went, where that is much."""
-        writing, form = work.writing, SecondaryForm(index.options["shard_bytes"])
-        try:
-            live = work.snapshot.numbers()
-            paths = writing.paths(f"i{index.id}c")
-            runs = consolidated_entries(writing.storage, writing.readers, index.runs, live, paths, form)
-        except (CorruptionError, FormatVersionError, FileMissingError) as error:
-            warnings.warn(f"an index with a damaged run is left as it is: {error}", stacklevel=5)
-            return index
-        return index if runs is None else replace(index, runs=runs)
+        return merged_entry_runs(index, work)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
