@@ -138,7 +138,8 @@ def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict
 
 
 def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
-    first, second = own, []
+    first: list[str] = own
+    second: list[str] = []
     if reader.threads > 1 and len(own) >= _SPLIT_COLUMNS_MIN:
         first, second = _dealt(reader, places[0][0], own)
 
@@ -163,7 +164,9 @@ def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[
         remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, own)])
         yield remote.read_at
         return
-    descriptor = os.open(reader.storage.open_file(reader.entry), os.O_RDONLY)
+    path = reader.storage.open_file(reader.entry)
+    assert isinstance(path, str)
+    descriptor = os.open(path, os.O_RDONLY)
 
     def read_at(offset: int, length: int) -> bytes:
         data = os.pread(descriptor, length, offset)
