@@ -70,7 +70,7 @@ class Keys:
         return hash_array(self.asked).hashes
 
     def renewed(self, listed: str) -> Keys:
-        """With one of the lists made anew: a str keeps its hash once it was asked for it, and hashing is to be timed."""
+        """With one of the lists made anew: a str keeps its hash once it was asked for it, and hashing is timed."""
         if self.kind == TEXTS:
             self.__dict__.pop(listed, None)
             getattr(self, listed)

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 
 LOAD_ABOVE_NS = 400_000_000
-COUNTED_ABOVE_NS = 10_000_000
+COUNTED_ABOVE_NS = 20_000_000
 USE_ABOVE_NS = 30_000
 
 _loaded: ModuleType | None = None
@@ -26,17 +26,20 @@ def kernels_for(plain_ns: int) -> ModuleType | None:
     Args:
         plain_ns: about how long the plain twin would take, in nanoseconds.
     """
-    global _spent_ns
-    if _loaded is None and plain_ns > COUNTED_ABOVE_NS:
-        load_kernels_for(plain_ns)
-        _spent_ns += plain_ns
+    load_kernels_for(plain_ns)
     return _loaded if plain_ns > USE_ABOVE_NS else None
 
 
 def load_kernels_for(plain_ns: int) -> None:
-    """Loads the kernels where work of about that many nanoseconds, which is yet to come, and what went before pay."""
-    global _loaded, _is_missing
-    if _loaded is not None or _is_missing or _spent_ns + plain_ns <= LOAD_ABOVE_NS:
+    """Loads the kernels where work of about that many nanoseconds, which is yet to come, and what went before pay.
+
+    For work that is done in parts, of which none would pay on its own.
+    """
+    global _loaded, _is_missing, _spent_ns
+    if _loaded is not None or _is_missing or plain_ns <= COUNTED_ABOVE_NS:
+        return
+    _spent_ns += plain_ns
+    if _spent_ns <= LOAD_ABOVE_NS:
         return
     try:
         from . import kernels
