@@ -324,7 +324,7 @@ def probe(words, hashes):
 @_compiled
 def probe_group(words, members, hashes):
     """bool [n, members]: as `probe`, over words, uint32 [blocks * members * 8], of a transposed group."""
-    size = np.int64(8 * members)
+    size = 8 * members
     blocks = np.uint64(len(words) // size)
     count = len(hashes)
     ahead = max(_ROWS_AHEAD_MIN, 2 * _AHEAD // members)
