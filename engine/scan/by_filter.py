@@ -17,7 +17,6 @@ from ..manifest.runs import RunReaders, reading_run
 from ..predicates import Leaf
 from ..timeline import IndexState, Run
 
-
 _THREADS = 12  # runs of an object store that are asked side by side
 
 
