@@ -39,7 +39,7 @@ def index_add(
         list[str],
         typer.Argument(
             metavar="COLUMN",
-            help="Each gets a filter; one key, or one index of statistics, of all.",
+            help="Each gets a filter; all are one key, or one index of statistics.",
             show_default=False,
         ),
     ],

@@ -141,7 +141,7 @@ Size = tuple[int, int, int]  # bytes of groups, files, files that went
 
 
 def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
-    """Which runs are to be merged next, neighbours but for damaged ones; one alone where much of it went. None: none."""
+    """The runs to be merged next: neighbours, but for damaged ones, or one alone of which much went. None: none."""
     bins: list[list[Run]] = [[]]
     for run in runs:
         if run.path not in sizes:
