@@ -13,7 +13,8 @@ import pyarrow as pa
 import skipstone as ss
 from skipstone.bloom import FilterGroup, SplitBlockFilter, hash_array, solve_blocks
 from skipstone.engine.ingest.declared import declared_files
-from skipstone.engine.ingest.task_index import FileFilter, TaskIndex
+from skipstone.engine.ingest.file_filter import FileFilter
+from skipstone.engine.ingest.task_index import TaskIndex
 from skipstone.engine.ingest.task_result import TaskResult
 from skipstone.hfile_like import SortedFileWriter, StridedSection
 
@@ -62,7 +63,7 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
             result.index = TaskIndex(
                 path,
                 np.zeros((1, 2), dtype=np.int64),
-                {COLUMN: [FileFilter(fine_section, name)]},
+                {COLUMN: [FileFilter((fine_section,), name)]},
                 {COLUMN: task_section},
             )
             tx.add_task([result])

@@ -3,30 +3,47 @@
 SplitBlockFilter     one filter, with Parquet's blocks, salts and block choice
 FilterGroup          many, transposed, so that one range read answers for all
 hash_array, hash_raw the hashes that they hold
-solve_blocks, fpp_of their sizes
+solve_blocks, cheapest_blocks, fpp_of
+                     their sizes
 DistinctCounter      how many values they must be sized for
 """
 
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .sizing import fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
-from .split_block import SplitBlockFilter
+from .probes import Probes, probes_for
+from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
+from .split_block import (
+    SplitBlockFilter,
+    estimated_keys,
+    fold_words,
+    insert_hashes,
+    measured_fpp,
+    replicate_words,
+)
 
 __all__ = [
     "DistinctCounter",
     "FilterGroup",
     "GroupPart",
     "HashedValues",
+    "Probes",
     "SplitBlockFilter",
     "bucket_of",
+    "cheapest_blocks",
     "distinct",
+    "estimated_keys",
+    "fold_words",
     "fpp_of",
     "hash_array",
     "hash_raw",
+    "insert_hashes",
+    "measured_fpp",
     "plan_groups",
     "plan_rungs",
     "probe_rows",
+    "probes_for",
+    "replicate_words",
     "solve_blocks",
     "solve_exact_blocks",
 ]

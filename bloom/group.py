@@ -136,14 +136,14 @@ class FilterGroup:
         return cls(parts, hash)
 
     @classmethod
-    def from_filters(cls, filters: Sequence[SplitBlockFilter], fpp: float = 0.01) -> FilterGroup:
-        """Filters that exist, joined. Each is folded only while its own fpp stays within `fpp`, else the smaller are
-        replicated to the larger, or go to another part.
+    def from_filters(cls, filters: Sequence[SplitBlockFilter], fpp: float | None = 0.01) -> FilterGroup:
+        """Filters that exist, joined. Each is folded only while its own fpp stays within `fpp` (None: within what it
+        is), else the smaller are replicated to the larger, or go to another part.
 
         Raises:
             InvalidArgumentError: no filters, unlike hashes, or a size that is no power of two.
         """
-        fpp = checked_fpp(fpp)
+        fpp = None if fpp is None else checked_fpp(fpp)
         names = {each.hash for each in filters}
         if len(names) != 1:
             raise InvalidArgumentError(
@@ -271,12 +271,15 @@ def _as_words(rows: np.ndarray) -> np.ndarray:
     return words if words.flags.aligned else words.copy()
 
 
-def _least_blocks(each: SplitBlockFilter, fpp: float) -> int:
-    """The least size to which a filter may be folded: halved while the bits that this gives stay within `fpp`."""
+def _least_blocks(each: SplitBlockFilter, fpp: float | None) -> int:
+    """The least size to which a filter may be folded: halved while the bits that this gives stay within `fpp`; with
+    None, while nothing is lost, as of one that was replicated."""
     words = each.words
     while len(words) > 1:
+        if fpp is None and not np.array_equal(words[::2], words[1::2]):
+            break
         smaller = fold_words(words, len(words) // 2)
-        if measured_fpp(smaller) > fpp:
+        if fpp is not None and measured_fpp(smaller) > fpp:
             break
         words = smaller
     return len(words)

@@ -37,6 +37,25 @@ class Probes:
     absent: np.ndarray | None = None
     unknown: np.ndarray | None = None
 
+    @property
+    def questions(self) -> np.ndarray:
+        """uint64 [n] or [2n]: every hash that is to be asked for."""
+        return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
+
+    def any_of(self) -> np.ndarray | None:
+        """uint64: what to ask for where only one of the values need be there; None where the filter cannot tell."""
+        if self.unknown is not None and self.unknown.any():
+            return None
+        if self.absent is None:
+            return self.questions
+        there = ~self.absent
+        return self.questions[there if self.alternates is None else np.tile(there, 2)]
+
+    def answers(self, hits: np.ndarray) -> np.ndarray:
+        """bool [n, members]: what the values' hits are, from those of `questions`."""
+        count = len(self.hashes)
+        return self.settled(hits if self.alternates is None else hits[:count] | hits[count:])
+
     def settled(self, hits: np.ndarray) -> np.ndarray:
         """The hits, bool [n] or [n, members], with what is known without asking put in. Nulls are left as they are."""
         if self.absent is not None:

@@ -27,6 +27,7 @@ _EMPTY_BIT_RATE = 31 / 32
 _SATURATED_LOAD = 4096.0
 _POISSON_ABOVE_KEYS = 1_000_000_000
 _STRAYS_SHARE_MAX = 1 / 8
+_USELESS_LOAD = 128
 
 
 def fpp_of(ndv: int, blocks: int) -> float:
@@ -92,6 +93,30 @@ def solve_blocks(ndv: int, fpp: float) -> int:
                 "fpp, or filter smaller parts"
             )
     return blocks
+
+
+def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
+    """The rung on which a filter costs the least bytes over its life: its own, and those that are read for nothing.
+
+    Args:
+        ndv: how many distinct values it holds.
+        lookups: how often it is asked for a value that it does not hold.
+        false_bytes: what is read each time that it says yes all the same.
+
+    Raises:
+        InvalidArgumentError: ndv below 0.
+    """
+    ndv = checked_count("ndv", ndv)
+    worth = max(0.0, lookups * false_bytes)
+    best, least = 1, 32 + worth * fpp_of(ndv, 1)
+    # A block of more keys than this says yes to nearly everything: larger than one block, it is only more bytes.
+    blocks = 1 << max(1, (ndv // _USELESS_LOAD).bit_length())
+    while blocks <= BLOCKS_MAX and 32 * blocks < least:
+        cost = 32 * blocks + worth * fpp_of(ndv, blocks)
+        if cost < least:
+            best, least = blocks, cost
+        blocks *= 2
+    return best
 
 
 def solve_exact_blocks(ndv: int, fpp: float) -> int:

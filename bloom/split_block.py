@@ -18,6 +18,7 @@ neither loses a member.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Iterable
@@ -277,6 +278,16 @@ def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
 def measured_fpp(words: np.ndarray) -> float:
     """The mean over blocks, of uint32 [blocks, 8], of the product over words of the share of bits that are set."""
     return float((np.bitwise_count(words) / 32.0).prod(axis=1).mean())
+
+
+def estimated_keys(words: np.ndarray) -> int:
+    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% where there
+    are 8 bits a key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
+    Database Applications", TODS 1990)."""
+    bits = 32 * words.size
+    unset = bits - int(np.bitwise_count(words).sum(dtype=np.int64))
+    one_stays_unset = math.log1p(-1 / (32 * len(words)))
+    return round(math.log(max(unset, 0.5) / bits) / one_stays_unset)
 
 
 def _checked_words(words: np.ndarray) -> np.ndarray:

@@ -359,6 +359,8 @@ class Table:
         kind: str,
         *,
         fpp: float | None = None,
+        lookups: int | None = None,
+        source: str | None = None,
         maintain: str = "commit",
         shard_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -368,7 +370,12 @@ class Table:
         Args:
             columns: a name, or several: each gets a filter of its own; statistics are kept together.
             kind: "bloom": which files and row groups may hold a value; "stats": what they span, from their footers.
-            fpp: of a filter: how often a row group without the value may be read all the same.
+            fpp: of a filter: how often a row group without the value may be read all the same. None: what costs the
+                least bytes over the life of a file, its filters' own and those of row groups read for nothing.
+            lookups: of a filter without an fpp: how many look-ups a file sees in its life of values that it does not
+                hold (100 where none are given).
+            source: of a filter: "data" (default) reads the column; "parquet" copies the filters that the Parquet files
+                have themselves, and reads no data: files without, or whose cannot be believed, may match.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
                 that are merely added, or synced, wait for `refresh_index` of a filter, and may match until then.
             shard_bytes: of statistics: a run of them that grows beyond is cut in shards of about this size.
@@ -379,7 +386,8 @@ class Table:
         from .commit.indexing import create_index
 
         self.check_latest()
-        options = {name: value for name, value in (("fpp", fpp), ("shard_bytes", shard_bytes)) if value is not None}
+        given = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
+        options = {name: value for name, value in given.items() if value is not None}
         return create_index(self, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
     def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:

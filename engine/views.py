@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from ..arrays import from_numpy, joined, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .indexes.coverage import is_covered
+from .ingest.filter_sizing import FilterSizing
 from .manifest.snapshot import Snapshot
-from .timeline import Instant, Marker, Timeline
+from .timeline import IndexState, Instant, Marker, Timeline
 
 # What is told of a file, besides its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
@@ -142,6 +143,11 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
     )
 
 
+def _told(index: IndexState) -> dict[str, str]:
+    """What options mean, where they do not say it themselves."""
+    return {"size": FilterSizing.of(index.options).told()} if index.kind == "bloom" else {}
+
+
 def indexes_view(snapshot: Snapshot) -> pa.Table:
     """name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
     instant = snapshot.instant
@@ -160,7 +166,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
                 "files_covered": int(is_covered(index.coverage, segments, ids).sum()),
                 "files_total": len(ids),
                 "size_bytes": sum(r.size_bytes for r in index.runs),
-                "options": json.dumps({**index.options, "maintain": index.maintain}),
+                "options": json.dumps({**index.options, **_told(index), "maintain": index.maintain}),
             }
         )
     schema = pa.schema(

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.bloom import SplitBlockFilter, fpp_of, plan_groups, solve_blocks, solve_exact_blocks
+from skipstone.bloom import (
+    FilterGroup,
+    SplitBlockFilter,
+    cheapest_blocks,
+    fpp_of,
+    plan_groups,
+    solve_blocks,
+    solve_exact_blocks,
+)
 from skipstone.errors import InvalidArgumentError
 
 
@@ -112,3 +120,28 @@ def test_a_short_last_row_group_stays_with_its_fellows():
 
 def test_no_members_no_groups():
     assert plan_groups([], 0.01) == []
+
+
+@given(st.integers(0, 5_000_000), st.sampled_from([1, 30, 100, 10_000]), st.sampled_from([1, 5_000, 4_000_000, 10**9]))
+def test_the_cheapest_rung_costs_the_least_bytes(ndv: int, lookups: int, false_bytes: int):
+    def cost(blocks: int) -> float:
+        return 32 * blocks + lookups * false_bytes * fpp_of(ndv, blocks)
+
+    best = cheapest_blocks(ndv, lookups, false_bytes)
+    assert best & (best - 1) == 0
+    assert cost(best) <= min(cost(1 << rung) for rung in range(27)) * 1.001
+
+
+def test_a_filter_that_saves_nothing_is_one_block():
+    assert cheapest_blocks(1_000_000, 100, 0) == 1
+    assert cheapest_blocks(1_000_000, 0, 10**9) == 1
+    assert cheapest_blocks(0, 100, 10**9) == 1
+
+
+def test_filters_that_were_replicated_are_folded_back_where_no_fpp_is_asked():
+    rng = np.random.default_rng(7)
+    small = SplitBlockFilter.build_from_hashes(rng.integers(0, 2**64, 100, dtype=np.uint64), 8, "int")
+    large = SplitBlockFilter.build_from_hashes(rng.integers(0, 2**64, 2_000, dtype=np.uint64), 128, "int")
+    group = FilterGroup.from_filters([small.replicate(64), large, small.replicate(16)], None)
+    assert [(part.blocks, part.members) for part in group.parts] == [(128, [1]), (8, [0, 2])]
+    assert group.member(0).words.tobytes() == small.words.tobytes()

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..ingest.declared import declared_files
+from ..ingest.filter_sizing import FilterSizing
 from ..ingest.footers import leaf_types
 from ..ingest.paths import paths_of
 from ..ingest.task_keys import KeySpec
@@ -140,7 +141,7 @@ class Transaction:
         """What another process, or an executor, needs to write a task of this transaction. Picklable."""
         base = self._base
         filters = [
-            FilterSpec(base.path_of(i.columns[0]), i.options["fpp"])
+            FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
             for i in base.indexes
             if i.kind == "bloom" and i.maintain == "commit"
         ]

@@ -23,13 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import binary_array, from_numpy
-from ...bloom import FilterGroup, SplitBlockFilter, bucket_of, probe_rows
+from ...bloom import FilterGroup, SplitBlockFilter
 from ...errors import CorruptionError
-from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, StridedSection, read_strided_rows
-from ..ingest.task_index import FileFilter
+from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
+from ..ingest.file_filter import FIELDS, FileFilter, write_file_filter
+from ..ingest.task_filters import FineFilters
 from ..manifest.keyspace import split_file_ids
 from ..manifest.runs import RunReaders, reading_run
-from ..storage import Ranged, Storage
+from ..storage import Storage
 from ..timeline import Run
 from .coarse import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, Asks, Coarse, member_hits
 
@@ -38,10 +39,7 @@ KIND_FILE, KIND_TASK = 0, 1
 PLACE_SCHEMA = pa.schema(
     [
         pa.field("fine_path", pa.string()),  # null: in the run itself
-        pa.field("fine_offset", pa.int64()),
-        pa.field("fine_rows", pa.int64()),
-        pa.field("fine_stride", pa.int64()),
-        pa.field("hash", pa.string()),
+        *FIELDS,
     ]
 )
 FILES_FIELD = pa.field("files", pa.binary())
@@ -54,13 +52,14 @@ _SCAN_SHARE = 16  # where more than that share of the tasks is asked for, all ar
 class FilterRunWriter:
     """Writes one run of a filter index, task by task. Used as a context manager; on an exception nothing is left."""
 
-    def __init__(self, storage: Storage, path: str, fpp: float):
+    def __init__(self, storage: Storage, path: str, fpp: float | None):
         self._stack = ExitStack()
         self._path, self._fpp = path, fpp
         self._sink = self._stack.enter_context(storage.create(path))
         self._writer = self._stack.enter_context(SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get"))
         self._waiting: list[SplitBlockFilter] = []
         self._waiting_bytes = 0
+        self._hash_name = ""
         self._entries: list[dict] = []
         self._first_waiting = 0  # the first entry whose group is not written yet
         self._coarse = Coarse()
@@ -71,27 +70,19 @@ class FilterRunWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def write_fine(self, ordinal: int, rows: np.ndarray, hash_name: str) -> FileFilter:
+    def write_fine(self, ordinal: int, filters: FineFilters, hash_name: str) -> FileFilter:
         """Stores a fine filter in this run."""
-        return FileFilter(self._writer.write_strided(f"fine/{ordinal}", rows, rows.shape[1]), hash_name)
+        return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
 
     def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], whole: SplitBlockFilter) -> None:
         """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
         filter over all of them."""
-        if self._waiting and whole.hash != self._waiting[-1].hash:
+        hash_name = files[0][2].hash_name
+        if self._waiting and hash_name != self._hash_name:
             self._flush()
+        self._hash_name = hash_name
         for file_id, path, fine in files:
-            self._entries.append(
-                {
-                    "file_id": file_id,
-                    "fine_path": path,
-                    "fine_offset": fine.section.offset,
-                    "fine_rows": fine.section.rows,
-                    "fine_stride": fine.section.stride,
-                    "hash": fine.hash_name,
-                    "member": len(self._waiting),
-                }
-            )
+            self._entries.append({"file_id": file_id, "fine_path": path, **fine.row(), "member": len(self._waiting)})
         self._waiting.append(whole)
         self._waiting_bytes += whole.words.nbytes
         if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
@@ -115,7 +106,7 @@ class FilterRunWriter:
         for part in group.parts:
             rungs = [min(len(self._waiting[i].words), part.blocks).bit_length() - 1 for i in part.members]
             numbers[part.members] = self._coarse.members + np.arange(len(rungs))
-            name = self._coarse.add_group(group.hash, np.array(rungs))
+            name = self._coarse.add_group(self._hash_name, np.array(rungs))
             self._writer.write_strided(name, part.rows, part.rows.shape[1])
         for entry in self._entries[self._first_waiting :]:
             entry["member"] = int(numbers[entry["member"]])
@@ -208,11 +199,13 @@ class FilterRun:
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
         """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
         found = self.reader.get_numbered(KEYS.prefix(kind=KIND_FILE), ids, PLACE_SCHEMA.names)
-        rows = zip(*(found.columns[name].to_pylist() for name in PLACE_SCHEMA.names), strict=True)
-        return {
-            number: (path or self.run.path, FileFilter(StridedSection("fine", offset, count, stride), hash_name))
-            for number, (path, offset, count, stride, hash_name) in zip(found.numbers.tolist(), rows, strict=True)
-        }
+        columns = {name: found.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
+        places = {}
+        for i, number in enumerate(found.numbers.tolist()):
+            row = {name: values[i] for name, values in columns.items()}
+            path = row["fine_path"] or self.run.path
+            places[number] = path, FileFilter.of_row(row, path)
+        return places
 
 
 @dataclass
@@ -245,10 +238,3 @@ class FilterPlaces:
                 with reading_run(run.run):
                     located |= run.located(np.unique(self.ids[self.run_of == number]))
         return [located.get(number) for number in self.ids.tolist()]
-
-
-def probe_fine(storage: Storage, path: str, fine: FileFilter, hashes: np.ndarray) -> np.ndarray:
-    """bool [hash, row group]: the row group may hold the value. One small read a value, and no footer."""
-    section = fine.section
-    rows = read_strided_rows(Ranged(storage, path), section, bucket_of(hashes, section.rows))
-    return probe_rows(rows, hashes)

@@ -4,7 +4,8 @@
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
     groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
              it in one range and needs no footer
-    strided  filters: `fine/COLUMN/FILE` [bucket][row group], `task/COLUMN` [bucket] over all files of the task
+    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`file_filter.py`), `task/COLUMN` [bucket] over all files
+             of the task
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.
 """
@@ -22,20 +23,14 @@ import pyarrow as pa
 from ...hfile_like import KeyLayout, SortedFileWriter, StridedSection
 from ..storage import Storage
 from .column_stats import STATS_FIELDS, ColumnStats, to_columns
+from .file_filter import FileFilter, write_file_filter
 from .footers import RowGroup
+from .task_filters import FineFilters
 from .task_keys import KeyRun
 
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
 ROW_GROUPS_COLUMN = ""  # the path under which a file's row groups themselves are told
-
-
-@dataclass(frozen=True)
-class FileFilter:
-    """Where the fine filter of one column in one file lies: a transposed group, a member a row group."""
-
-    section: StridedSection
-    hash_name: str
 
 
 @dataclass
@@ -84,12 +79,11 @@ class TaskIndexWriter:
         self._count += 1
         return self._count - 1
 
-    def add_file_filter(self, ordinal: int, column: str, rows: np.ndarray, hash_name: str) -> None:
-        """Stores a file's fine filter: the bucket rows of its transposed group, uint8 [buckets, 32 x row groups]."""
-        section = self._writer.write_strided(f"fine/{column}/{ordinal}", rows, rows.shape[1])
+    def add_file_filter(self, ordinal: int, column: str, filters: FineFilters, hash_name: str) -> None:
+        """Stores a file's fine filter."""
         kept = self._index.file_filters.setdefault(column, [])
         kept += [None] * (ordinal - len(kept))
-        kept.append(FileFilter(section, hash_name))
+        kept.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))
 
     def add_task_filter(self, column: str, rows: np.ndarray) -> None:
         """Stores the filter over all rows of the task, uint8 [buckets, 32]."""

@@ -19,16 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...bloom import distinct, hash_array
+from ... import canon
+from ...bloom import hash_array
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError, StorageError
 from ..storage import Storage, StorageOptions, open_storage, relative_path
 from . import hive
 from .attach import attach_files
 from .column_stats import ColumnStats, of_array
 from .exact_cast import cast_exactly
+from .filter_sizing import FilterSizing
 from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
 from .leaves import leaf_array
-from .task_filters import fine_rows, task_filter
+from .task_filters import FineFilters, Spool, TaskFilter
 from .task_index import TaskIndexWriter
 from .task_keys import KeySpec, TaskKeys
 from .task_result import ResultBuilder, TaskResult
@@ -40,10 +42,10 @@ FILE_PREFIX = "part-"
 
 @dataclass(frozen=True)
 class FilterSpec:
-    """A filter that a task keeps: the column's dotted path and the wanted false-positive probability."""
+    """A filter that a task keeps: the column's dotted path, and what it is sized for."""
 
     column: str
-    fpp: float
+    sizing: FilterSizing
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class TaskWriter:
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, _OpenFile] = {}
         self._closed: list[_OpenFile] = []
+        self._filters = {spec.column: TaskFilter(spec.sizing) for spec in spec.filters}
+        self._spool = Spool()
         self._sequence = 0
         self._keys = [TaskKeys(key) for key in spec.keys]
 
@@ -91,14 +95,15 @@ class TaskWriter:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None:
-            self.abort()
-            return
-        try:
-            self._finish()
-        except BaseException:
-            self.abort()
-            raise
+        with self._spool:
+            if kind is not None:
+                self.abort()
+                return
+            try:
+                self._finish()
+            except BaseException:
+                self.abort()
+                raise
 
     @property
     def result(self) -> list[TaskResult]:
@@ -154,7 +159,12 @@ class TaskWriter:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
         number = self._sequence
         self._sequence += 1
-        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, number, self._keys)
+        fine = {spec.column: FineFilters(spec.sizing, self._spool) for spec in self.spec.filters}
+        parts = _Parts(fine, self._filters, self._keys)
+        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
+
+    def _hash_name(self, column: str) -> str:
+        return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
 
     def _index_path(self, prefix: str = "") -> str:
         tx = self.spec.transaction
@@ -172,14 +182,13 @@ class TaskWriter:
                 keys.close()
             return
         built = ResultBuilder()
-        hashes: dict[str, tuple[str, list[np.ndarray]]] = {}
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
             for file in self._closed:
                 ordinal = index.add_file(file.row_groups, file.stats)
                 for spec in self.spec.filters:
-                    parts, name = file.hashes[spec.column]
-                    index.add_file_filter(ordinal, spec.column, fine_rows(parts, spec.fpp, name), name)
-                    hashes.setdefault(spec.column, (name, []))[1].extend(parts)
+                    fine = file.filters[spec.column]
+                    self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))
+                    index.add_file_filter(ordinal, spec.column, fine, self._hash_name(spec.column))
                 entry = self._storage.stat(file.path)
                 built.add(
                     path=file.path,
@@ -192,8 +201,8 @@ class TaskWriter:
                     stats=file.stats,
                 )
             for spec in self.spec.filters:
-                name, parts = hashes[spec.column]
-                index.add_task_filter(spec.column, task_filter(parts, spec.fpp, name).words.view(np.uint8))
+                whole = self._filters[spec.column].finish(self._hash_name(spec.column))
+                index.add_task_filter(spec.column, whole.words.view(np.uint8))
             finished = index.finish()
         for place, keys in enumerate(self._keys):
             path = self._index_path(f"keys{place}-")
@@ -202,6 +211,15 @@ class TaskWriter:
             )
         written = [f.path for f in self._closed]
         self.results.append(built.result(index=finished, written=written))
+
+
+@dataclass
+class _Parts:
+    """What is made of the rows of a file as they pass: its fine filters, and the task's own filters and keys."""
+
+    fine: dict[str, FineFilters]
+    whole: dict[str, TaskFilter]
+    keys: Sequence[TaskKeys]
 
 
 class _OpenFile:
@@ -215,16 +233,16 @@ class _OpenFile:
         partition: str,
         name: str,
         number: int,
-        keys: Sequence[TaskKeys],
+        parts: _Parts,
     ):
         self._spec, self._storage, self._schema = spec, storage, schema
         self.partition, self.number = partition, number
-        self._keys, self._groups, self._written_rows = keys, 0, 0
+        self._parts, self._groups, self._written_rows = parts, 0, 0
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
         self.row_groups: list[RowGroup] = []
         self.stats: dict[str, list[ColumnStats]] = {}
-        self.hashes: dict[str, tuple[list[np.ndarray], str]] = {}
+        self.filters = parts.fine
         self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -278,9 +296,9 @@ class _OpenFile:
             if stats is not None:
                 self.stats.setdefault(leaf, []).append(stats)
         for spec in self._spec.filters:
-            hashed = hash_array(leaf_array(group, spec.column))
-            self.hashes.setdefault(spec.column, ([], hashed.name))[0].append(distinct(hashed.present()))
-        for keys in self._keys:
+            hashes = hash_array(leaf_array(group, spec.column)).present()
+            self._parts.whole[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
+        for keys in self._parts.keys:
             keys.add(self.number, self._groups, self._written_rows, group)
         self._groups += 1
         self._written_rows += count

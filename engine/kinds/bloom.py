@@ -17,6 +17,7 @@ from ..commit.filter_merging import merged_all
 from ..commit.filter_rows import committed_filters
 from ..commit.work import CommitWork, MergeWork
 from ..indexes.filters import KEYS, KIND_FILE
+from ..ingest.filter_sizing import FilterSizing
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
@@ -28,7 +29,7 @@ from .options import checked_options, column_ids
 if TYPE_CHECKING:
     from ..table import Table
 
-FPP = 0.01
+SOURCES = ("data", "parquet")
 
 
 class BloomKind:
@@ -39,12 +40,13 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        checked_options(self.name, options, ["fpp"])
-        fpp = options.get("fpp", FPP)
-        if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
-            raise InvalidArgumentError(f"fpp is a probability above 0 and below 1, as 0.01, not {fpp!r}")
+        checked_options(self.name, options, ["fpp", "lookups", "source"])
+        source = options.get("source", "data")
+        if source not in SOURCES:
+            raise InvalidArgumentError(f"source is one of {', '.join(map(repr, SOURCES))}, not {source!r}")
+        kept = {**FilterSizing.checked(options).options(), "source": source}
         known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
-        return [IndexState(0, self.name, (number,), {"fpp": float(fpp)}, maintain) for number, _ in known]
+        return [IndexState(0, self.name, (number,), kept, maintain) for number, _ in known]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
         return built_filters(table, index, files, job)
@@ -86,7 +88,8 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
-                asked.append(AskedFilter(index, column, values))
+                told = FilterSizing.of(index.options).told()
+                asked.append(AskedFilter(index, column, values, note=f"bloom({column}) is {told}"))
         return asked
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
-from ...bloom import hash_array
 from ..ahead import ahead
 from ..indexes.coarse import Asks
+from ..indexes.filter_values import probes_of
 from ..indexes.filters import FilterPlaces, FilterRun
 from ..indexes.stats import positions
 from ..manifest.runs import RunReaders, reading_run
@@ -55,5 +54,12 @@ def ask(
 
 def _asks(values: pa.Array) -> Asks:
     """The question whether one of some values may be there."""
-    name, hashes = canon.hash_name(values.type) or "", hash_array(values).hashes
-    return lambda hash_name: hashes if hash_name == name else None
+    known: dict[str, np.ndarray | None] = {}
+
+    def hashes_under(name: str) -> np.ndarray | None:
+        if name not in known:
+            probes = probes_of(values, name)
+            known[name] = None if probes is None else probes.any_of()
+        return known[name]
+
+    return hashes_under

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
-from ...bloom import hash_array
+from ...bloom import Probes
 from ...errors import CorruptionError, StorageError
 from ..indexes import stats
-from ..indexes.filters import probe_fine
+from ..indexes.filter_values import probes_of
 from ..predicates import (
     Leaf,
     can_match,
@@ -127,17 +126,23 @@ def _by_filters(
         values = probe_values(leaf)
         if values is None or not isinstance(leaf, Leaf):
             continue
-        name, hashes = canon.hash_name(values.type), None
+        probes_by: dict[str, Probes | None] = {}
         for i, task in enumerate(tasks):
             known = task.filters.get(leaf.column)
-            if known is None or not task.may_prune or known[1].hash_name != name:
+            if known is None or not task.may_prune:
                 continue
-            if hashes is None:
-                hashes = hash_array(values).hashes
-                found[leaf] = np.ones((len(hashes), len(fine.task)), dtype=bool)
+            path, filters = known
+            if filters.hash_name not in probes_by:
+                probes_by[filters.hash_name] = probes_of(values, filters.hash_name)
+            probes = probes_by[filters.hash_name]
+            if probes is None:
+                continue
+            if leaf not in found:
+                found[leaf] = np.ones((len(values), len(fine.task)), dtype=bool)
             units = np.flatnonzero(fine.task == i)
             try:
-                found[leaf][:, units] = probe_fine(storage, known[0], known[1], hashes)[:, fine.row_group[units]]
+                hits = probes.answers(filters.probe(storage, path, probes.questions))
+                found[leaf][:, units] = hits[:, fine.row_group[units]]
             except (CorruptionError, StorageError) as error:
                 left_out(error, strict)
     return found

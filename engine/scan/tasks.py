@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from ..ingest.task_index import FileFilter
+from ..ingest.file_filter import FileFilter
 from ..predicates import Node
 from ..storage import StorageOptions
 from .columns import ColumnInFiles

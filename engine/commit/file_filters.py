@@ -1,0 +1,144 @@
+"""The filters of one file that lies there already, from its key column alone, or from its own filters.
+
+Row groups are read one after the other in a thread of their own while those before are hashed; what is held is bounded
+(`ingest/task_filters.py`), however large the file is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ... import canon
+from ...bloom import SplitBlockFilter, estimated_keys, hash_array, measured_fpp, replicate_words
+from ...errors import SchemaError, StorageError
+from ..ahead import ahead
+from ..indexes.filter_values import filter_hash
+from ..ingest.filter_sizing import TELLS_NOTHING_FPP, FilterSizing
+from ..ingest.footers import leaf_type, open_parquet, prefetch, reading, row_groups_of
+from ..ingest.leaves import leaf_array, top_level
+from ..ingest.parquet_filters import ParquetFilters
+from ..ingest.sources import parquet_options
+from ..ingest.task_filters import FineFilters, Spool, TaskFilter
+from ..predicates.widening import is_exact_widening
+from ..scan.columns import ColumnInFiles
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from ..table import Table
+
+_ANYTHING = np.full((1, 8), 0xFFFFFFFF, dtype=np.uint32)
+"""The filter of a row group that has none: it may hold anything."""
+
+
+@dataclass
+class FileFilters:
+    """What was made of one file. `close` lets go of what its fine filters take while they wait to be written."""
+
+    fine: FineFilters
+    whole: SplitBlockFilter
+    hash_name: str
+    spool: Spool
+
+    def close(self) -> None:
+        self.spool.close()
+
+
+def hashed_file(table: Table, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+    """The filters of a file of the manifest, from the values of its column; `row` tells its path and identity.
+
+    Raises SchemaError where it is not known where the column lies in it, StorageError for another file than was
+    indexed, CorruptionError for one that cannot be read.
+    """
+    spool = Spool()
+    try:
+        with opened(table, row) as file:
+            groups = row_groups_of(file.metadata)
+            path = path_in(table, row, known, file)
+            fine, whole = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
+            kind = known.type if path is None else leaf_type(file.schema_arrow, path)
+            name = None if kind is None else canon.hash_name(kind)
+            if name is None:
+                raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
+            with contextlib.closing(_hashes(file, row["path"], path, known)) as found:
+                for group, hashes in zip(groups, found, strict=True):
+                    whole.add(fine.add(hashes, group.size_bytes))
+        whole.add_file(fine.finish([group.size_bytes for group in groups]))
+        return FileFilters(fine, whole.finish(name), name, spool)
+    except BaseException:
+        spool.close()
+        raise
+
+
+def copied_file(table: Table, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+    """As `hashed_file`, from the filters that the Parquet file has itself: no data is read.
+
+    Raises SchemaError, too, where it has none that can be believed.
+    """
+    spool = Spool()
+    try:
+        with opened(table, row) as file:
+            path = path_in(table, row, known, file)
+            if path is None:
+                return hashed_file(table, row, known, sizing)
+            found = ParquetFilters(table.storage, row["path"], row["size_bytes"], file, path)
+            groups = row_groups_of(file.metadata)
+        if not is_exact_widening(found.kind, known.type):
+            raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, and its values may be others as {known.type}")
+        fine, hash_name = FineFilters(sizing, spool), filter_hash(found.hash_name)
+        whole = np.zeros((1, 8), dtype=np.uint32)
+        for group, one in zip(groups, found, strict=True):
+            words = _ANYTHING if one is None else one.words
+            fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
+            blocks = max(len(whole), len(words))
+            whole = replicate_words(whole, blocks) | replicate_words(words, blocks)
+        fine.finish([group.size_bytes for group in groups])
+        if measured_fpp(whole) > TELLS_NOTHING_FPP:
+            whole = _ANYTHING
+        return FileFilters(fine, SplitBlockFilter(whole, hash_name), found.hash_name, spool)
+    except BaseException:
+        spool.close()
+        raise
+
+
+def opened(table: Table, row: dict[str, Any]) -> pq.ParquetFile:
+    """The file that the manifest tells of, open. Raises StorageError where another lies there now."""
+    entry = table.storage.stat(row["path"])
+    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+    return open_parquet(table.storage, entry, **parquet_options(table.instant.source))
+
+
+def path_in(table: Table, row: dict[str, Any], known: ColumnInFiles, file: pq.ParquetFile) -> str | None:
+    """The dotted path of the column in the file; None where the file lacks it."""
+    number = row["schema_id"]
+    path, _ = known.located.get(number, (None, known.type))
+    if path is None and number not in known.lacking:
+        raise SchemaError(f"{row['path']}: where the column lies in it is not known")
+    if path is None or top_level(table.instant.file_schemas[number].schema, path) not in file.schema_arrow.names:
+        return None
+    return path
+
+
+def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFiles) -> Generator[np.ndarray]:
+    """uint64: the hashes of each row group's values, nulls left out."""
+    count = file.metadata.num_row_groups
+    if path is None:
+        default = pa.nulls(1, known.type) if known.default is None else pa.repeat(known.default, 1)
+        yield from [hash_array(default).present()] * count
+        return
+
+    def read(group: int) -> pa.Table:
+        with reading(name):
+            prefetch(file, group, [path])
+            return file.read_row_group(group, columns=[path])
+
+    rows = map(read, range(count)) if count < 2 else ahead(read, range(count), 1, "skipstone-read")
+    for group in rows:
+        yield hash_array(leaf_array(group, path)).present()
