@@ -280,10 +280,10 @@ def _write(
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = known_kind(index.kind)
-        told = index if kind is None else kind.commit(index, work)
+        found = index if kind is None else kind.commit(index, work)
         if adds_none:  # whoever is not told of it lacks nothing
-            told = replace(told, coverage=told.coverage.with_segment(version))
-        after = after.with_index(told)
+            found = replace(found, coverage=found.coverage.with_segment(version))
+        after = after.with_index(found)
     return after
 
 
