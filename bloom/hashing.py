@@ -20,12 +20,12 @@ from .. import canon
 from ..arrays import to_numpy, valid_mask
 from ..errors import InvalidArgumentError
 from . import plain
-from .lazy import kernels_for, read_only
+from .lazy import kernels_for, load_kernels_for, read_only
 
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 PARQUET_PREFIX = "parquet:"
 _CANONICAL_NAMES = ("int", "float", "bytes", "instant", "span")
-_PLAIN_WORD_NS = 6
+_PLAIN_WORD_NS, _PLAIN_TEXT_NS = 6, 250
 _PIECE = 1 << 16
 _DECIMAL_NAME = re.compile(r"decimal:-?[0-9]{1,3}")
 
@@ -141,11 +141,11 @@ def pieces(values: pa.Array | pa.ChunkedArray, plain_ns: int) -> list[pa.Array]:
 
     Args:
         values: of any type.
-        plain_ns: what the plain twins take for one value, in nanoseconds. Kernels that pay for all values are loaded
-            here: they would for no part on its own.
+        plain_ns: what the plain twin takes for one value once it is hashed, in nanoseconds. Kernels that pay for all
+            values are loaded here: they would for no part on its own.
     """
-    plain_type(values)
-    kernels_for(plain_ns * len(values))
+    hash_ns = _PLAIN_TEXT_NS if canon.is_bytes_like(plain_type(values)) else _PLAIN_WORD_NS
+    load_kernels_for((hash_ns + plain_ns) * len(values))
     if len(values) <= _PIECE or pa.types.is_dictionary(values.type):
         return [values]  # each part of dictionary-encoded values would hash the whole dictionary
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]

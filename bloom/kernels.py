@@ -22,6 +22,8 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _BLOCK = ir.VectorType(ir.IntType(32), len(_SALTS))
+# How many values of one width are hashed together: their accumulators stay in the first cache.
+_ROWS = 256
 # How many keys ahead a block is asked for. Fewer keep too few requests under way: at 16 a probe out of cache is a third
 # as fast. More would begin to push each other out of the first cache.
 _AHEAD = 128
@@ -139,11 +141,74 @@ def _xxh64(data, start, stop):
 
 
 @_compiled
+def _xxh64_rows(data, start, width, a, b, c, d, out):
+    """XXH64 of neighbours of one width, a step over all of them before the next step: such loops become vectors, a loop
+    over one value does not. a to d: room for the accumulators, uint64 [at least as many as out]."""
+    count, at, left = len(out), start, width
+    if width >= 32:
+        for i in range(count):
+            a[i], b[i], c[i], d[i] = np.uint64(_P1 + _P2), _P2, np.uint64(0), np.uint64(np.uint64(0) - _P1)
+        while left >= 32:
+            for i in range(count):
+                a[i] = _round(a[i], _load64(data, at + i * width))
+                b[i] = _round(b[i], _load64(data, at + i * width + 8))
+                c[i] = _round(c[i], _load64(data, at + i * width + 16))
+                d[i] = _round(d[i], _load64(data, at + i * width + 24))
+            at, left = at + 32, left - 32
+        for i in range(count):
+            value = np.uint64(_rotate(a[i], 1) + _rotate(b[i], 7) + _rotate(c[i], 12) + _rotate(d[i], 18))
+            value = _merge(_merge(_merge(_merge(value, a[i]), b[i]), c[i]), d[i])
+            out[i] = np.uint64(value + np.uint64(width))
+    else:
+        for i in range(count):
+            out[i] = np.uint64(_P5 + np.uint64(width))
+    while left >= 8:
+        for i in range(count):
+            value = np.uint64(out[i] ^ _round(np.uint64(0), _load64(data, at + i * width)))
+            out[i] = np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4)
+        at, left = at + 8, left - 8
+    if left >= 4:
+        for i in range(count):
+            value = np.uint64(out[i] ^ np.uint64(np.uint64(_load32(data, at + i * width)) * _P1))
+            out[i] = np.uint64(np.uint64(_rotate(value, 23) * _P2) + _P3)
+        at, left = at + 4, left - 4
+    while left > 0:
+        for i in range(count):
+            value = np.uint64(out[i] ^ np.uint64(np.uint64(data[at + i * width]) * _P5))
+            out[i] = np.uint64(_rotate(value, 11) * _P1)
+        at, left = at + 1, left - 1
+    for i in range(count):
+        out[i] = _avalanche(out[i])
+
+
+@_compiled
+def _have_one_width(offsets, start, stop):
+    width = offsets[start + 1] - offsets[start]
+    others = 0
+    for i in range(start, stop):
+        others += offsets[i + 1] - offsets[i] != width
+    return others == 0
+
+
+@_compiled
 def xxh64_var(offsets, data):
     """XXH64 of data[offsets[i]:offsets[i + 1]]: int64 [n + 1], uint8 [bytes] -> uint64 [n]."""
-    out = np.empty(len(offsets) - 1, dtype=np.uint64)
-    for i in range(len(out)):
-        out[i] = _xxh64(data, offsets[i], offsets[i + 1])
+    count = len(offsets) - 1
+    out = np.empty(count, dtype=np.uint64)
+    a, b, c, d = (
+        np.empty(_ROWS, dtype=np.uint64),
+        np.empty(_ROWS, dtype=np.uint64),
+        np.empty(_ROWS, dtype=np.uint64),
+        np.empty(_ROWS, dtype=np.uint64),
+    )
+    for start in range(0, count, _ROWS):
+        stop = min(count, start + _ROWS)
+        if _have_one_width(offsets, start, stop):
+            width = offsets[start + 1] - offsets[start]
+            _xxh64_rows(data, offsets[start], width, a, b, c, d, out[start:stop])
+        else:
+            for i in range(start, stop):
+                out[i] = _xxh64(data, offsets[i], offsets[i + 1])
     return out
 
 
@@ -259,7 +324,7 @@ def probe(words, hashes):
 @_compiled
 def probe_group(words, members, hashes):
     """bool [n, members]: as `probe`, over words, uint32 [blocks * members * 8], of a transposed group."""
-    size = np.int64(8 * members)
+    size = 8 * members
     blocks = np.uint64(len(words) // size)
     count = len(hashes)
     ahead = max(_ROWS_AHEAD_MIN, 2 * _AHEAD // members)

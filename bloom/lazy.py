@@ -1,8 +1,8 @@
-"""When to load numba: at the first batch that pays for it, never for a few values.
+"""When to load numba: when the batches of a process pay for it, never for a few values.
 
 Loading costs about 0.3 s a process once the kernels are compiled, so `kernels_for` is told how much work there is, in
-rough nanoseconds of the plain twin, and says no until a batch is worth it. Once loaded, everything but the smallest
-batches uses it.
+rough nanoseconds of the plain twin, and says no until that much has come together. Small work is not counted: a process
+that only looks values up never waits for numba. Once loaded, everything but the smallest batches uses it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from types import ModuleType
 import numpy as np
 
 LOAD_ABOVE_NS = 400_000_000
+COUNTED_ABOVE_NS = 20_000_000
 USE_ABOVE_NS = 30_000
 
 _loaded: ModuleType | None = None
 _is_missing = False
+_spent_ns = 0
 
 
 def kernels_for(plain_ns: int) -> ModuleType | None:
@@ -24,19 +26,28 @@ def kernels_for(plain_ns: int) -> ModuleType | None:
     Args:
         plain_ns: about how long the plain twin would take, in nanoseconds.
     """
-    global _loaded, _is_missing
-    if _loaded is not None:
-        return _loaded if plain_ns > USE_ABOVE_NS else None
-    if _is_missing or plain_ns <= LOAD_ABOVE_NS:
-        return None
+    load_kernels_for(plain_ns)
+    return _loaded if plain_ns > USE_ABOVE_NS else None
+
+
+def load_kernels_for(plain_ns: int) -> None:
+    """Loads the kernels where work of about that many nanoseconds, which is yet to come, and what went before pay.
+
+    For work that is done in parts, of which none would pay on its own.
+    """
+    global _loaded, _is_missing, _spent_ns
+    if _loaded is not None or _is_missing or plain_ns <= COUNTED_ABOVE_NS:
+        return
+    _spent_ns += plain_ns
+    if _spent_ns <= LOAD_ABOVE_NS:
+        return
     try:
         from . import kernels
     except ImportError:
         # A broken numba must not break an answer that the plain twin can give.
         _is_missing = True
-        return None
+        return
     _loaded = kernels
-    return kernels
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

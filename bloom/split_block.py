@@ -48,7 +48,7 @@ _MAGIC = b"SSBF"
 _VERSION = 1
 _HEADER = struct.Struct("<4sHHQ44sI")
 _CHECKED_HEADER_SIZE_BYTES = 60
-_PLAIN_HASH_NS, _PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 50, 150, 60
+_PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 150, 60
 # An error of 0.2% in the count is one of 1% in the probability, and a larger count costs more than the filter.
 _COUNT_LIMIT = 1 << 18
 
@@ -93,9 +93,7 @@ class SplitBlockFilter:
             InvalidArgumentError: a type or an argument that has no meaning here.
         """
         fpp = checked_fpp(fpp)
-        hashed: Iterable[HashedValues] = (
-            hash_for_build(piece, hash) for piece in pieces(values, _PLAIN_HASH_NS + _PLAIN_INSERT_NS)
-        )
+        hashed: Iterable[HashedValues] = (hash_for_build(piece, hash) for piece in pieces(values, _PLAIN_INSERT_NS))
         if blocks is None:
             if ndv is None:
                 hashed = list(hashed)
@@ -183,7 +181,7 @@ class SplitBlockFilter:
         Raises:
             InvalidArgumentError: values of another kind.
         """
-        answers = [self._contains_piece(piece) for piece in pieces(values, _PLAIN_HASH_NS + _PLAIN_PROBE_NS)]
+        answers = [self._contains_piece(piece) for piece in pieces(values, _PLAIN_PROBE_NS)]
         return answers[0] if len(answers) == 1 else pa.concat_arrays(answers)
 
     def _contains_piece(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:

@@ -37,7 +37,11 @@ def index_add(
     path: Path,
     columns: Annotated[
         list[str],
-        typer.Argument(metavar="COLUMN", help="Each gets a filter; one key, or one index of statistics, of all.", show_default=False),
+        typer.Argument(
+            metavar="COLUMN",
+            help="Each gets a filter; all are one key, or one index of statistics.",
+            show_default=False,
+        ),
     ],
     kind: IndexKind = Kind.bloom,
     fpp: Annotated[

@@ -208,6 +208,7 @@ class Table:
         limit: int | None = None,
         mode: str = "snapshot",
         refresh: str | None = None,
+        reader: str = "pyarrow",
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -217,15 +218,18 @@ class Table:
             limit: at most so many rows, in no promised order.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
+            reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
+                "skipstone[duckdb]"). The rows are the same.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
+            InvalidArgumentError: the reader is not installed, or cannot read files that lie there.
         """
         if refresh not in (None, "sync"):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        snapshot, storage, index_storage, *rest = self._scanned(columns, limit, mode)
+        snapshot, storage, index_storage, *rest = self._scanned(columns, limit, mode, reader)
         return Plan(snapshot, storage, index_storage, where, *rest)
 
     def lookup(
@@ -234,6 +238,7 @@ class Table:
         on: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        reader: str = "pyarrow",
     ) -> Plan:
         """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
         those columns where there is one. Files that it does not cover are read and compared.
@@ -243,13 +248,13 @@ class Table:
                 an array, or a list, of values of the one column `on`. Tens of millions are fine. A key with a null
                 equals nothing.
             on: columns of the table, by name.
-            columns, limit: as in `scan`.
+            columns, limit, reader: as in `scan`.
 
         Raises SchemaError for columns that are not there, or keys of other types.
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, *self._scanned(columns, limit))
+        return lookup(keys, on, *self._scanned(columns, limit, reader=reader))
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
@@ -262,10 +267,12 @@ class Table:
             self.move_to(latest)
         return self
 
-    def _scanned(self, columns: Sequence[str] | None, limit: int | None, mode: str = "snapshot") -> tuple:
+    def _scanned(
+        self, columns: Sequence[str] | None, limit: int | None, mode: str = "snapshot", reader: str = "pyarrow"
+    ) -> tuple:
         """What a plan of this table takes, but for its predicate."""
         deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
-        return self.snapshot, self.storage, self.index_storage, columns, limit, self.strict, mode, deleted
+        return self.snapshot, self.storage, self.index_storage, columns, limit, self.strict, mode, deleted, reader
 
     def move_to(self, instant: Instant) -> None:
         """Makes this handle read another version. What it saw of a log of another format it sees still, unless the

@@ -44,13 +44,20 @@ def build_block(
     deleted: np.ndarray | None,
     compressor: zstandard.ZstdCompressor | None,
     compact: Collection[int] = (),
+    *,
+    random_keys: bool = False,
 ) -> bytes:
     """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read."""
+    `compact`: positions of columns that should take few bytes rather than be quick to read; `random_keys`: see
+    `keys.encode_keys`."""
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
         pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-    key_piece = keys.encode_keys(block_keys, lambda raw, tail: len(codec.compress(raw, compressor, tail_bytes=tail)[1]))
+
+    def stored_size(raw: bytes, tail: int) -> int:
+        return len(codec.compress(raw, compressor, tail_bytes=tail)[1])
+
+    key_piece = keys.encode_keys(block_keys, stored_size, are_random=random_keys)
     pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain, key_piece.tail_bytes))
     pieces.extend(values.encode_column(column, i in compact) for i, column in enumerate(columns))
     directory, bodies = [], []

@@ -71,9 +71,12 @@ class KeyPiece(NamedTuple):
     tail_bytes: int = 0
 
 
-def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int]) -> KeyPiece:
+def encode_keys(
+    keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int], *, are_random: bool = False
+) -> KeyPiece:
     """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed, the last so
-    many of which are not expected to be: it decides between the encodings, for wide keys on a sample."""
+    many of which are not expected to be: it decides between the encodings, for wide keys on a sample. Keys that
+    `are_random` are no names: what would find names of one make in them is not tried."""
     offsets, _ = offsets_and_data(keys)
     lengths = np.diff(offsets)
     width = int(lengths[0])
@@ -83,10 +86,12 @@ def encode_keys(keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int]) 
         shared = common_prefix_length(keys[0].as_py(), keys[len(keys) - 1].as_py())
         if width and width - shared <= NUMBER_BYTES:
             return _encode_short(keys, width, stored_size)
-        if width - shared <= _FIXED_ALWAYS_BYTES:
+        if are_random or width - shared <= _FIXED_ALWAYS_BYTES:
             return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
         choices = {ENCODING_FIXED: _encode_fixed, **choices}
-    by_template = infer_template(sample, None, is_sorted=True) if len(keys) >= _TEMPLATE_KEYS_LEAST else None
+    by_template = None
+    if len(keys) >= _TEMPLATE_KEYS_LEAST and not are_random:
+        by_template = infer_template(sample, None, is_sorted=True)
     if len(choices) == 1 and by_template is None:
         return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
     sizes = {encoding: stored_size(encode(sample), 0) for encoding, encode in choices.items()}

@@ -21,6 +21,7 @@ followed by anything; the first columns of a tuple are the prefix of all tuples 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ _END = b"\x00"
 _ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))  # in this order; undone in the other
 _BYTES_MAX = (1 << 31) - 1
 
-Piece = np.ndarray | pa.BinaryArray  # uint8 [n, width] where all keys are of one width, else binary [n]
+Piece: TypeAlias = np.ndarray | pa.Array  # uint8 [n, width] where all keys are of one width, else binary [n]
 
 
 def ordered_class(kind: pa.DataType) -> str | None:

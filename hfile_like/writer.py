@@ -43,6 +43,7 @@ class WriterOptions(TypedDict, total=False):
     summaries: Sequence[str]
     cut_prefix_bytes: int
     compact: Sequence[str]
+    random_keys: bool
 
 
 class SortedFileWriter:
@@ -61,6 +62,7 @@ class SortedFileWriter:
                   both sides: what is read by that prefix then shares no block, and no summary, with anything else.
                   0 for never
     compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
+    random_keys   the keys are values, not names: writing is twice as fast where no names are sought in them
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -79,10 +81,11 @@ class SortedFileWriter:
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
         compact: Sequence[str] = (),
+        random_keys: bool = False,
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
-        self._cut_prefix_bytes = cut_prefix_bytes
+        self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
         self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
@@ -187,7 +190,13 @@ class SortedFileWriter:
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
         data = build_block(
-            self._offset, entries.keys, entries.columns, entries.deleted, self._compressor, self._compact
+            self._offset,
+            entries.keys,
+            entries.columns,
+            entries.deleted,
+            self._compressor,
+            self._compact,
+            random_keys=self._random_keys,
         )
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()

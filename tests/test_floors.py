@@ -46,6 +46,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.ingest.sources.delta",
     "pyiceberg": lambda module: module.startswith("engine.ingest.sources.iceberg"),
+    "duckdb": lambda module: module == "engine.scan.by_duckdb",
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.connect",
     "botocore": lambda module: module == "engine.storage.connect",

@@ -54,6 +54,17 @@ def test_the_twins_agree(values: list[bytes]):
     assert kernels.xxh64_var(offsets, data).tolist() == expected
 
 
+@pytest.mark.parametrize("width", [0, 1, 3, 4, 7, 8, 12, 31, 32, 36, 45, 64, 77])
+def test_neighbours_of_one_width_are_hashed_together_without_a_seam(width: int):
+    """Before, within and after them a value of another width, on both sides of where the kernel cuts."""
+    rng = np.random.default_rng(width)
+    for count in (1, 255, 256, 257, 600):
+        for other in (None, 0, 255, 256, count - 1):
+            widths = [width + 1 if i == other else width for i in range(count)]
+            values = [rng.bytes(size) for size in widths]
+            assert kernels.xxh64_var(*packed(values)).tolist() == [plain.xxh64(value) for value in values]
+
+
 def test_the_plain_twin_groups_values_of_one_length():
     rng = np.random.default_rng(3)
     values = [rng.bytes(int(size)) for size in rng.choice([0, 3, 36, 500], size=400, p=[0.3, 0.3, 0.39, 0.01])]

@@ -70,9 +70,7 @@ def _cheapest_pair(runs: Sequence[Run]) -> slice:
     return slice(least, least + (2 if sizes[least] <= FORCED_BYTES_MAX else 0))
 
 
-def _joined(
-    storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]
-) -> tuple[Run, ...]:
+def _joined(storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]) -> tuple[Run, ...]:
     """The runs, those chosen as one. As they are where one of these is damaged."""
     opened = [one for run in runs[chosen] if (one := _opened(storage, run)) is not None]
     if len(opened) < 2 or len(opened) < len(runs[chosen]):
@@ -103,7 +101,7 @@ def merged_all(
     for sources, made in before.items():
         # A commit may have merged some of the sources otherwise meanwhile: their files are then in two runs.
         runs = _with(runs, [run for run in runs if run.path in sources], made)
-    origins = {run.path: (run.path,) for run in runs}
+    origins: dict[str, tuple[str, ...]] = {run.path: (run.path,) for run in runs}
     sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
     written: list[Run] = []
     while (chosen := _next(runs, sizes)) is not None:
@@ -113,9 +111,9 @@ def merged_all(
                 raise CorruptionError("a filter run is damaged")
             merged = join_runs(storage, opened, path_of(), _segments(opened), live)
         except DAMAGED:
-            for run in chosen:  # which of them it is
-                if not _is_whole(storage, run):
-                    sizes.pop(run.path, None)
+            bad = [run for run in chosen if not _is_whole(storage, run)]
+            for run in bad or chosen:
+                del sizes[run.path]
             continue
         runs = _with(runs, chosen, merged)
         if merged is not None:
@@ -143,7 +141,7 @@ Size = tuple[int, int, int]  # bytes of groups, files, files that went
 
 
 def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
-    """Which runs are to be merged next, neighbours but for damaged ones; one alone where much of it went. None: none."""
+    """The runs to be merged next: neighbours, but for damaged ones, or one alone of which much went. None: none."""
     bins: list[list[Run]] = [[]]
     for run in runs:
         if run.path not in sizes:

@@ -277,10 +277,13 @@ def _write(
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.manifest(after.manifest, bound.manifest, version))
     work = CommitWork(after, spoken, change.results, bound.added, bound.gone, writing)
+    adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = known_kind(index.kind)
-        if kind is not None:
-            after = after.with_index(kind.commit(index, work))
+        found = index if kind is None else kind.commit(index, work)
+        if adds_none:  # whoever is not told of it lacks nothing
+            found = replace(found, coverage=found.coverage.with_segment(version))
+        after = after.with_index(found)
     return after
 
 

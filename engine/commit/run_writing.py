@@ -47,12 +47,12 @@ class RunWriting:
 
     def consolidated_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
         """The manifest's runs merged, None where that does not pay."""
-        return consolidated(self.storage, self.readers, runs, self._paths("mc"), MANIFEST_FORM)
+        return consolidated(self.storage, self.readers, runs, self.paths("mc"), MANIFEST_FORM)
 
     def consolidated_stats(self, index: IndexState) -> tuple[Run, ...] | None:
         """The runs of a statistics index merged, None where that does not pay, or where one is damaged."""
         try:
-            return consolidated(self.storage, self.readers, index.runs, self._paths(f"s{index.id}c"), stats_form(index))
+            return consolidated(self.storage, self.readers, index.runs, self.paths(f"s{index.id}c"), stats_form(index))
         except (CorruptionError, FormatVersionError, FileMissingError):
             return None
 
@@ -65,10 +65,10 @@ class RunWriting:
     def _appended(
         self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
     ) -> tuple[Run, ...]:
-        paths = self._paths(name)
+        paths = self.paths(name)
         return appended(self.storage, self.readers, runs, rows, version, paths, form, leave_damaged=leave_damaged)
 
-    def _paths(self, name: str) -> Callable[[int], str]:
+    def paths(self, name: str) -> Callable[[int], str]:
         def path_of(shard: int) -> str:
             return self.path(f"{name}-{shard}")
 

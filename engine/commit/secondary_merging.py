@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -89,9 +89,14 @@ def consolidated_entries(
         start = 1
     kept: list[Run] = []
     changed = False
+    numbers = count()
+
+    def next_path() -> str:
+        return path_of(next(numbers))
+
     for part in ([levels[0]], levels[1:]) if start else (levels,):
         segments = (min(level[0].segments[0] for level in part), max(level[0].segments[1] for level in part))
-        found = _merged_level(storage, readers, part, live, segments, path_of, form)
+        found = _merged_level(storage, readers, part, live, segments, next_path, form)
         changed |= found is not None
         kept += found if found is not None else [run for level in part for run in level]
     return tuple(kept) if changed else None
@@ -103,7 +108,7 @@ def _merged_level(
     levels: Sequence[Level],
     live: np.ndarray,
     segments: tuple[int, int],
-    path_of: Callable[[int], str],
+    next_path: Callable[[], str],
     form: SecondaryForm,
 ) -> list[Run] | None:
     """Some runs as one; None where they are."""
@@ -118,10 +123,7 @@ def _merged_level(
                 found += [replace(run, segments=segments) for run in stretch.runs]
                 continue
             sources = [s for level in stretch.by_level() for s in _sources(readers, level, live)]
-            first = len(written)
-            new = write_entries(
-                storage, lambda i, first=first: path_of(first + i), merged_entries(sources), segments, form
-            )
+            new = write_entries(storage, lambda _: next_path(), merged_entries(sources), segments, form)
             written += new
             found += new
     except BaseException:

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...errors import CommitConflictError, InvalidArgumentError
+from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..ingest.declared import declared_files
 from ..ingest.filter_sizing import FilterSizing
+from ..ingest.footers import leaf_types
 from ..ingest.paths import paths_of
+from ..ingest.task_keys import KeySpec
 from ..ingest.task_result import TaskResult
 from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
 from ..manifest.snapshot import Snapshot
 from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
 from .publish import Change, publish
+from .secondary_tasks import task_key_paths
 from .slice_conflicts import check_slices
 
 if TYPE_CHECKING:
@@ -151,6 +154,7 @@ class Transaction:
             hive_partitioned=self._table.is_hive,
             stats_columns=base.stats_paths(),
             filters=tuple(filters),
+            keys=_key_specs(base),
             storage_options=self._table.storage_options,
         )
 
@@ -188,8 +192,16 @@ class Transaction:
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
+        else:
+            self._drop_task_keys(results)
         if self.committed.version > self._table.version:
             self._table.move_to(self.committed)
+
+    def _drop_task_keys(self, results: Sequence[TaskResult]) -> None:
+        """Removes what the commit has taken over; what stays behind is cleaned later."""
+        for path in task_key_paths(results):
+            with contextlib.suppress(SkipstoneError):
+                self._table.index_storage.delete(path)
 
     def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, or changed a slice."""
@@ -216,6 +228,9 @@ class Transaction:
                 self._leftovers.add(self._table.storage, path)
             if result.index is not None:
                 self._leftovers.add(self._table.index_storage, result.index.path)
+                for run in result.index.key_runs.values():
+                    if run.path is not None:
+                        self._leftovers.add(self._table.index_storage, run.path)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
         by_path = self._table.snapshot.find(list(dict.fromkeys(paths)))
@@ -234,3 +249,11 @@ class Transaction:
             raise InvalidArgumentError(
                 "a transaction is used, and ends, in the process that began it; others get its `task_spec()`"
             )
+
+
+def _key_specs(base: Instant) -> tuple[KeySpec, ...]:
+    """The keys that tasks keep for secondary indexes; two indexes of the same columns share one."""
+    kinds = leaf_types(base.schema)
+    kept = [i for i in base.indexes if i.kind == "secondary" and i.maintain == "commit"]
+    columns = dict.fromkeys(tuple(base.path_of(c) for c in index.columns) for index in kept)
+    return tuple(KeySpec(names, tuple(kinds[name] for name in names)) for names in columns)

@@ -209,9 +209,7 @@ def _batches(jobs: Sequence[_Job], request_bytes: int) -> Iterator[list[tuple[_J
         yield batch
 
 
-def _probe(
-    job: _Job, part: slice, table: np.ndarray, at: np.ndarray, coarse: Coarse, found: list[np.ndarray]
-) -> None:
+def _probe(job: _Job, part: slice, table: np.ndarray, at: np.ndarray, coarse: Coarse, found: list[np.ndarray]) -> None:
     """Notes the members that may hold the hashes of a part; the row of hash i is `table[at[i]]`."""
     own = slice(int(coarse.starts[job.group]), int(coarse.starts[job.group + 1]))
     at_once = max(1, PIECE_BYTES // job.section.stride)

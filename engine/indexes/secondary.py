@@ -30,12 +30,13 @@ from ..timeline.instant import joined_ranges
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
 PLACE_BYTES = PLACE.width_bytes
 RUN_SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("count", pa.int32()), pa.field("more", pa.binary())])
-ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary()), *RUN_SCHEMA])
+ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), *RUN_SCHEMA])
 BLOCK_BYTES = 48 << 10
 SHARD_BYTES = 64 << 20
 FILES_META = "files"
 _RUN_KEY_BYTES = 64  # of a shard's first and last key, as an instant tells them
 _PIECE_ROWS = 1 << 15
+_ENTRY_BYTES = 16  # about what an entry takes in a file, to cut small shards
 _VARINT_BYTES_MAX = 9
 
 
@@ -157,7 +158,7 @@ def write_entries(
     """Writes entries, whose keys ascend from batch to batch, as one run: shards at the paths that `path_of(0)`,
     `path_of(1)` ... give. Each is durable and whole on return; on an exception, those that were written are removed."""
     runs: list[Run] = []
-    pieces = _pieces(batches)
+    pieces = _pieces(batches, _PIECE_ROWS if form.shard_bytes is None else form.shard_bytes // _ENTRY_BYTES + 1)
     piece = next(pieces, None)
     try:
         while piece is not None:
@@ -165,7 +166,7 @@ def write_entries(
             first, files = piece.column(0)[0].as_py(), _Files()
             with (
                 storage.create(path) as sink,
-                SortedFileWriter(sink, schema=RUN_SCHEMA, block_size=form.block_bytes) as writer,
+                SortedFileWriter(sink, schema=RUN_SCHEMA, block_size=form.block_bytes, random_keys=True) as writer,
             ):
                 is_full = False
                 while piece is not None and not is_full:
@@ -185,11 +186,12 @@ def write_entries(
     return tuple(runs)
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """Not much at a time: a shard is cut between them."""
+    rows = min(rows, _PIECE_ROWS)
     for batch in batches:
-        for start in range(0, batch.num_rows, _PIECE_ROWS):
-            yield batch.slice(start, _PIECE_ROWS)
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
 
 def _ends(first: bytes, last: bytes) -> tuple[str, str]:

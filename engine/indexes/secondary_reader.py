@@ -72,9 +72,9 @@ class _Hits:
         if len(parts) == 1:
             return parts[0]
         names = ("file_ids", "row_groups", "rows", "counts")
-        arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+        ids, groups, rows, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
         more = [part.more for part in parts if part.more is not None]
-        return cls(*arrays, pa.concat_arrays(more) if more else None)
+        return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
 
     def take(self, at: np.ndarray) -> _Hits:
         more = None if self.more is None else self.more.take(from_numpy(at))
@@ -138,14 +138,17 @@ class SecondaryReader:
         starts = np.flatnonzero(is_new)
         return Counts(ids[starts], groups[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
 
-    def join(self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS) -> Iterator[tuple[np.ndarray, Positions]]:
+    def join(
+        self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS, *, are_whole: bool = True
+    ) -> Iterator[tuple[np.ndarray, Positions]]:
         """(int64 [n]: which of the keys, the rows that hold them), of about `batch_rows` rows at a time, key by key.
 
-        keys    of whole or leading values, as `code` encodes them: ascending, each once, no one another's beginning
+        keys         as `code` encodes them, ascending, each once
+        are_whole    they have a value of every column, else of the same first ones
         """
         for start in range(0, len(keys), _JOIN_KEYS):
             chunk = keys.slice(start, _JOIN_KEYS)
-            found = list(self._joined(chunk))
+            found = list(self._joined(chunk, are_whole=are_whole))
             if not found:
                 continue
             at, parts = zip(*found, strict=True)
@@ -157,10 +160,11 @@ class SecondaryReader:
                 part = hits.take(np.arange(low, high))
                 yield np.repeat(which[low:high], part.counts), part.positions()
 
-    def _joined(self, keys: pa.BinaryArray) -> Iterator[tuple[np.ndarray, _Hits]]:
+    def _joined(self, keys: pa.BinaryArray, *, are_whole: bool) -> Iterator[tuple[np.ndarray, _Hits]]:
         """(which of the keys, the entries that hold them), block by block."""
         listed = keys.to_pylist()
-        widths = set(map(len, listed))
+        # How much of an entry's key is compared: up to its place, or so many first bytes.
+        cuts = [-PLACE_BYTES] if are_whole else sorted(set(map(len, listed)))
         whole = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
         for run, own in self._asked(whole):
             with reading_run(run):
@@ -169,7 +173,7 @@ class SecondaryReader:
                 spans = [span for span in spans if span[1] < span[2]]
                 read = blocks.reader.iter_blocks([i for i, _, _ in spans], _AHEAD_BYTES)
                 for (_, low, high), block in zip(spans, read, strict=True):
-                    at, places = _matches(block, listed[low:high], widths)
+                    at, places = _matches(block, listed[low:high], cuts)
                     if len(places):
                         yield at + low, _hits_at(block, places, with_rows=True)
 
@@ -255,27 +259,31 @@ def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
     return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
 
 
-def _matches(block: Block, keys: list[bytes], widths: set[int]) -> tuple[np.ndarray, np.ndarray]:
+def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
     if len(keys) < _LISTED_RANGES_MIN:
-        at, places = [], []
-        for i, key in enumerate(keys):
-            place = lower_bound(block.keys, key)
-            while place < block.entries and block.keys.key_at(place).startswith(key):
-                at.append(i)
-                places.append(place)
-                place += 1
-        return np.array(at, dtype=np.int64), np.array(places, dtype=np.int64)
+        return _matches_of_few(block, keys)
     found = block.keys.to_arrow()
     wanted = binary_array(keys)
     at = np.full(block.entries, -1, dtype=np.int64)
-    for width in widths:
-        here = pc.index_in(pc.binary_slice(found, 0, width), value_set=wanted)
+    for cut in cuts:
+        here = pc.index_in(pc.binary_slice(found, 0, cut), value_set=wanted)
         valid = valid_mask(here)
         numbers = to_numpy(here).astype(np.int64)
         at = np.maximum(at, numbers if valid is None else np.where(valid, numbers, -1))
     places = np.flatnonzero(at >= 0)
     return at[places], places
+
+
+def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    found: list[tuple[int, int]] = []
+    for i, key in enumerate(keys):
+        place = lower_bound(block.keys, key)
+        while place < block.entries and block.keys.key_at(place).startswith(key):
+            found.append((i, place))
+            place += 1
+    at = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return at[:, 0], at[:, 1]
 
 
 def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:

@@ -250,10 +250,11 @@ def _first_with(keys: pa.BinaryArray, values: bytes) -> int:
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if len(parts) == 1:
-        yield parts[0]
-    else:
-        yield pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    some = [part for part in parts if part.num_rows]
+    if len(some) == 1:
+        yield some[0]
+    elif some:
+        yield pa.Table.from_batches(some).combine_chunks().to_batches()[0]
 
 
 def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...arrays import to_numpy
 from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
+from ..commit.secondary_rows import committed_entries, merged_entry_runs
 from ..commit.work import CommitWork, MergeWork
 from ..indexes.key_ranges import KeyRanges, key_ranges
 from ..indexes.secondary import SecondaryForm
@@ -86,10 +87,12 @@ class SecondaryKind:
         return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        return index
+        if not self.is_current(work.after, index):
+            return index
+        return committed_entries(index, _types(work.after, index), work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        return index
+        return merged_entry_runs(index, work)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, to_numpy
+from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..ingest.footers import chunk_ranges, reading
 from ..predicates import Constant
@@ -98,6 +98,24 @@ def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa
 
 def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
     """Some rows of columns, which are called by the file's own names."""
+    found: dict[str, pa.ChunkedArray] = {}
+    if reader.context.reader == "duckdb":
+        found = _by_duckdb(reader, places, own)
+        own = [name for name in own if name not in found]
+    return {**found, **_by_pyarrow(reader, places, own)} if own else found
+
+
+def _by_duckdb(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+    from .by_duckdb import rows_by_duckdb
+
+    counts = np.array([reader.row_count(group) for group in range(places[-1][0])], dtype=np.int64)
+    firsts = offsets_of(counts)
+    found = rows_by_duckdb(reader, np.concatenate([wanted + firsts[group] for group, wanted in places]), own)
+    reader.context.left_to_pyarrow.update(name for name in own if name not in found)
+    return found
+
+
+def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
     is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
     by_page = flat_columns(reader.file, own) if is_large else []
     found: dict[str, pa.ChunkedArray] = {}
@@ -120,7 +138,8 @@ def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, p
 
 
 def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
-    first, second = own, []
+    first: list[str] = own
+    second: list[str] = []
     if reader.threads > 1 and len(own) >= _SPLIT_COLUMNS_MIN:
         first, second = _dealt(reader, places[0][0], own)
 
@@ -145,7 +164,9 @@ def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[
         remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, own)])
         yield remote.read_at
         return
-    descriptor = os.open(reader.storage.open_file(reader.entry), os.O_RDONLY)
+    path = reader.storage.open_file(reader.entry)
+    assert isinstance(path, str)
+    descriptor = os.open(path, os.O_RDONLY)
 
     def read_at(offset: int, length: int) -> bytes:
         data = os.pread(descriptor, length, offset)

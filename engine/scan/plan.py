@@ -62,6 +62,7 @@ class Plan:
         strict: bool = False,
         mode: str = SNAPSHOT,
         deleted: DeletedRows | None = None,
+        reader: str = "pyarrow",
     ):
         if mode not in MODES:
             raise InvalidArgumentError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
@@ -73,6 +74,11 @@ class Plan:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
         self.limit = limit
+        if reader != "pyarrow":
+            from .by_duckdb import check_reader
+
+            check_reader(reader, storage.uri)
+        self.reader = reader
         self._index_storage, self._storage = index_storage, storage
         self._steps = Steps(index_storage, storage)
         self._snapshot = snapshot
@@ -299,6 +305,7 @@ class Plan:
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self._storage, self._index_storage),
             deletes=self._deletes.rows,
+            reader=self.reader,
         )
 
     @cached_property
@@ -381,12 +388,19 @@ class Plan:
         with self._steps.step("rows", "rows") as step:
             step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
             for tables in self._side_by_side(read, left):
+                step.note = self._how_read()
                 for table in tables:
                     found += table.num_rows
                     step.went_out = found
                     yield table
                 if self.limit is not None and found >= self.limit:
                     return
+
+    def _how_read(self) -> str:
+        if self.reader == "pyarrow":
+            return ""
+        others = sorted(list(self.context.left_to_pyarrow))  # noqa: C414 - threads still add to it
+        return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
 
     def _side_by_side(self, work: Callable[[Pair], R], pairs: list[Pair]) -> Iterator[R]:
         """The results of `work(pair)`, in order; in threads where there is more than one."""

@@ -206,13 +206,13 @@ class FileReader:
             return {}
         own = self.own(stored)
         prefetch(self.file, group, own)
-        self.count(group, stored)
+        self.count(group, own)
         return self.renamed(self.file.read_row_group(group, columns=own), stored)
 
-    def count(self, group: int, names: list[str]) -> None:
+    def count(self, group: int, own: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
         if self.file.remote is None:  # else that is read by way of the storage
-            ranges = chunk_ranges(self.file, group, self.own(names))
+            ranges = chunk_ranges(self.file, group, own)
             self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:

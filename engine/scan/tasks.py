@@ -63,6 +63,8 @@ class ReadContext:
     defaults        what such columns hold in files that lack them, where that is not null
     parquet_options    how pyarrow opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
+    reader          what reads rows by position: "pyarrow" or "duckdb"
+    left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
     """
 
     location: str
@@ -78,3 +80,5 @@ class ReadContext:
     parquet_options: dict[str, str] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
+    reader: str = "pyarrow"
+    left_to_pyarrow: set[str] = field(default_factory=set, compare=False)

@@ -1,0 +1,238 @@
+"""Runs of a secondary index that are merged, joined, bound to ids or damaged say what the rows say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skipstone.engine.commit.secondary_merging import (
+    LEVELS_MAX,
+    NewEntries,
+    appended_entries,
+    consolidated_entries,
+)
+from skipstone.engine.commit.secondary_tasks import carried_entries, task_key_paths
+from skipstone.engine.indexes.key_ranges import Values, key_ranges
+from skipstone.engine.indexes.secondary import SecondaryForm, files_of, write_entries
+from skipstone.engine.indexes.secondary_reader import SecondaryReader
+from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
+from skipstone.engine.ingest.task_writer import KeySpec, TaskSpec, TaskWriter
+from skipstone.engine.manifest.runs import DamagedRun, RunReaders
+from skipstone.engine.storage import open_storage
+from skipstone.engine.timeline import Run
+from skipstone.hfile_like.ordered import OrderedCode
+from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
+
+FORM = SecondaryForm(600, 256)
+
+
+def _new(groups: list[Group], names: list[str]) -> NewEntries:
+    with EntrySorter(OrderedCode([KINDS[n][0] for n in names])) as sorter:
+        for number, group, first, rows in groups:
+            sorter.add(number, group, first, arrays_of(rows, names))
+        batches = list(sorter.entries())
+    return NewEntries([EntrySource(batches)], sum(b.num_rows for b in batches), 100)
+
+
+@given(data=st.data())
+def test_commits_and_optimize_keep_every_row(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    storage = open_storage(folder)
+    readers = RunReaders(storage)
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
+    runs: tuple[Run, ...] = ()
+    every: list[Group] = []
+    paths = iter(range(1000))
+    for commit in range(1, data.draw(st.integers(1, 6)) + 1):
+        groups = data.draw(row_groups(names, first_file=10 * commit))
+        every += groups
+        new = _new(groups, names)
+        runs = appended_entries(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", FORM)
+        if data.draw(st.integers(0, 3)) == 0:
+            gone = set(data.draw(st.lists(st.sampled_from(sorted({g[0] for g in every})), max_size=3)))
+            every = [g for g in every if g[0] not in gone]
+            live = np.array(sorted({g[0] for g in every}), dtype=np.uint64)
+            merged = consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", FORM)
+            runs = runs if merged is None else merged
+            assert consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", FORM) is None
+    live = {g[0] for g in every}
+    found = _OfLive(reader_of(folder, runs, names), live)
+    ask_all(data, found, every, names)  # type: ignore[arg-type]
+
+
+class _OfLive:
+    """A reader whose answers leave out files that went: what `optimize` dropped of them is as good as what it left."""
+
+    def __init__(self, reader: SecondaryReader, live: set[int]):
+        self._reader, self._live, self.code = reader, np.array(sorted(live), dtype=np.uint64), reader.code
+        self.estimate = reader.estimate
+
+    def positions(self, ranges: object) -> tuple[np.ndarray, ...]:
+        found = self._reader.positions(ranges)  # type: ignore[arg-type]
+        kept = np.isin(found.file_ids, self._live)
+        return tuple(column[kept] for column in found)
+
+    def counts(self, ranges: object) -> tuple[np.ndarray, ...]:
+        found = self._reader.counts(ranges)  # type: ignore[arg-type]
+        kept = np.isin(found.file_ids, self._live)
+        return tuple(column[kept] for column in found)
+
+
+@given(data=st.data())
+def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
+    first, second = data.draw(row_groups(names)), data.draw(row_groups(names, first_file=50))
+    runs = build(folder, first, names, 500, 400) + build(folder, second, names, 1 << 20, None)
+    twice = data.draw(st.booleans())  # two builds that met speak of the same files
+    runs += build(folder, first, names, 1 << 20, None) if twice else ()
+    found = reader_of(folder, runs, names)
+    leading = data.draw(st.integers(1, len(names)))
+    wanted = data.draw(st.lists(st.tuples(*(st.sampled_from(KINDS[n][1]) for n in names[:leading])), max_size=30))
+    keys = sorted(set(found.code.encode(arrays_of(wanted, names[:leading])).to_pylist())) if wanted else []
+    joined = []
+    for at, positions in found.join(pa.array(keys, pa.binary()), batch_rows=3, are_whole=leading == len(names)):
+        assert len(at) == len(positions.rows)
+        joined += list(zip(at.tolist(), *(c.tolist() for c in positions), strict=True))
+    expected = []
+    for number, group, start, rows in first + second:
+        for i, row in enumerate(rows):
+            own = found.code.encode(arrays_of([row[:leading]], names[:leading]))[0].as_py()
+            if own in keys:
+                expected.append((keys.index(own), number, group, start + i))
+    assert sorted(joined) == sorted(expected)
+    assert [at for at, *_ in joined] == sorted(at for at, *_ in joined)
+
+
+def test_a_run_told_of_twice_is_counted_once(tmp_path: Path) -> None:
+    groups: list[Group] = [(3, 0, 0, [(1,), (1,), (2,)]), (4, 0, 0, [(1,)])]
+    runs = build(tmp_path, groups, ["i"], 1 << 20, None) + build(tmp_path, groups[:1], ["i"], 1 << 20, None)
+    found = reader_of(tmp_path, runs, ["i"])
+    ranges = key_ranges(found.code, [Values(pa.array([1]))])
+    assert found.positions(ranges).rows.tolist() == [0, 1, 0]
+    assert found.counts(ranges).counts.tolist() == [2, 1]
+
+
+def test_levels_stay_few_and_large_shards_stay_as_they_are(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    readers = RunReaders(storage)
+    form = SecondaryForm(20_000, 2048)
+    paths = iter(range(10_000))
+    runs: tuple[Run, ...] = ()
+    for commit in range(1, 61):
+        rows = [(commit * 1000 + i,) for i in range(500)]
+        new = _new([(commit, 0, 0, rows)], ["i"])
+        runs = appended_entries(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", form)
+        assert len({run.segments for run in runs}) <= LEVELS_MAX
+    live = np.arange(1, 61, dtype=np.uint64)
+    whole = consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", form)
+    whole = runs if whole is None else whole
+    assert len({run.segments for run in whole}) <= 2 and len(whole) > 3
+    new = _new([(61, 0, 0, [(61_000 + i,) for i in range(12_000)])], ["i"])
+    more = (*whole, *write_entries(storage, lambda i: f"n{i}", new.sources[0].batches, (61, 61), form))
+    again = consolidated_entries(storage, readers, more, np.append(live, 61), lambda _: f"r{next(paths)}", form)
+    assert again is not None
+    stayed = {run.path for run in whole} & {run.path for run in again}
+    assert len(stayed) >= len(whole) - 2  # keys above all others touch the last shard at most
+    found = SecondaryReader(RunReaders(storage), again, [pa.int64()])
+    for key, file, row in ((1_000, 1, 0), (60_499, 60, 499), (61_000, 61, 0), (72_999, 61, 11_999)):
+        place = found.positions(key_ranges(found.code, [Values(pa.array([key]))]))
+        assert (place.file_ids.tolist(), place.rows.tolist()) == ([file], [row])
+
+
+def test_optimize_drops_files_that_went(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    readers = RunReaders(storage)
+    groups: list[Group] = [(file, 0, 0, [(i,) for i in range(20)]) for file in range(8)]
+    runs = build(tmp_path, groups, ["i"], 1 << 20, None)
+    live = np.arange(5, dtype=np.uint64)
+    merged = consolidated_entries(storage, readers, runs, live, lambda i: f"m{i}", FORM)
+    assert merged is not None and sum(run.entries for run in merged) == 5 * 20
+    assert [files_of(readers.reader(run)) for run in merged] == [((0, 4),)] * len(merged)
+    nothing = np.empty(0, dtype=np.uint64)
+    assert consolidated_entries(storage, readers, merged, nothing, lambda i: f"n{i}", FORM) == ()
+
+
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    groups: list[Group] = [(1, 0, 0, [(i,) for i in range(400)])]
+    runs = build(tmp_path, groups, ["i"], 1 << 20, None)
+    path = tmp_path / runs[0].path
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(data)
+    found = reader_of(tmp_path, runs, ["i"])
+    ranges = key_ranges(found.code, [Values(pa.array(range(400)))])
+    for ask in (found.positions, found.counts, lambda _: list(found.join(found.code.encode([pa.array(range(400))])))):
+        with pytest.raises(DamagedRun) as told:
+            ask(ranges)
+        assert told.value.run == runs[0]
+    path.unlink()
+    with pytest.raises(DamagedRun):
+        reader_of(tmp_path, runs, ["i"]).estimate(ranges)
+    # Commits leave it as it is, and merge nothing with it.
+    storage = open_storage(tmp_path)
+    new = _new([(2, 0, 0, [(i,) for i in range(200)])], ["i"])
+    with pytest.warns(UserWarning, match="damaged"):
+        after = appended_entries(storage, RunReaders(storage), runs, new, 2, lambda i: f"z{i}", FORM)
+    assert after[0] == runs[0] and {run.segments for run in after} == {(1, 1), (2, 2)}
+
+
+@given(data=st.data())
+def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("table")
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2, unique=True))
+    schema = pa.schema([("p", pa.int32()), *((n, KINDS[n][0]) for n in names), ("at", pa.int64())])
+    spec = TaskSpec(
+        str(folder),
+        str(folder / ".index"),
+        "0" * 32,
+        schema,
+        ("p",),
+        True,
+        (),
+        (),
+        (KeySpec(tuple(names), tuple(KINDS[n][0] for n in names)),),
+        row_group_rows=3,
+        file_rows=data.draw(st.sampled_from([4, 100])),
+    )
+    results, written = [], 0
+    for _ in range(data.draw(st.integers(1, 3))):
+        values = st.tuples(*(st.sampled_from(KINDS[n][1]) for n in names))
+        rows = data.draw(st.lists(values, max_size=14))
+        parts = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
+        at = pa.array(range(written, written + len(rows)), pa.int64())
+        written += len(rows)
+        with TaskWriter(spec) as task:
+            task.write(pa.table([pa.array(parts, pa.int32()), *arrays_of(rows, names), at], schema=schema))
+        results += task.result
+    total = sum(r.files.num_rows for r in results)
+    ids = data.draw(st.permutations([(i % 3) << 32 | i for i in range(total)]))
+    bound, start = [], 0
+    for result in results:
+        bound.append(np.array(ids[start : start + result.files.num_rows], dtype=np.uint64))
+        start += result.files.num_rows
+    index_storage = open_storage(folder / ".index")
+    new, holes = carried_entries(index_storage, results, bound, tuple(names), [KINDS[n][0] for n in names])
+    assert holes == [] and (new is not None) == bool(results)
+    if new is None:
+        return
+    runs = appended_entries(index_storage, RunReaders(index_storage), (), new, 1, lambda i: f"r{i}", FORM)
+    groups = []
+    for result, own in zip(results, bound, strict=True):
+        for path, number in zip(result.files.column("path").to_pylist(), own.tolist(), strict=True):
+            with pq.ParquetFile(folder / path) as file:
+                first = 0
+                for group in range(file.metadata.num_row_groups):
+                    read = file.read_row_group(group, columns=names)
+                    rows = list(zip(*(read.column(n).to_pylist() for n in names), strict=True))
+                    groups.append((number, group, first, rows))
+                    first += len(rows)
+    ask_all(data, reader_of(folder / ".index", runs, names), groups, names)
+    assert all((folder / ".index" / path).exists() for path in task_key_paths(results))
+    other = carried_entries(index_storage, results, bound, tuple(names), [pa.date32()] * len(names))
+    assert other == (None, [i for part in bound for i in part.tolist()])

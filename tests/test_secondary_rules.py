@@ -1,0 +1,185 @@
+"""Rules 24 and 40 for secondary indexes, and what a table with one keeps through its life."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone import col
+from skipstone.engine.indexes.key_ranges import Values, key_ranges
+from skipstone.engine.indexes.secondary_reader import SecondaryReader
+
+SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("p", pa.int32())])
+
+
+def _index(table: ss.Table, kind: str = "secondary"):
+    return next(index for index in table.instant.indexes if index.kind == kind)
+
+
+def _places(table: ss.Table, *values: pa.Array) -> set[tuple[int, int]]:
+    """(file, row) of the live files that hold values, by the index alone."""
+    index = _index(table)
+    leaves = [table.schema.field(table.instant.path_of(c)).type for c in index.columns]
+    found = SecondaryReader(table.readers, index.runs, leaves)
+    positions = found.positions(key_ranges(found.code, [Values(v) for v in values]))
+    live = set(table.files()["file_id"].to_pylist()) if "file_id" in table.files().column_names else None
+    pairs = zip(positions.file_ids.tolist(), positions.rows.tolist(), strict=True)
+    return {(f, r) for f, r in pairs if live is None or f in live}
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_rule_24_nulls_and_nan_are_entries(tmp_path: Path, is_built: bool) -> None:
+    """Over [7, null], `x != 5` is one row, not two."""
+    schema = pa.schema([("x", pa.int64()), ("f", pa.float64())])
+    rows = pa.table({"x": [7, None], "f": [math.nan, None]}, schema=schema)
+    table = ss.create(tmp_path, schema=schema)
+    if not is_built:
+        table.create_index("x", kind="secondary")
+        table.create_index("f", kind="secondary")
+    with table.transaction() as tx:
+        tx.write(rows)
+    if is_built:
+        table.create_index("x", kind="secondary")
+        table.create_index("f", kind="secondary")
+    for where, count in (
+        (col("x") != 5, 1),
+        (col("x") != 7, 0),
+        (~(col("x") == 5), 1),
+        (col("x").is_null(), 1),
+        (col("f") > 5.0, 1),
+        (col("f") != 5.0, 1),
+        (col("f") <= 5.0, 0),
+        (col("f") == math.nan, 1),
+    ):
+        assert table.scan(where).count() == count, where
+        assert table.scan(where).to_table().num_rows == count, where
+
+
+def test_rule_40_a_file_that_was_merely_added_is_a_hole(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA)
+    table.create_index("k", kind="secondary")
+    pq.write_table(pa.table({"k": [5], "s": ["x"], "p": [1]}, schema=SCHEMA), tmp_path / "added.parquet")
+    with table.transaction() as tx:
+        tx.write(pa.table({"k": [5, 6], "s": ["a", "b"], "p": [1, 1]}, schema=SCHEMA))
+        tx.add_files(["added.parquet"])
+    coverage = _index(table).coverage
+    assert len(coverage.holes) == 1 and len(_places(table, pa.array([5]))) == 1
+    assert table.scan(col("k") == 5).to_table().num_rows == 2
+    table.refresh_index("k", kind="secondary")
+    assert not _index(table).coverage.holes and len(_places(table, pa.array([5]))) == 2
+    assert table.scan(col("k") == 5).count() == 2
+
+
+def test_tasks_elsewhere_carry_their_keys(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    table.create_index(["s", "k"], kind="secondary")
+    with table.transaction() as tx:
+        spec = pickle.loads(pickle.dumps(tx.task_spec()))
+        for _ in range(3):
+            with ss.TaskWriter(spec) as task:
+                rows = {"k": list(range(10)), "s": [f"t{i % 2}" for i in range(10)], "p": [i % 3 for i in range(10)]}
+                task.write(pa.table(rows, schema=SCHEMA))
+            tx.add_task(pickle.loads(pickle.dumps(task.result)))
+    assert _index(table).coverage.is_whole(table.version)
+    assert len(_places(table, pa.array(["t1"]), pa.array([3]))) == 3
+    assert table.scan((col("s") == "t1") & (col("k") == 3)).to_table().num_rows == 3
+    assert not list((tmp_path / ".skipstone" / "tasks").rglob("*keys*"))  # the commit took them over
+
+
+def test_an_abandoned_transaction_leaves_no_keys(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA)
+    table.create_index("k", kind="secondary")
+    with pytest.raises(RuntimeError), table.transaction() as tx:
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA))
+        tx.add_task(task.result)
+        raise RuntimeError
+    assert not [p for p in (tmp_path / ".skipstone" / "tasks").rglob("*") if p.is_file()]
+
+
+def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+    table.create_index("s", kind="secondary")
+    long = "x" * (1 << 20)
+    with table.transaction() as tx:
+        tx.write(pa.table({"k": [1, 2], "s": [long, "b"], "p": [0, 1]}, schema=SCHEMA))
+    assert len(_index(table).coverage.holes) == 1
+    assert table.scan(col("s") == long).to_table().num_rows == 1
+    assert table.scan(col("s") == "b").to_table().num_rows == 1
+    with pytest.warns(UserWarning, match="too long to be a key"):
+        table.refresh_index("s", kind="secondary")
+    assert table.scan(col("s") != "b").count() == 1
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_a_life_keeps_every_row(data: st.DataObject) -> None:
+    root = Path(tempfile.mkdtemp())
+    try:
+        table = ss.create(root, schema=SCHEMA, partitioning=["p"])
+        columns = data.draw(st.sampled_from([["k"], ["s"], ["s", "k"]]))
+        table.create_index(columns, kind="secondary", shard_bytes=data.draw(st.sampled_from([500, 1 << 26])))
+        every: dict[int, list[tuple]] = {}
+        rows: list[tuple] = []
+        for _ in range(data.draw(st.integers(1, 8))):
+            what = data.draw(st.sampled_from(["write", "write", "attach", "remove", "refresh", "optimize"]))
+            if what == "remove":
+                gone = data.draw(st.lists(st.sampled_from(table.files()["path"].to_pylist() or [""]), max_size=2))
+                gone = sorted({path for path in gone if path})
+                kept = table.scan(columns=SCHEMA.names).to_table().num_rows
+                if gone:
+                    with table.transaction() as tx:
+                        tx.remove(gone)
+                assert table.scan(columns=SCHEMA.names).to_table().num_rows <= kept
+            elif what == "refresh":
+                table.refresh_index(columns, kind="secondary")
+            elif what == "optimize":
+                table.optimize()
+            else:
+                texts = st.sampled_from([None, "", "a", "ab", "b"])
+                new = data.draw(
+                    st.lists(st.tuples(st.none() | st.integers(0, 4), texts, st.integers(0, 1)), min_size=1, max_size=9)
+                )
+                made = pa.table(
+                    [pa.array(c, f.type) for c, f in zip(zip(*new, strict=True), SCHEMA, strict=True)], schema=SCHEMA
+                )
+                with table.transaction() as tx:
+                    if what == "write":
+                        tx.write(made)
+                    else:
+                        path = f"p=0/a{table.version}.parquet"
+                        (root / "p=0").mkdir(exist_ok=True)
+                        pq.write_table(made.drop_columns(["p"]), root / path, row_group_size=3)
+                        tx.add_files([path])
+            rows = [tuple(row.values()) for row in table.scan().to_table().to_pylist()]
+            every[table.version] = rows
+        for version, held in every.items():
+            with ss.open(root, version=version) as then:
+                for where, wanted in _predicates():
+                    found = then.scan(where).to_table().num_rows
+                    assert found == sum(map(wanted, held)), (version, where)
+                    assert then.scan(where).count() == found
+    finally:
+        shutil.rmtree(root)
+
+
+def _predicates() -> list:
+    return [
+        (col("k") == 2, lambda r: r[0] == 2),
+        (col("k").is_null(), lambda r: r[0] is None),
+        (col("k") != 2, lambda r: r[0] is not None and r[0] != 2),
+        ((col("s") == "a") & (col("k") == 1), lambda r: r[:2] == (1, "a")),
+        ((col("s") == "a") & (col("k") > 1), lambda r: r[1] == "a" and r[0] is not None and r[0] > 1),
+        (col("s").starts_with("a"), lambda r: r[1] is not None and r[1].startswith("a")),
+        ((col("s") == "b") | (col("k") == 0), lambda r: r[1] == "b" or r[0] == 0),
+        (col("s").is_in(["", "ab"]), lambda r: r[1] in ("", "ab")),
+    ]
