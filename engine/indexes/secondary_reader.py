@@ -28,6 +28,7 @@ from .key_ranges import KeyRanges
 from .secondary import PLACE_BYTES, positions_of, tails_places
 
 _LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
+_MATCHED_KEYS_MIN = 6  # the same for keys that are joined
 _KNOWN_ENDS_MIN = 64  # for so many ranges in a run, its index is taken apart first
 _AHEAD_BYTES = 8 << 20
 _JOIN_KEYS = 1 << 17
@@ -171,8 +172,7 @@ class SecondaryReader:
                 blocks = _Blocks(self._readers, run, None)
                 spans = [(i, *blocks.keys_in(i, listed)) for start, stop in own for i in blocks.between(start, stop)]
                 spans = [span for span in spans if span[1] < span[2]]
-                read = blocks.reader.iter_blocks([i for i, _, _ in spans], _AHEAD_BYTES)
-                for (_, low, high), block in zip(spans, read, strict=True):
+                for (_, low, high), block in zip(spans, blocks.read([i for i, _, _ in spans]), strict=True):
                     at, places = _matches(block, listed[low:high], cuts)
                     if len(places):
                         yield at + low, _hits_at(block, places, with_rows=True)
@@ -199,7 +199,7 @@ class SecondaryReader:
             for i in blocks.between(start, stop):
                 wanted.setdefault(i, []).append((start, stop))
         indices = list(wanted)
-        for i, block in zip(indices, blocks.reader.iter_blocks(indices, _AHEAD_BYTES), strict=True):
+        for i, block in zip(indices, blocks.read(indices), strict=True):
             places = _places_in(block, wanted[i])
             if len(places):
                 yield _hits_at(block, places, with_rows=with_rows)
@@ -210,6 +210,7 @@ class _Blocks:
 
     def __init__(self, readers: RunReaders, run: Run, questions: int | None):
         """For so many questions; None for very many."""
+        self._readers, self._run = readers, run
         self.reader = readers.reader(run)
         self._ends: tuple[list[bytes], list[bytes]] | None = None
         if questions is None or questions >= _KNOWN_ENDS_MIN or readers.holds(run, "block ends"):
@@ -225,6 +226,13 @@ class _Blocks:
 
     def entries(self, i: int) -> int:
         return self.reader.block_entries(i)
+
+    def read(self, indices: list[int]) -> Iterator[Block]:
+        """Some blocks, ascending. Those of a small run are kept for the next question."""
+        readers, run = self._readers, self._run
+        if not readers.keeps(run):
+            return self.reader.iter_blocks(indices, _AHEAD_BYTES)
+        return (readers.decoded(run, ("block", i), lambda reader, i=i: reader.block(i)) for i in indices)
 
     def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
         """The slice of ascending keys that may be the beginnings of a block's."""
@@ -261,7 +269,7 @@ def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
 
 def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
-    if len(keys) < _LISTED_RANGES_MIN:
+    if len(keys) < _MATCHED_KEYS_MIN:
         return _matches_of_few(block, keys)
     found = block.keys.to_arrow()
     wanted = binary_array(keys)
