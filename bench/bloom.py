@@ -177,7 +177,7 @@ def _duckdb_file(path: str, with_filter: bool) -> Callable[[Keys], int]:
 
     def write(held: Keys) -> int:
         with duckdb.connect() as connection:
-            connection.execute("SET threads = 1")
+            connection.execute("SET threads = 1; SET enable_progress_bar = false")
             connection.register("held", pa.table({"key": held.members}))
             connection.execute(f"COPY held TO '{path}' (FORMAT parquet, {options})")
         return held.count
