@@ -34,7 +34,7 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
     ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
     path = run_path(job.transaction, f"i{index.columns[0]}")
     left_out: list[int] = []
-    errors: list[Exception] = []
+    refused: list[Exception] = []
     reached = 0
     sizing = FilterSizing.of(index.options)
     made = copied_file if index.options["source"] == "parquet" else hashed_file
@@ -46,7 +46,10 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
         for ordinal, (file_id, built) in enumerate(found):
             if isinstance(built, Exception):
                 left_out.append(file_id)
-                errors.append(built)
+                if made is copied_file and isinstance(built, SchemaError):
+                    refused.append(built)  # often all of a table's files: told once
+                else:
+                    warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=6)
             else:
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.fine, built.hash_name)
@@ -57,9 +60,9 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
             if job.is_due:
                 break
         run = writer.finish((1, table.version))
-    if errors:
-        more = f" (the first of {len(errors):,} files)" if len(errors) > 1 else ""
-        warnings.warn(f"not indexed, and read by every scan until it is: {errors[0]}{more}", stacklevel=6)
+    if refused:
+        more = f" (the first of {len(refused):,} files)" if len(refused) > 1 else ""
+        warnings.warn(f"not indexed, and read by every scan until it is: {refused[0]}{more}", stacklevel=6)
     return Built((run,), left_out, ids[reached:])
 
 
