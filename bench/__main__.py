@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 _HELPERS = {"__main__", "harness", "data", "made", "targets", "planning_data", "planning_lake", "planning_sizes"}
-_HELPERS |= {"listing_data", "listing_lake", "listing_commits", "listing_create", "bloom_keys"}
+_HELPERS |= {"listing_data", "listing_lake", "listing_commits", "listing_create", "bloom_keys", "needle_peers"}
+_HELPERS |= {"far", "filter_lake"}
 
 
 def benchmarks() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import fastbloom_rs
@@ -108,11 +108,21 @@ def _listed(values: pa.ChunkedArray) -> list:
     return listed
 
 
-@lru_cache(maxsize=1)
+_held: list[Keys] = []
+
+
 def keys(kind: str, count: int) -> Keys:
-    """The keys of the rows that are being measured; those of the rows before go."""
+    """The keys of the row that is being measured. Those of the row before go first: there is no room for both."""
+    if not _held or (_held[0].kind, _held[0].count) != (kind, count):
+        forget()
+        _held.append(Keys(kind, count))
+    return _held[0]
+
+
+def forget() -> None:
+    """Lets the keys go."""
+    _held.clear()
     gc.collect()
-    return Keys(kind, count)
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ def created(folder: Path | str) -> ss.Table:
 
 
 def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks: int | None = None) -> None:
-    """One commit of tasks: for each, the keys (int64) of each of its row groups. `blocks`: the size of every task's
-    filter, whatever its keys need; None: what they need. An empty task has an empty filter."""
+    """One commit of tasks: for each, the keys (int64, distinct) of each of its row groups. `blocks`: the size of every
+    task's filter, whatever its keys need; None: what they need."""
     with table.transaction() as tx:
         path = f"tasks/{tx.id[:2]}/{tx.id}-made.sbf"
         sections: list[tuple[StridedSection, StridedSection]] = []
@@ -44,10 +44,9 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
             for number, groups in enumerate(tasks):
                 hashed = [hash_array(pa.array(keys)) for keys in groups]
                 name = hashed[0].name
-                each = [one.present() for one in hashed]
-                fullest = solve_blocks(max(len(np.unique(one)) for one in each), FPP)
-                fine = FilterGroup.build_from_hashes(each, fullest, hash=name).rows
-                every = np.unique(np.concatenate(each))
+                each = [one.hashes for one in hashed]
+                fine = FilterGroup.build_from_hashes(each, solve_blocks(max(map(len, each)), FPP), hash=name).rows
+                every = np.concatenate(each)
                 size = blocks or solve_blocks(len(every), FPP)
                 whole = SplitBlockFilter.build_from_hashes(every, size, name).words
                 rows = np.ascontiguousarray(whole).view(np.uint8).reshape(size, 32)

@@ -59,6 +59,7 @@ class _Case:
     setup: Callable[[], Any] | None
     note: str | None
     kind: Literal["us", "peer", "floor"]
+    every: int = 1
     calls: int = 1
     requests: int | None = None
     bytes: int | None = None
@@ -106,18 +107,22 @@ class Bench:
         setup: Callable[[], Any] | None = None,
         note: str | None = None,
         kind: Literal["us", "peer", "floor"] = "peer",
+        every: int = 1,
     ) -> None:
         """Add a contender to a row.
 
         `fn` returns its answer: a value, a pyarrow Table or array (rows in any order), or an `Answer` around one of
-        them. `setup` runs before every timed call, outside of the time; what it returns is handed to `fn`.
+        them. `setup` runs before every timed call, outside of the time; what it returns is handed to `fn`. One that is
+        slow may take part in `every` so many rounds only.
         """
         others = [case for case in self._cases if case.row == row]
         if any(case.contender == contender for case in others):
             raise ValueError(f"row {row!r} has a contender {contender!r} already")
         if kind == "us" and any(case.kind == "us" for case in others):
             raise ValueError(f"row {row!r} has one of us already: call the other one a peer")
-        self._cases.append(_Case(row, contender, fn, setup, note, kind))
+        if kind == "us" and every != 1:
+            raise ValueError(f"row {row!r}: all others are compared with us, so we take part in every round")
+        self._cases.append(_Case(row, contender, fn, setup, note, kind, every))
 
     def run(self, rounds: int = 5) -> None:
         """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times."""
@@ -130,9 +135,10 @@ class Bench:
             gc.collect()
             gc.disable()
             try:
-                for _ in range(rounds):
+                for number in range(rounds):
                     for case in cases:
-                        case.samples_s.append(case.sample())
+                        if number % case.every == 0:
+                            case.samples_s.append(case.sample())
             finally:
                 gc.enable()
 
@@ -193,7 +199,8 @@ class Bench:
         us = next((other for other in self._cases if other.row == case.row and other.kind == "us"), None)
         ratio = None
         if us is not None and case.samples_s:
-            ratio = statistics.median(one / ours for one, ours in zip(case.samples_s, us.samples_s, strict=True))
+            pairs = zip(case.samples_s, us.samples_s[:: case.every], strict=True)
+            ratio = statistics.median(one / ours for one, ours in pairs)
         return {
             "row": case.row,
             "contender": case.contender,

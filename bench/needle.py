@@ -1,10 +1,11 @@
-"""A needle by value: one row of TPC-H lineitem by a random uuid, from opening the index to the row.
+"""A needle by value: rows of TPC-H lineitem by a random uuid and by keys, from opening the index to the rows.
 
-One lake for everybody: 60 files x 3 row groups at SF1, with Parquet's own bloom filters on the uuid and on l_partkey
-(SKIPSTONE_BENCH_SF and SKIPSTONE_BENCH_FILES make it larger). Every call asks for a key of its own, opens what it
-needs, and returns whole rows. The process is warm: what it has decoded of our immutable runs, and DuckDB of the files'
-metadata, is there already; requests and bytes are those of the first call. The processes at the end are timed whole:
-interpreter, imports and work.
+The lake is 200 files x 3 row groups at SF5 (SKIPSTONE_BENCH_SF, SKIPSTONE_BENCH_FILES and SKIPSTONE_BENCH_ROUNDS make
+it smaller), once with Parquet's own bloom filters on the uuid and on l_partkey, and once without, for the peers. Ours
+read the former, by a secondary index or by our own filters, kept in two indexes beside it. Every call asks for a key of
+its own, opens what it needs, and returns whole rows. The process is warm: what it has decoded of our immutable runs,
+and DuckDB of the files' metadata, is there already; requests and bytes are those of the first call. What DuckDB reads
+for us is not counted. The processes at the end are timed whole: interpreter, imports and work.
 
 What was learned stands in docs/decisions/0004-reading-a-needle.md.
 """
@@ -16,113 +17,198 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import polars
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import skipstone as ss
 from skipstone import col
 
 from bench.data import lineitem, random_uuids, sample
 from bench.harness import Answer, Bench
+from bench.needle_peers import Delta, DuckDB, Places, Where, ask_polars, ask_spark, spark_session
+from bench.targets import Target, verdicts
 
 KEY = "event_id"
-ROUNDS = 41
+TWO_COLUMNS = ["l_orderkey", "l_extendedprice"]
+ROUNDS = 15
+MANY = 1_000
 MISSES = 2_000
+FILTERS, PLAIN = "DuckDB + Parquet filters", "DuckDB"
+BY_POSITION = "DuckDB, file_row_number IN"
+TARGETS = [
+    Target("uuid, hit", FILTERS, 25, 52),
+    Target("uuid, hit, DuckDB reader", FILTERS, 8, 52),
+    Target("uuid, miss", FILTERS, 1.5, 45),
+    Target("orderkey", "deltalake", 10, 6.5),
+    Target("partkey IN 3, all columns", BY_POSITION, 1.1, 1),
+    Target("partkey IN 3, two columns", FILTERS, 100, 376, "partkey IN 3, all columns"),
+    Target("1,000 uuids", BY_POSITION, 1.3, 1),
+]
 
 
-def main() -> None:
-    sf = float(os.environ.get("SKIPSTONE_BENCH_SF", "1"))
-    files = int(os.environ.get("SKIPSTONE_BENCH_FILES", "60"))
-    lake = lineitem(sf=sf, files=files, row_groups=3)
-    with tempfile.TemporaryDirectory() as folder:
-        index = Path(folder) / "index"
-        table = ss.create(lake, partitioning=None, index_path=index)
-        table.create_index([KEY, "l_partkey"], kind="bloom", fpp=0.001)
-        size = sum(table.indexes().column("size_bytes").to_pylist())
-        bench = Bench(
-            "needle",
-            f"A needle in lineitem SF{sf:g}: {files} files x 3 row groups, our index {size / 1e6:.1f} MB",
-            rerun="make bench NAME=needle",
-            libraries=["duckdb", "polars"],
-        )
-        _rows(bench, lake, index)
-        _processes(bench, lake, index, Path(folder))
-        bench.run(ROUNDS)
-        bench.report()
-        print(_false_reads(lake, index))
+@dataclass
+class Needles:
+    """The lakes, our indexes and who is asked.
 
+    lake, plain        with Parquet's filters and without
+    secondary, blooms  where our indexes of each kind lie
+    """
 
-def _rows(bench: Bench, lake: Path, index: Path) -> None:
-    hits = sample(lake, KEY, 400, seed=1)
-    misses = random_uuids(400, np.random.default_rng(2)).to_pylist()
-    numbers = sample(lake, "l_partkey", 400, seed=3)
-    connection = duckdb.connect()
-    source = f"read_parquet('{lake}/*.parquet')"
+    lake: Path
+    plain: Path
+    secondary: Path
+    blooms: Path
+    spark: Any
+    delta: Delta
 
-    def ours(where: Callable[[Any], object]) -> Callable[[object], Answer]:
-        def ask(key: object) -> Answer:
-            with ss.open(lake, index_path=index) as table:
-                rows = table.scan(where(key)).to_table()
+    def __post_init__(self) -> None:
+        self.duckdb, self.duckdb_plain = DuckDB(self.lake), DuckDB(self.plain)
+        self.ask_spark, self.ask_spark_plain = ask_spark(self.spark, self.lake), ask_spark(self.spark, self.plain)
+
+    def ours(
+        self, index: Path, columns: Sequence[str] | None = None, reader: str = "pyarrow"
+    ) -> Callable[[Where], Answer]:
+        def ask(where: Where) -> Answer:
+            column, values = where
+            with ss.open(self.lake, index_path=index) as table:
+                asked = col(column) == values[0] if len(values) == 1 else col(column).is_in(values)
+                rows = table.scan(asked, columns=columns, reader=reader).to_table()
                 data, index_reads = table.storage.reading(), table.index_storage.reading()
+            if reader == "duckdb":
+                return Answer(rows)
             return Answer(rows, data[0] + index_reads[0], data[1] + index_reads[1])
 
         return ask
 
-    def duck_where(where: str) -> pa.Table:
-        return connection.sql(f"SELECT * FROM {source} WHERE {where}").to_arrow_table()
 
-    def duck(key: object) -> pa.Table:
-        return duck_where(f"{KEY} = '{key}'")
-
-    def pola(key: object) -> pa.Table:
-        return polars.scan_parquet(f"{lake}/*.parquet").filter(polars.col(KEY) == key).collect().to_arrow()
-
-    places = {key: _place(lake, index, key) for key in hits}
-
-    def row_group(key: object) -> None:
-        path, group = places[key]
-        with pq.ParquetFile(path) as file:
-            rows = file.read_row_group(group)
-            rows.slice(pc.index(rows.column(KEY).cast(pa.string()), key).as_py(), 1)
-
-    def key_column(key: object) -> None:
-        path, group = places[key]
-        with pq.ParquetFile(path) as file:
-            file.read_row_group(group, columns=[KEY])
-
-    for row, keys in (("hit", hits), ("miss", misses)):
-        bench.case(row, "skipstone", ours(lambda k: col(KEY) == k), setup=_next(keys), kind="us")
-        bench.case(row, "DuckDB + Parquet filters", duck, setup=_next(keys))
-        bench.case(row, "polars", pola, setup=_next(keys))
-    bench.case("hit", "pyarrow, row group known", row_group, setup=_next(hits), kind="floor")
-    bench.case("hit", "pyarrow, key column only", key_column, setup=_next(hits), kind="floor")
-    orders = sample(lake, "l_orderkey", 400, seed=6)
-    bench.case("l_orderkey =", "skipstone", ours(lambda k: col("l_orderkey") == k), setup=_next(orders), kind="us")
-    bench.case("l_orderkey =", "DuckDB", lambda k: duck_where(f"l_orderkey = {k}"), setup=_next(orders))
-    threes = [numbers[i : i + 3] for i in range(0, len(numbers) - 2, 3)]
-    bench.case("l_partkey IN 3", "skipstone", ours(lambda k: col("l_partkey").is_in(k)), setup=_next(threes), kind="us")
-    bench.case(
-        "l_partkey IN 3",
-        "DuckDB + Parquet filters",
-        lambda keys: duck_where(f"l_partkey IN ({', '.join(map(str, keys))})"),
-        setup=_next(threes),
-    )
+def main() -> None:
+    sf = float(os.environ.get("SKIPSTONE_BENCH_SF", "5"))
+    files = int(os.environ.get("SKIPSTONE_BENCH_FILES", "200"))
+    rounds = int(os.environ.get("SKIPSTONE_BENCH_ROUNDS", ROUNDS))
+    lake, plain = lineitem(sf=sf, files=files, row_groups=3), lineitem(sf=sf, files=files, row_groups=3, blooms=())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        built = _built(lake, folder)
+        with spark_session(folder / "spark") as spark:
+            delta = Delta(plain, folder / "delta")
+            needles = Needles(lake, plain, folder / "secondary", folder / "blooms", spark, delta)
+            bench = Bench(
+                "needle",
+                f"A needle in lineitem SF{sf:g}: {files} files x 3 row groups",
+                rerun="make bench NAME=needle",
+                libraries=["duckdb", "polars", "deltalake", "pyspark"],
+            )
+            _points(bench, needles)
+            _lists(bench, needles)
+            _many(bench, needles)
+            _processes(bench, needles, folder)
+            bench.run(rounds)
+        misses = _false_reads(needles)
+        bench.report([*verdicts(TARGETS, bench.figures()), "", *built, "", *misses])
 
 
-def _place(lake: Path, index: Path, key: str) -> tuple[str, int]:
-    groups = ss.open(lake, index_path=index).scan(col(KEY) == key).row_groups().to_pylist()
-    for at in groups:
-        column = pq.ParquetFile(lake / at["path"]).read_row_group(at["row_group"], columns=[KEY]).column(0)
-        if pc.any(pc.equal(column.cast(pa.string()), key)).as_py():
-            return str(lake / at["path"]), at["row_group"]
-    raise AssertionError(f"{key} was lost")
+def _points(bench: Bench, needles: Needles) -> None:
+    """One row, and none."""
+    lake = needles.lake
+    hits = [(KEY, [key]) for key in sample(lake, KEY, 200, seed=1)]
+    misses = [(KEY, [key]) for key in random_uuids(200, np.random.default_rng(2)).to_pylist()]
+    orders = [("l_orderkey", [key]) for key in sample(lake, "l_orderkey", 200, seed=6)]
+    _point(bench, "uuid, hit", needles, hits)
+    places = {where[1][0]: needles.duckdb.places(where) for where in hits[:20]}
+    known = [places[where[1][0]] for where in hits[:20]]
+    bench.case("uuid, hit", BY_POSITION, needles.duckdb.rows, setup=_next(known), kind="floor")
+    bench.case("uuid, hit", "pyarrow, row group known", _row_groups, setup=_next(known), kind="floor")
+    key_only = _columns_of_row_groups([KEY])
+    bench.case("uuid, hit", "pyarrow, key column only", key_only, setup=_next(known), kind="floor")
+    row = "uuid, hit, DuckDB reader"
+    by_duckdb = needles.ours(needles.secondary, reader="duckdb")
+    bench.case(row, "skipstone, secondary", by_duckdb, setup=_next(hits), kind="us")
+    bench.case(row, "skipstone, filters", needles.ours(needles.blooms, reader="duckdb"), setup=_next(hits))
+    bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(hits))
+    _point(bench, "uuid, miss", needles, misses)
+    bench.case("orderkey", "skipstone", needles.ours(needles.secondary), setup=_next(orders), kind="us")
+    _peers(bench, "orderkey", needles, orders)
+
+
+def _point(bench: Bench, row: str, needles: Needles, keys: list[Where]) -> None:
+    bench.case(row, "skipstone, secondary", needles.ours(needles.secondary), setup=_next(keys), kind="us")
+    bench.case(row, "skipstone, filters", needles.ours(needles.blooms), setup=_next(keys))
+    _peers(bench, row, needles, keys)
+
+
+def _lists(bench: Bench, needles: Needles) -> None:
+    """A few keys, whose rows lie in many files."""
+    numbers = sample(needles.lake, "l_partkey", 60, seed=3)
+    threes = [("l_partkey", numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
+    known = [needles.duckdb.places(where) for where in threes]
+    for row, columns in (("partkey IN 3, all columns", None), ("partkey IN 3, two columns", TWO_COLUMNS)):
+        ours = needles.ours(needles.secondary, columns)
+        bench.case(row, "skipstone, secondary", ours, setup=_next(threes), kind="us")
+        by_duckdb = needles.ours(needles.secondary, columns, "duckdb")
+        bench.case(row, "skipstone, secondary, DuckDB reader", by_duckdb, setup=_next(threes))
+        filters = needles.ours(needles.blooms, columns)
+        bench.case(row, "skipstone, filters", filters, setup=_next(threes), every=3)
+        _peers(bench, row, needles, threes, columns)
+        by_position = _with_columns(needles.duckdb.rows, columns)
+        bench.case(row, BY_POSITION, by_position, setup=_next(known), kind="floor")
+        groups = _row_groups if columns is None else _columns_of_row_groups(columns)
+        bench.case(row, "pyarrow, row groups known", groups, setup=_next(known), kind="floor", every=5)
+
+
+def _many(bench: Bench, needles: Needles) -> None:
+    """Many keys at once."""
+    row = "1,000 uuids"
+    some = sample(needles.lake, KEY, 4 * MANY, seed=8)
+    keys = [(KEY, some[at : at + MANY]) for at in range(0, len(some), MANY)]
+    known = [needles.duckdb.places(where) for where in keys]
+    bench.case(row, "skipstone, secondary", needles.ours(needles.secondary), setup=_next(keys), kind="us")
+    by_duckdb = needles.ours(needles.secondary, reader="duckdb")
+    bench.case(row, "skipstone, secondary, DuckDB reader", by_duckdb, setup=_next(keys), every=3)
+    bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(keys), every=5)
+    bench.case(row, "polars", lambda where: ask_polars(needles.plain, where), setup=_next(keys), every=8)
+    bench.case(row, BY_POSITION, needles.duckdb.rows, setup=_next(known), kind="floor", every=2)
+
+
+def _peers(bench: Bench, row: str, needles: Needles, keys: list[Where], columns: Sequence[str] | None = None) -> None:
+    """Everybody else; the slow ones in few rounds."""
+    peers: list[tuple[str, Callable[..., pa.Table], int]] = [
+        (FILTERS, needles.duckdb.ask, 1),
+        (PLAIN, needles.duckdb_plain.ask, 3),
+        ("polars + Parquet filters", lambda *asked: ask_polars(needles.lake, *asked), 8),
+        ("polars", lambda *asked: ask_polars(needles.plain, *asked), 8),
+        ("deltalake", needles.delta.ask, 1 if row == "orderkey" else 5),
+        ("Spark + Parquet filters", needles.ask_spark, 5 if row == "orderkey" else 8),
+        ("Spark", needles.ask_spark_plain, 14),
+    ]
+    for contender, ask, every in peers:
+        bench.case(row, contender, _with_columns(ask, columns), setup=_next(keys), every=every)
+
+
+def _with_columns(ask: Callable[..., pa.Table], columns: Sequence[str] | None) -> Callable[[Any], pa.Table]:
+    return lambda asked: ask(asked, columns)
+
+
+def _row_groups(places: Places) -> None:
+    _columns_of_row_groups(None)(places)
+
+
+def _columns_of_row_groups(columns: Sequence[str] | None) -> Callable[[Places], None]:
+    """What pyarrow takes for the row groups that hold some rows."""
+
+    def read(places: Places) -> None:
+        for path, rows in places.items():
+            with pq.ParquetFile(path) as file:
+                counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+                for group in np.unique(np.searchsorted(np.cumsum(counts), rows, side="right")):
+                    file.read_row_group(int(group), columns=columns)
+
+    return read
 
 
 def _next(keys: list) -> Callable[[], object]:
@@ -130,10 +216,50 @@ def _next(keys: list) -> Callable[[], object]:
     return lambda: next(cycle)
 
 
-def _processes(bench: Bench, lake: Path, index: Path, folder: Path) -> None:
+def _built(lake: Path, folder: Path) -> list[str]:
+    """Builds our indexes; what each took, against reading the same column."""
+    read_s = {column: _timed(lambda column=column: _read_column(lake, column)) for column in (KEY, "l_partkey")}
+    lines = [
+        "## Builds",
+        "",
+        "| index | s | MB | pyarrow reads the column, s | ratio |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for kind, place in (("secondary", "secondary"), ("bloom", "blooms")):
+        table = ss.create(lake, partitioning=None, index_path=folder / place)
+        for column in (KEY, "l_partkey"):
+            options = {"fpp": 0.001} if kind == "bloom" else {}
+            took = _timed(
+                lambda table=table, column=column, kind=kind, o=options: table.create_index(column, kind, **o)
+            )
+            size = next(
+                row["size_bytes"]
+                for row in table.indexes().to_pylist()
+                if row["kind"] == kind and row["columns"] == [column]
+            )
+            ratio = took / read_s[column]
+            lines.append(f"| {kind}({column}) | {took:.3g} | {size / 1e6:.3g} | {read_s[column]:.3g} | {ratio:.3g} |")
+    return lines
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _read_column(lake: Path, column: str) -> None:
+    for path in sorted(lake.glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for group in range(file.metadata.num_row_groups):
+                file.read_row_group(group, columns=[column])
+
+
+def _processes(bench: Bench, needles: Needles, folder: Path) -> None:
     """Whole processes: what a cold start costs."""
     missing = random_uuids(1, np.random.default_rng(4)).to_pylist()[0]
-    look_up = f"ss.open({str(lake)!r}, index_path={str(index)!r}).scan(ss.col({KEY!r}) == {missing!r})"
+    opened = f"ss.open({str(needles.lake)!r}, index_path={str(needles.blooms)!r})"
+    look_up = f"{opened}.scan(ss.col({KEY!r}) == {missing!r})"
     caches = (folder / f"numba-{n}" for n in itertools.count())
 
     def process(code: str, fresh_cache: bool = False) -> Callable[[], str]:
@@ -157,16 +283,21 @@ def _processes(bench: Bench, lake: Path, index: Path, folder: Path) -> None:
     bench.case("process: first scan after install", "skipstone", process(first, fresh_cache=True), kind="us")
 
 
-def _false_reads(lake: Path, index: Path) -> str:
+def _false_reads(needles: Needles) -> list[str]:
     """How many of many misses open a data file at all, and how many row groups they read."""
-    table = ss.open(lake, index_path=index)
-    opened = groups = 0
-    for key in random_uuids(MISSES, np.random.default_rng(5)).to_pylist():
-        found = table.scan(col(KEY) == key).row_groups().num_rows
-        opened += found > 0
-        groups += found
-    share, each = opened / MISSES, groups / MISSES
-    return f"{MISSES:,} misses: {share:.2%} open a data file; {each:.4f} false row groups a look-up"
+    lines = ["## Misses", ""]
+    for told, index in (("secondary", needles.secondary), ("filters", needles.blooms)):
+        table = ss.open(needles.lake, index_path=index)
+        opened = groups = 0
+        for key in random_uuids(MISSES, np.random.default_rng(5)).to_pylist():
+            found = table.scan(col(KEY) == key).row_groups().num_rows
+            opened += found > 0
+            groups += found
+        share, each = opened / MISSES, groups / MISSES
+        lines.append(
+            f"- {told}: {share:.2%} of {MISSES:,} open a data file (at most 5%); {each:.4f} false row groups each"
+        )
+    return lines
 
 
 if __name__ == "__main__":

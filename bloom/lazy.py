@@ -47,6 +47,10 @@ def load_kernels_for(plain_ns: int) -> None:
         # A broken numba must not break an answer that the plain twin can give.
         _is_missing = True
         return
+    if kernels.config.DISABLE_JIT:
+        # Without a compiler the plain twins are faster by far: then kernels run where a debugger asks for them.
+        _is_missing = True
+        return
     _loaded = kernels
 
 

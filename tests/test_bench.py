@@ -57,6 +57,18 @@ def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> Non
         silent.run(3)
 
 
+def test_a_slow_contender_takes_part_in_few_rounds(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("few", "Few", "make bench", results=tmp_path)
+    bench.case("row", "skipstone", lambda key: 1, setup=lambda: 1, kind="us")
+    bench.case("row", "slow", lambda key: calls.append("slow") or 1, setup=lambda: 1, every=4)
+    bench.run(9)
+    slow = next(one for one in bench.figures() if one["contender"] == "slow")
+    assert calls.count("slow") == 1 + 3 and len(slow["samples_s"]) == 3 and slow["ratio_to_us"] > 0
+    with pytest.raises(ValueError, match="every round"):
+        bench.case("other", "us", lambda: 1, kind="us", every=2)
+
+
 def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
     bench = harness.Bench("same", "Same", "make bench", results=tmp_path)
     bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import numba
 import pyarrow as pa
 import pytest
 from skipstone.bloom import SplitBlockFilter, lazy
+
+needs_a_compiler = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels are loaded where they are compiled")
 
 
 def run(code: str, **environment: str) -> str:
@@ -85,6 +88,7 @@ def test_kernels_run_as_python_without_the_compiler():
     assert out.split() == ["function", "True", "True"]
 
 
+@needs_a_compiler
 def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lazy, "_loaded", None)
     monkeypatch.setattr(lazy, "_spent_ns", 0)
@@ -97,6 +101,7 @@ def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
     assert SplitBlockFilter.build(pa.array([1])).contains(pa.array([1])).to_pylist() == [True]
 
 
+@needs_a_compiler
 def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lazy, "_loaded", None)
     monkeypatch.setattr(lazy, "_spent_ns", 0)
@@ -107,6 +112,7 @@ def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPa
     assert all(lazy.kernels_for(lazy.COUNTED_ABOVE_NS) is None for _ in range(1000)), "look-ups never wait for numba"
 
 
+@needs_a_compiler
 def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lazy, "_loaded", None)
     monkeypatch.setattr(lazy, "_spent_ns", 0)

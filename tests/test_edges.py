@@ -20,7 +20,7 @@ ROWS = 5000
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch):
     """Columns are read side by side whatever the machine has."""
-    monkeypatch.setattr(planning, "_THREADS", 2)
+    monkeypatch.setattr(planning, "THREADS", 2)
 
 
 def _write(lake, name, values):

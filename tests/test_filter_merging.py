@@ -29,7 +29,7 @@ from skipstone.engine.timeline import Run
 from skipstone.hfile_like import StridedSection
 
 SCHEMA = pa.schema([("k", pa.int64())])
-FINE = FileFilter(StridedSection("fine", 8, 1, 32), "int")
+FINE = FileFilter((StridedSection("fine", 8, 1, 32),), "int")
 Task = tuple[list[int], np.ndarray]  # numbers of files, hashes
 
 
@@ -44,7 +44,7 @@ def _filter(hashes: np.ndarray, hash_name: str = "int", blocks: int | None = Non
 def _written(storage: Counted, name: str, tasks: Sequence[Task], hash_name: str = "int") -> Run:
     with FilterRunWriter(storage, f"{name}.sbf", 0.01) as writer:
         for files, hashes in tasks:
-            place = FileFilter(FINE.section, hash_name)
+            place = FileFilter(FINE.sections, hash_name)
             writer.add_task([(file, f"tasks/{file}.sbf", place) for file in files], _filter(hashes, hash_name))
         return writer.finish((1, 1))
 

@@ -65,6 +65,12 @@ def test_neighbours_of_one_width_are_hashed_together_without_a_seam(width: int):
             assert kernels.xxh64_var(*packed(values)).tolist() == [plain.xxh64(value) for value in values]
 
 
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=40))
+def test_words_are_hashed_as_their_eight_bytes(words: list[int]):
+    expected = [plain.xxh64(word.to_bytes(8, "little")) for word in words]
+    assert kernels.xxh64_words(np.array(words, dtype=np.uint64)).tolist() == expected
+
+
 def test_the_plain_twin_groups_values_of_one_length():
     rng = np.random.default_rng(3)
     values = [rng.bytes(int(size)) for size in rng.choice([0, 3, 36, 500], size=400, p=[0.3, 0.3, 0.39, 0.01])]

@@ -245,7 +245,7 @@ def test_a_build_publishes_what_it_has_and_a_killed_one_goes_on(
 
     def dies(step: str, done: int, total: int) -> None:
         nonlocal calls
-        calls += 1
+        calls += "bytes" not in step
         if calls == 4:
             raise KeyboardInterrupt
 

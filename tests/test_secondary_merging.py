@@ -36,7 +36,7 @@ def _new(groups: list[Group], names: list[str]) -> NewEntries:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
         batches = list(sorter.entries())
-    return NewEntries([EntrySource(batches)], sum(b.num_rows for b in batches), 100)
+    return NewEntries(lambda: [EntrySource(iter(batches))], sum(b.num_rows for b in batches), 100)
 
 
 @given(data=st.data())
@@ -118,6 +118,23 @@ def test_a_run_told_of_twice_is_counted_once(tmp_path: Path) -> None:
     assert found.counts(ranges).counts.tolist() == [2, 1]
 
 
+def test_many_runs_are_asked_side_by_side_where_requests_take_long(tmp_path: Path) -> None:
+    runs: tuple[Run, ...] = ()
+    for file in range(9):
+        runs += build(tmp_path, [(file, 0, 0, [(1,), (file,)])], ["i"], 1 << 20, None)
+    storage = open_storage(tmp_path)
+    storage.gap_bytes = 1 << 16  # as an object store's
+    found = SecondaryReader(RunReaders(storage), runs, [pa.int64()])
+    ranges = key_ranges(found.code, [Values(pa.array([1]))])
+    assert found.estimate(ranges) >= 9
+    assert found.positions(ranges).file_ids.tolist() == [0, 1, 1, *range(2, 9)]
+    assert found.positions(ranges, rows_max=10) is not None and found.positions(ranges, rows_max=9) is None
+    (tmp_path / runs[4].path).unlink()
+    with pytest.raises(DamagedRun) as told:
+        SecondaryReader(RunReaders(storage), runs, [pa.int64()]).positions(ranges)
+    assert told.value.run == runs[4]
+
+
 def test_levels_stay_few_and_large_shards_stay_as_they_are(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     readers = RunReaders(storage)
@@ -134,7 +151,7 @@ def test_levels_stay_few_and_large_shards_stay_as_they_are(tmp_path: Path) -> No
     whole = runs if whole is None else whole
     assert len({run.segments for run in whole}) <= 2 and len(whole) > 3
     new = _new([(61, 0, 0, [(61_000 + i,) for i in range(12_000)])], ["i"])
-    more = (*whole, *write_entries(storage, lambda i: f"n{i}", new.sources[0].batches, (61, 61), form))
+    more = (*whole, *write_entries(storage, lambda i: f"n{i}", new.sources()[0].batches, (61, 61), form))
     again = consolidated_entries(storage, readers, more, np.append(live, 61), lambda _: f"r{next(paths)}", form)
     assert again is not None
     stayed = {run.path for run in whole} & {run.path for run in again}

@@ -35,9 +35,10 @@ _DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 @dataclass(frozen=True)
 class NewEntries:
-    """What a commit adds: sources of entries, each ascending by values, and about how many entries and bytes."""
+    """What a commit adds: what gives, each time that it is called, sources of entries that ascend by values; and about
+    how many entries and bytes these are."""
 
-    sources: Sequence[EntrySource]
+    sources: Callable[[], Sequence[EntrySource]]
     entries: int
     size_bytes: int
 
@@ -59,7 +60,7 @@ def appended_entries(
         segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
         try:
             old = [source for level in levels[start:] for source in _sources(readers, level, None)]
-            found = merged_entries([*old, *new.sources], by_values=True)
+            found = merged_entries([*old, *new.sources()], by_values=True)
             written = write_entries(storage, path_of, found, segments, form)
         except _DAMAGED as error:
             if start == len(levels):  # what is new is damaged: there is no commit

@@ -37,7 +37,7 @@ def carried_entries(
     """
     classes = tuple(ordered_class(kind) for kind in kinds)
     holes: list[int] = []
-    sources: list[EntrySource] = []
+    carried: list[tuple[KeyRun, np.ndarray]] = []
     entries = size_bytes = 0
     carries = False
     for result, file_ids in zip(results, ids, strict=True):
@@ -48,9 +48,15 @@ def carried_entries(
         carries = True
         holes += [i for i, number in zip(file_ids.tolist(), found.numbers, strict=True) if number is None]
         if found.path is not None:
-            sources.append(EntrySource(larger(_bound(storage, found, file_ids))))
+            carried.append((found, file_ids))
             entries, size_bytes = entries + found.entries, size_bytes + found.size_bytes
-    return (NewEntries(sources, entries, size_bytes) if carries else None), holes
+    if not carries:
+        return None, holes
+
+    def sources() -> list[EntrySource]:
+        return [EntrySource(larger(_bound(storage, run, own))) for run, own in carried]
+
+    return NewEntries(sources, entries, size_bytes), holes
 
 
 def task_key_paths(results: Sequence[TaskResult]) -> list[str]:

@@ -8,9 +8,10 @@ one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +23,23 @@ from ...hfile_like import SortedFileReader, prefix_successor
 from ...hfile_like.block import Block
 from ...hfile_like.keys import lower_bound, tails_at
 from ...hfile_like.ordered import OrderedCode
+from ..ahead import ahead
 from ..manifest.runs import RunReaders, reading_run
 from ..timeline import Run
 from .key_ranges import KeyRanges
 from .secondary import PLACE_BYTES, positions_of, tails_places
 
 _LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
+_MATCHED_KEYS_MIN = 6  # the same for keys that are joined
 _KNOWN_ENDS_MIN = 64  # for so many ranges in a run, its index is taken apart first
 _AHEAD_BYTES = 8 << 20
+_THREADS_MAX = 16
 _JOIN_KEYS = 1 << 17
 JOIN_ROWS = 1 << 20
+
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class Positions(NamedTuple):
@@ -82,7 +90,9 @@ class _Hits:
 
     def first_of_each(self) -> np.ndarray:
         """int64, ascending: of the entries of one file and row, the first."""
-        order = np.lexsort((self.rows, self.file_ids))
+        order = _order(self.file_ids, self.rows)
+        if order is None:
+            order = np.arange(len(self.rows))
         ids, rows = self.file_ids[order], self.rows[order]
         is_again = np.zeros(len(order), dtype=bool)
         is_again[1:] = (ids[1:] == ids[:-1]) & (rows[1:] == rows[:-1])
@@ -114,19 +124,30 @@ class SecondaryReader:
     def estimate(self, ranges: KeyRanges) -> int:
         """At most how many entries lie in some ranges, as the runs' block indexes tell: no block is read. An entry is
         the rows of one row group with the same values."""
-        total = 0
-        for run, own in self._asked(ranges):
+
+        def of_run(asked: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
+            run, own = asked
             with reading_run(run):
                 blocks = _Blocks(self._readers, run, len(own))
                 touched = {i for start, stop in own for i in blocks.between(start, stop)}
-                total += sum(blocks.entries(i) for i in touched)
-        return total
+                return sum(blocks.entries(i) for i in touched)
 
-    def positions(self, ranges: KeyRanges) -> Positions:
-        """The rows whose keys lie in some ranges."""
-        found = _Hits.concat(list(self._hits(ranges, with_rows=True))).once().positions()
-        order = np.lexsort((found.rows, found.file_ids))
-        return Positions(*(column[order] for column in found))
+        return sum(self._of_each(of_run, list(self._asked(ranges))))
+
+    @overload
+    def positions(self, ranges: KeyRanges) -> Positions: ...
+
+    @overload
+    def positions(self, ranges: KeyRanges, rows_max: int) -> Positions | None: ...
+
+    def positions(self, ranges: KeyRanges, rows_max: int | None = None) -> Positions | None:
+        """The rows whose keys lie in some ranges; None where there are more than `rows_max`: none is made then."""
+        hits = _Hits.concat(list(self._hits(ranges, with_rows=True))).once()
+        if rows_max is not None and int(hits.counts.sum(dtype=np.int64)) > rows_max:
+            return None
+        found = hits.positions()
+        order = _order(found.file_ids, found.rows)
+        return found if order is None else Positions(*(column[order] for column in found))
 
     def counts(self, ranges: KeyRanges) -> Counts:
         """How many rows of each row group lie in some ranges: no row is made."""
@@ -171,8 +192,7 @@ class SecondaryReader:
                 blocks = _Blocks(self._readers, run, None)
                 spans = [(i, *blocks.keys_in(i, listed)) for start, stop in own for i in blocks.between(start, stop)]
                 spans = [span for span in spans if span[1] < span[2]]
-                read = blocks.reader.iter_blocks([i for i, _, _ in spans], _AHEAD_BYTES)
-                for (_, low, high), block in zip(spans, read, strict=True):
+                for (_, low, high), block in zip(spans, blocks.read([i for i, _, _ in spans]), strict=True):
                     at, places = _matches(block, listed[low:high], cuts)
                     if len(places):
                         yield at + low, _hits_at(block, places, with_rows=True)
@@ -188,9 +208,19 @@ class SecondaryReader:
 
     def _hits(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[_Hits]:
         """What lies in some ranges, block by block."""
-        for run, own in self._asked(ranges):
-            with reading_run(run):
-                yield from self._hits_of(run, own, with_rows=with_rows)
+
+        def of_run(asked: tuple[Run, list[tuple[bytes, bytes]]]) -> list[_Hits]:
+            with reading_run(asked[0]):
+                return list(self._hits_of(*asked, with_rows=with_rows))
+
+        for hits in self._of_each(of_run, list(self._asked(ranges))):
+            yield from hits
+
+    def _of_each(self, work: Callable[[A], R], asked: list[A]) -> Iterator[R]:
+        """The work for each run asked; side by side where a request takes long."""
+        if len(asked) > 1 and self._readers.storage.gap_bytes:
+            return ahead(work, asked, min(len(asked), _THREADS_MAX), "skipstone-positions")
+        return map(work, asked)
 
     def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[_Hits]:
         blocks = _Blocks(self._readers, run, len(ranges))
@@ -199,7 +229,7 @@ class SecondaryReader:
             for i in blocks.between(start, stop):
                 wanted.setdefault(i, []).append((start, stop))
         indices = list(wanted)
-        for i, block in zip(indices, blocks.reader.iter_blocks(indices, _AHEAD_BYTES), strict=True):
+        for i, block in zip(indices, blocks.read(indices), strict=True):
             places = _places_in(block, wanted[i])
             if len(places):
                 yield _hits_at(block, places, with_rows=with_rows)
@@ -210,6 +240,7 @@ class _Blocks:
 
     def __init__(self, readers: RunReaders, run: Run, questions: int | None):
         """For so many questions; None for very many."""
+        self._readers, self._run = readers, run
         self.reader = readers.reader(run)
         self._ends: tuple[list[bytes], list[bytes]] | None = None
         if questions is None or questions >= _KNOWN_ENDS_MIN or readers.holds(run, "block ends"):
@@ -226,6 +257,15 @@ class _Blocks:
     def entries(self, i: int) -> int:
         return self.reader.block_entries(i)
 
+    def read(self, indices: list[int]) -> Iterator[Block]:
+        """Some blocks, ascending. Those of a small run are kept for the next question."""
+        readers, run = self._readers, self._run
+        if not readers.keeps(run):
+            return self.reader.iter_blocks(indices, _AHEAD_BYTES)
+        missing = [i for i in indices if not readers.holds(run, ("block", i))]
+        read = dict(zip(missing, self.reader.iter_blocks(missing, _AHEAD_BYTES), strict=True))
+        return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
+
     def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
         """The slice of ascending keys that may be the beginnings of a block's."""
         assert self._ends is not None
@@ -234,6 +274,10 @@ class _Blocks:
         if low and first.startswith(keys[low - 1]):
             low -= 1
         return low, bisect_right(keys, last)
+
+
+def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
+    return reader.block(i) if read is None else read
 
 
 def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
@@ -261,7 +305,7 @@ def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
 
 def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
-    if len(keys) < _LISTED_RANGES_MIN:
+    if len(keys) < _MATCHED_KEYS_MIN:
         return _matches_of_few(block, keys)
     found = block.keys.to_arrow()
     wanted = binary_array(keys)
@@ -304,6 +348,13 @@ def _hits_at(block: Block, places: np.ndarray, *, with_rows: bool) -> _Hits:
         raise CorruptionError(f"{error}; rebuild the index", check="key") from None
     rows, counts = (to_numpy(block.column(i).take(places)) for i in (0, 1))
     return _Hits(ids, groups, rows, counts, block.column(2).take(places) if with_rows else None)
+
+
+def _order(ids: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+    """The order in which rows ascend by file and row, equal ones as they come; None where they do so as they are."""
+    if ((ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (rows[1:] >= rows[:-1]))).all():
+        return None
+    return np.lexsort((rows, ids))
 
 
 def _nothing() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

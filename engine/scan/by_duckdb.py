@@ -62,7 +62,9 @@ def rows_by_duckdb(reader: FileReader, positions: np.ndarray, columns: Sequence[
     """Rows of a file, by their positions in it (ascending, at least one), in those columns (by the file's own names)
     that DuckDB reads as they are."""
     path = reader.storage.open_file(reader.entry)
-    own = served_columns(reader.file, columns) if isinstance(path, str) and not _PATTERN & set(path) else []
+    if not isinstance(path, str) or _PATTERN & set(path):
+        return {}
+    own = served_columns(reader.file, columns)
     if not own:
         return {}
     duckdb = _duckdb()

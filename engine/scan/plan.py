@@ -378,7 +378,7 @@ class Plan:
         if self.limit == 0:
             return
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
-        left = [(t, g) for t, g in self._fine if g.kept != []]
+        left = [(t, g) for t, g in self._to_read() if g.kept != []]
         threads = THREADS if len(left) == 1 else 1
 
         def read(pair: Pair) -> list[pa.Table]:
@@ -386,7 +386,7 @@ class Plan:
 
         found = 0
         with self._steps.step("rows", "rows") as step:
-            step.came_in = sum(sum(g.row_counts) if g.row_counts is not None else t.row_count for t, g in left)
+            step.came_in = sum(_row_count(*pair) for pair in left)
             for tables in self._side_by_side(read, left):
                 step.note = self._how_read()
                 for table in tables:
@@ -395,6 +395,16 @@ class Plan:
                     yield table
                 if self.limit is not None and found >= self.limit:
                     return
+
+    def _to_read(self) -> list[Pair]:
+        """What rows are read of. Where an index has named the very rows that match, row groups are not asked about."""
+        known = self.pruned.rows_matching
+        if "_fine" in self.__dict__ or known is None or not (known.is_exact & ~known.is_all_but).all():
+            return self._fine
+        if not self.pruned.units.is_alone.all():
+            return self._fine
+        tasks = tasks_of(self._snapshot, self._gatherer, self.pruned, (), with_fine=False)
+        return [(task, RowGroups(None)) for task in tasks]
 
     def _how_read(self) -> str:
         if self.reader == "pyarrow":
@@ -419,6 +429,13 @@ class Plan:
 
     def _check_readable(self, asked: np.ndarray) -> None:
         self._deletes.check(self.pruned.units, asked)
+
+
+def _row_count(task: FileTask, groups: RowGroups) -> int:
+    """How many rows of a file are looked at."""
+    if task.rows is not None:
+        return len(task.rows)
+    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
 
 
 def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

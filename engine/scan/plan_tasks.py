@@ -16,18 +16,21 @@ from .tasks import FileTask
 _FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 
 
-def tasks_of(snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Sequence[str]) -> list[FileTask]:
-    """One task a file of the units that are kept; it says where the fine statistics of some columns lie."""
+def tasks_of(
+    snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Sequence[str], with_fine: bool = True
+) -> list[FileTask]:
+    """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
+    asks for them (`with_fine=False`)."""
     units, files = pruned.units, pruned.units.files
     if files.num_rows == 0:
         return []
     partitions = _partition_values(snapshot, files)
     ids = to_numpy(files.column("file_id"))
-    located = gatherer.fine_locations(ids, columns)
+    located = gatherer.fine_locations(ids, columns) if with_fine else [()] * len(ids)
     rows = pruned.rows_matching
     filters = {
         column: gatherer.without_damaged(lambda places=places: places.located(gatherer.damaged))  # type: ignore[misc]
-        for column, places in pruned.fine.items()
+        for column, places in (pruned.fine.items() if with_fine else ())
     }
     tasks = []
     for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):

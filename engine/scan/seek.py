@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BATCH_ROWS = 4096
+_SLICED_ROWS_MAX = 16
 _NS_A_BYTE = 1.0  # what decompression takes, and decoding by kind: measured, and only their ratios matter
 _NS_A_VALUE = {"bytes": 15, "other": 4}
 _DICTIONARY_BYTES_A_VALUE = 2  # chunks of strings below that are dictionary codes throughout
@@ -49,9 +50,13 @@ def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
         for column in batch.columns:
             if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):  # these have no take
                 plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
-                columns.append(pa.concat_arrays([column.slice(row, 1).cast(plain) for row in rows.tolist()]))
+                if len(rows) > _SLICED_ROWS_MAX:
+                    column = column.cast(plain).take(at)
+                else:
+                    column = pa.concat_arrays([column.slice(row, 1).cast(plain) for row in rows.tolist()])
             else:
-                columns.append(column.take(at))
+                column = column.take(at)
+            columns.append(column)
     except pa.ArrowNotImplementedError:  # nor have structs of them
         return [batch.slice(row, 1) for row in rows.tolist()]
     return [pa.RecordBatch.from_arrays(columns, names=batch.schema.names)]
