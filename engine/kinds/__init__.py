@@ -109,11 +109,13 @@ class Question(Protocol):
     column    whose fine part the answer tells of, "" for none
     parts     of the predicate: those that the answer will speak of
     note      what a person should know of the choice, where several indexes could be asked
+    is_dear   to ask would cost more than it saves: it is told, and not asked
     """
 
     step: str
     column: str
     note: str
+    is_dear: bool
 
     @property
     def index(self) -> IndexState: ...

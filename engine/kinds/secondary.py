@@ -137,7 +137,7 @@ def _names(instant: Instant, index: IndexState) -> list[str]:
 
 def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
     """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
-    not cover. What the choice went by stands in their notes."""
+    not cover. What the choice went by stands in their notes. Where all are too dear: the best of them, which says so."""
     asked: list[AskedPositions] = []
     dear: list[AskedPositions] = []
     limit = ENTRIES_MAX
@@ -150,9 +150,15 @@ def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedP
             limit = min(limit, max(_LITTLE, _AS_MUCH * question.entries))
     for place, question in enumerate(asked):
         others = [f"{other.label}, {other.entries:,}" for other in dear] if place == 0 else []
-        question.note = f"{question.fitness}, at most {question.entries:,} entries" + (
+        question.note = f"{question.label}: {question.fitness}, at most {question.entries:,} entries" + (
             f"; dearer and not asked: {'; '.join(others)}" if others else ""
         )
+    if dear and not asked:
+        dear[0].is_dear, dear[0].note = (
+            True,
+            f"{dear[0].label} is not asked: it holds up to {dear[0].entries:,} entries of what is sought",
+        )
+        return dear[:1]
     return asked
 
 
@@ -172,6 +178,7 @@ class AskedPositions:
     step: str = "positions"
     column: str = ""
     note: str = ""
+    is_dear: bool = False
 
     @property
     def label(self) -> str:

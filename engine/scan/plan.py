@@ -242,6 +242,11 @@ class Plan:
     # -- for explain --------------------------------------------------------------------------------------------------
 
     @property
+    def asked(self) -> str:
+        """What the rows are chosen by, as a text."""
+        return str(self.bound)
+
+    @property
     def instant(self) -> Instant:
         """The version that is scanned."""
         return self._snapshot.instant
@@ -269,6 +274,12 @@ class Plan:
     def filtered_columns(self) -> list[str]:
         """Columns that have a filter index."""
         return [self.instant.path_of(i.columns[0]) for i in self.instant.indexes if i.kind == "bloom"]
+
+    @property
+    def located_columns(self) -> list[str]:
+        """Columns in the keys of secondary indexes."""
+        keys = [index.columns for index in self.instant.indexes if index.kind == "secondary"]
+        return [self.instant.path_of(column) for key in keys for column in key]
 
     @property
     def pairs(self) -> list[Pair]:
