@@ -137,7 +137,7 @@ def _names(instant: Instant, index: IndexState) -> list[str]:
 
 def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
     """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
-    not cover. What the choice went by stands in their notes. Where all are too dear: the best of them, which says so."""
+    not cover. What the choice went by stands in their notes. Where all are too dear: the best, which says so."""
     asked: list[AskedPositions] = []
     dear: list[AskedPositions] = []
     limit = ENTRIES_MAX
