@@ -2,9 +2,9 @@
 it holds: one segment of CarbonData's size, its 60 GB by simulation, and a table of 10,000 commits.
 
     one segment    100 tasks x 20 blocklets x 50,000 keys, filters as `TaskWriter` makes them
-    60 GB          as many tasks as 60 GB of such blocklets' filters have: 46,875. Their coarse filters would be 98 GB; here
-                   each has a thousandth of the buckets, and so have merged runs of the bytes: a row of a bucket, the
-                   entries and all that is held are as long as they would be
+    60 GB          as many tasks as 60 GB of such blocklets' filters have: 46,875. Their coarse filters would be 98 GB;
+                   here each has a thousandth of the buckets, and so have merged runs of the bytes: a row of a bucket,
+                   the entries and all that is held are as long as they would be
     commits        10,000 of one task of 1,000 keys, as commits leave them, and after `optimize`
 
 Far away means `bench/far.py`: a request waits 30 ms, 8 of one reader are under way at once, bytes cost nothing more.
@@ -50,7 +50,7 @@ LATENCY_S = 0.03
 MANY = 1_000
 ROUNDS = 5
 # 60 GB of filters of 64 KiB, 20 a task: so many tasks, each with a filter of 2 MiB.
-CARBON_BYTES, CARBON_TASKS = 60e9, 46_875 * SEGMENT_TASKS // 100
+CARBON_TASKS = 46_875 * SEGMENT_TASKS // 100
 CARBON_SCALE, CARBON_BLOCKS, CARBON_KEYS = 1_024, 64, 1_000
 READ_BYTES_MAX, HELD_BYTES_MAX = 2_000_000, 64_000_000
 
