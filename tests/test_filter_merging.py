@@ -22,14 +22,14 @@ from skipstone.engine.commit.filter_joining import Opened, join_runs
 from skipstone.engine.commit.filter_merging import merged_all, merged_filters
 from skipstone.engine.indexes import coarse, filters
 from skipstone.engine.indexes.filters import FilterRun, FilterRunWriter
-from skipstone.engine.ingest.task_index import FileFilter
+from skipstone.engine.ingest.file_filter import FileFilter
 from skipstone.engine.manifest.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
 from skipstone.engine.timeline import Run
 from skipstone.hfile_like import StridedSection
 
 SCHEMA = pa.schema([("k", pa.int64())])
-FINE = FileFilter((StridedSection("fine", 8, 1, 32),), "int")
+FINE = (StridedSection("fine", 8, 1, 32),)
 Task = tuple[list[int], np.ndarray]  # numbers of files, hashes
 
 
@@ -44,7 +44,7 @@ def _filter(hashes: np.ndarray, hash_name: str = "int", blocks: int | None = Non
 def _written(storage: Counted, name: str, tasks: Sequence[Task], hash_name: str = "int") -> Run:
     with FilterRunWriter(storage, f"{name}.sbf", 0.01) as writer:
         for files, hashes in tasks:
-            place = FileFilter(FINE.sections, hash_name)
+            place = FileFilter(FINE, hash_name)
             writer.add_task([(file, f"tasks/{file}.sbf", place) for file in files], _filter(hashes, hash_name))
         return writer.finish((1, 1))
 
