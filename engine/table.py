@@ -372,8 +372,7 @@ class Table:
             kind: "bloom": which files and row groups may hold a value; "stats": what they span, from their footers.
             fpp: of a filter: how often a row group without the value may be read all the same. None: what costs the
                 least bytes over the life of a file, its filters' own and those of row groups read for nothing.
-            lookups: of a filter without an fpp: how many look-ups a file sees in its life of values that it does not
-                hold (100 where none are given).
+            lookups: of a filter without an fpp: how many look-ups a file sees in its life (default: 100).
             source: of a filter: "data" (default) reads the column; "parquet" copies the filters that the Parquet files
                 have themselves, and reads no data: files without, or whose cannot be believed, may match.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files

@@ -129,7 +129,7 @@ def test_the_cheapest_rung_costs_the_least_bytes(ndv: int, lookups: int, false_b
 
     best = cheapest_blocks(ndv, lookups, false_bytes)
     assert best & (best - 1) == 0
-    assert cost(best) <= min(cost(1 << rung) for rung in range(27)) * 1.001
+    assert cost(best) <= min(cost(1 << rung) for rung in range(27)) * 1.03 + 1
 
 
 def test_a_filter_that_saves_nothing_is_one_block():

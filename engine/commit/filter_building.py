@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ...bloom.lazy import load_kernels_for
 from ...errors import CorruptionError, SchemaError, StorageError
 from ..ahead import ahead
 from ..indexes.filters import FilterRunWriter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Made = Callable[["Table", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
+_PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -39,6 +41,8 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
     sizing = FilterSizing.of(index.options)
     made = copied_file if index.options["source"] == "parquet" else hashed_file
     job.leftovers.add(table.index_storage, path)
+    if made is hashed_file:
+        load_kernels_for(_PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (
         FilterRunWriter(table.index_storage, path, sizing.fpp) as writer,
         closing(_file_filters(table, files, column, sizing, made)) as found,

@@ -1,9 +1,10 @@
 """How large the filters of an index are: what was asked for, or what costs the least bytes.
 
 With an `fpp`, each filter is the smallest that meets it. Without one, each is as large as pays over the life of a file:
-its own bytes, and those that `lookups` look-ups of values that are not there read because it said yes all the same. A
-row group that is read for nothing costs its bytes in the file. A task whose filter says so costs a request and a small
-row for each of its files, and of its row groups those that the fine filters let pass.
+its own bytes, and those that `lookups` look-ups read because it said yes all the same. Every look-up asks a task's
+filter; where that says yes for nothing, it costs a request and a small row for each file of the task, and those of its
+row groups that the fine filters let pass. The fine filters see the look-ups whose value is in the task, which are taken
+to be one in ten: for each, the other row groups are read for nothing where theirs say yes, at their bytes in the file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ LOOKUPS_MAX = 10**12
 REQUEST_BYTES = 64 << 10
 """What a request takes of the time that bytes take: about as long as so many of them."""
 
+FOUND_SHARE = 0.1
+"""Of the look-ups that a task sees, those whose value it holds: only they ask the filters of its row groups."""
+
 TASK_BLOCKS_MAX = (64 << 20) // 32
 """A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
 
@@ -32,7 +36,7 @@ class FilterSizing:
     """What the filters of one index are sized for.
 
     fpp        how often a row group without the value may be read all the same; None: what costs the least
-    lookups    where `fpp` is None: how many look-ups a file sees in its life of values that it does not hold
+    lookups    where `fpp` is None: how many look-ups a file sees in its life
     """
 
     fpp: float | None = None
@@ -73,7 +77,7 @@ class FilterSizing:
         """The blocks of a row group's filter, of so many distinct values."""
         if self.fpp is not None:
             return solve_blocks(keys, self.fpp)
-        return cheapest_blocks(keys, self.lookups, row_group_bytes)
+        return cheapest_blocks(keys, self.lookups * FOUND_SHARE, row_group_bytes)
 
     def task_blocks(self, keys: int, false_bytes: float) -> int:
         """The blocks of a task's filter, of so many distinct values; `false_bytes`: see `task_false_bytes`. Where none

@@ -5,7 +5,8 @@ of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes 
 (`HELD_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
 is exact.
 
-Distinct values are counted, in bounded memory as well (`DistinctCounter`).
+Distinct values are counted: few by their hashes, many by the bits that they set in a filter that is large enough for
+all of them, which is then folded. That costs nothing beside the inserting.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import IO
 
 import numpy as np
 
-from ...bloom import DistinctCounter, SplitBlockFilter, distinct, fold_words, insert_hashes, plan_rungs
+from ...bloom import SplitBlockFilter, distinct, estimated_keys, fold_words, insert_hashes, plan_rungs
 from ...errors import StorageError
 from .filter_sizing import TASK_BLOCKS_MAX, FilterSizing
 
 SPOOL_BYTES = 16 << 20
 HELD_KEYS_MAX = 1 << 20
 
-_SORTED_KEYS_MAX = 1 << 16
-_KEY_BITS_MAX = 64
+_SORTED_KEYS_MAX = 1 << 12
+_COUNTING_BITS = 8  # a key, or more: with fewer, too few bits are left over to count by
+_KEY_BITS_MAX = 32
 _AT_ONCE_BYTES = 8 << 20
 _BLOCK_BYTES = 32
 
@@ -105,22 +107,14 @@ class FineFilters:
         hashes, without duplicates where they are few."""
         if len(hashes) <= _SORTED_KEYS_MAX:
             hashes = distinct(hashes)
-            keys = len(hashes)
-        else:
-            counter = DistinctCounter()
-            counter.add(hashes)
-            keys = counter.estimate()
-        words = np.zeros((self._sizing.fine_blocks(keys, row_group_bytes), 8), dtype=np.uint32)
-        insert_hashes(words, hashes)
-        self._put(words, keys, row_group_bytes)
+        blocks = self._sizing.fine_blocks(len(hashes), row_group_bytes)
+        words, keys = _filled(hashes, blocks)
+        self.add_words(words, keys, row_group_bytes)
         return hashes
 
     def add_words(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
         """Takes the filter of the next row group, uint32 [power of two, 8], folded where it is larger than pays."""
         words = fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
-        self._put(words, keys, row_group_bytes)
-
-    def _put(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
         self.keys.append(keys)
         self.sizes.append(len(words))
         self._built.append((len(words), self._spool.put(words)))
@@ -133,7 +127,7 @@ class FineFilters:
             self.add_words(np.zeros((1, 8), dtype=np.uint32), 0, 0)
             row_group_bytes = [0]
         for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
-            if size != self._sized_for[place]:
+            if size != self._sized_for[place]:  # of a file that is being written, its bytes are known at its end
                 self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
         self.parts = plan_rungs(self.sizes)
         return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
@@ -170,12 +164,10 @@ class TaskFilter:
         self._hashes: list[np.ndarray] = []
         self._count = 0
         self._words: np.ndarray | None = None
-        self._counter = DistinctCounter()
         self._false_bytes = 0.0
 
     def add(self, hashes: np.ndarray) -> None:
         """Takes some hashes, uint64, duplicates allowed."""
-        self._counter.add(hashes)
         if self._words is not None:
             insert_hashes(self._words, hashes)
             return
@@ -194,17 +186,27 @@ class TaskFilter:
 
     def finish(self, hash_name: str) -> SplitBlockFilter:
         if self._words is None:
-            keys = distinct(np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes]))
-            blocks = self._sizing.task_blocks(len(keys), self._false_bytes)
-            return SplitBlockFilter.build_from_hashes(keys, blocks, hash_name)
-        blocks = self._sizing.task_blocks(self._counter.estimate(), self._false_bytes)
-        words = fold_words(self._words, min(blocks, len(self._words)))
+            hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
+            if len(hashes) <= _SORTED_KEYS_MAX:
+                hashes = distinct(hashes)
+            words, keys = _filled(hashes, self._sizing.task_blocks(len(hashes), self._false_bytes))
+        else:
+            words, keys = self._words, estimated_keys(self._words)
+        words = fold_words(words, min(len(words), self._sizing.task_blocks(keys, self._false_bytes)))
         return SplitBlockFilter(np.ascontiguousarray(words), hash_name)
 
     def _blocks_max(self) -> int:
-        return (
-            TASK_BLOCKS_MAX if self._keys_max is None else min(TASK_BLOCKS_MAX, _rung(self._keys_max * _KEY_BITS_MAX))
-        )
+        if self._keys_max is None:
+            return TASK_BLOCKS_MAX
+        return min(TASK_BLOCKS_MAX, _rung(self._keys_max * _KEY_BITS_MAX))
+
+
+def _filled(hashes: np.ndarray, blocks: int) -> tuple[np.ndarray, int]:
+    """(a filter of hashes, uint64, of that many blocks or more, to be folded; how many are distinct)."""
+    is_few = len(hashes) <= _SORTED_KEYS_MAX
+    words = np.zeros((blocks if is_few else max(blocks, _rung(len(hashes) * _COUNTING_BITS)), 8), dtype=np.uint32)
+    insert_hashes(words, hashes)
+    return words, len(hashes) if is_few else min(len(hashes), estimated_keys(words))
 
 
 def _rung(bits: int) -> int:
