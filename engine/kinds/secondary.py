@@ -21,7 +21,7 @@ from ..ingest.footers import leaf_types
 from ..ingest.sources import parquet_options
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
-from ..manifest.writing import SHARD_BYTES, run_path
+from ..manifest.writing import SHARD_BYTES
 from ..predicates import ANY, TRUE, Node
 from ..scan.best_fit import Fit, fits_of
 from ..scan.columns import column_in_files
@@ -69,9 +69,7 @@ class SecondaryKind:
         reached = _up_to(files, PUBLISHED_ROWS)
 
         def path_of(shard: int) -> str:
-            path = run_path(job.transaction, f"p{'-'.join(map(str, index.columns))}-{shard}")
-            job.leftovers.add(table.index_storage, path)
-            return path
+            return job.path(table.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
         runs, left_out = build_runs(
             table.storage,
