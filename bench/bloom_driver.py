@@ -307,11 +307,11 @@ def _without_flushes() -> Iterator[None]:
         def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
             return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 
-    local.os = output.os = NoFlush()  # type: ignore[attr-defined, assignment]
+    local.os = output.os = NoFlush()  # type: ignore[assignment]
     try:
         yield
     finally:
-        local.os = output.os = os  # type: ignore[attr-defined]
+        local.os = output.os = os
 
 
 if __name__ == "__main__":
