@@ -23,7 +23,7 @@ from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
 from skipstone.engine.ingest.task_writer import KeySpec, TaskSpec, TaskWriter
 from skipstone.engine.manifest.runs import DamagedRun, RunReaders
-from skipstone.engine.storage import open_storage
+from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.timeline import Run
 from skipstone.hfile_like.ordered import OrderedCode
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
@@ -269,3 +269,21 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
     assert all((folder / ".index" / path).exists() for path in task_key_paths(results))
     other = carried_entries(index_storage, results, bound, tuple(names), [pa.date32()] * len(names))
     assert other == (None, [i for part in bound for i in part.tolist()])
+
+
+def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:
+    with EntrySorter(OrderedCode([pa.int64()])) as sorter:
+        sorter.add(1, 0, 0, [pa.array(np.random.default_rng(0).permutation(200_000))])
+        form = SecondaryForm(100_000, 4096)
+        runs = write_entries(open_storage(tmp_path), lambda i: f"{i}", sorter.entries(), (1, 1), form)
+    assert len(runs) > 5
+    storage = Counted(open_storage(tmp_path))
+    found = SecondaryReader(RunReaders(storage), runs, [pa.int64()])
+    ranges = key_ranges(found.code, [Values(pa.array([77_777]))])
+    assert found.estimate(ranges) < 1000
+    opened = storage.reading()[0]
+    assert len(found.positions(ranges).rows) == 1
+    assert opened <= 2 and storage.reading()[0] - opened <= 1
+    before = storage.reading()[0]
+    assert found.positions(key_ranges(found.code, [Values(pa.array([-1, 1 << 40]))])).rows.tolist() == []
+    assert storage.reading()[0] == before  # no run has keys there
