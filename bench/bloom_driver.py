@@ -50,7 +50,7 @@ LATENCY_S = 0.03
 MANY = 1_000
 ROUNDS = 5
 # 60 GB of filters of 64 KiB, 20 a task: so many tasks, each with a filter of 2 MiB.
-CARBON_BYTES, CARBON_TASKS = 60e9, 46_875 * SEGMENT_TASKS // 100
+CARBON_TASKS = 46_875 * SEGMENT_TASKS // 100
 CARBON_SCALE, CARBON_BLOCKS, CARBON_KEYS = 1_024, 64, 1_000
 READ_BYTES_MAX, HELD_BYTES_MAX = 2_000_000, 64_000_000
 
@@ -307,11 +307,11 @@ def _without_flushes() -> Iterator[None]:
         def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
             return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 
-    local.os = output.os = NoFlush()  # type: ignore[attr-defined, assignment]
+    local.os = output.os = NoFlush()  # type: ignore[assignment]
     try:
         yield
     finally:
-        local.os = output.os = os  # type: ignore[attr-defined]
+        local.os = output.os = os
 
 
 if __name__ == "__main__":

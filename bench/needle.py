@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,7 @@ def _next(keys: list) -> Callable[[], object]:
 
 def _built(lake: Path, folder: Path) -> list[str]:
     """Builds our indexes; what each took, against reading the same column."""
-    read_s = {column: _timed(lambda column=column: _read_column(lake, column)) for column in (KEY, "l_partkey")}
+    read_s = {column: _timed(partial(_read_column, lake, column)) for column in (KEY, "l_partkey")}
     lines = [
         "## Builds",
         "",
@@ -228,10 +229,8 @@ def _built(lake: Path, folder: Path) -> list[str]:
     for kind, place in (("secondary", "secondary"), ("bloom", "blooms")):
         table = ss.create(lake, partitioning=None, index_path=folder / place)
         for column in (KEY, "l_partkey"):
-            options = {"fpp": 0.001} if kind == "bloom" else {}
-            took = _timed(
-                lambda table=table, column=column, kind=kind, o=options: table.create_index(column, kind, **o)
-            )
+            options: dict[str, Any] = {"fpp": 0.001} if kind == "bloom" else {}
+            took = _timed(partial(table.create_index, column, kind, **options))
             size = next(
                 row["size_bytes"]
                 for row in table.indexes().to_pylist()

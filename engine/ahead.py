@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:
+    from .storage import Storage
+
+WAITING_MAX = 12
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
+    """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
+    a request waits longer than a thread takes to begin; else one after the other."""
+    if storage.gap_bytes and len(items) > 1:
+        return ahead(work, items, min(len(items), WAITING_MAX), name)
+    return map(work, items)
 
 
 def ahead(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:

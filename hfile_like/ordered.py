@@ -89,34 +89,33 @@ class OrderedCode:
         self.kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
         self.widths = [_width(kind) for kind in self.kinds]
 
-    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray], ending: bytes = b"") -> pa.BinaryArray:
+    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
         """Binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a column's
-        type may be any of its type's class. `ending` follows each. Raises InvalidArgumentError for columns of other
-        classes or lengths, and for more than 2 GiB of keys."""
+        type may be any of its type's class. Raises InvalidArgumentError for columns of other classes or lengths, and
+        for more than 2 GiB of keys."""
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
         for array, kind in zip(arrays, self.kinds, strict=False):
             if ordered_class(array.type) != ordered_class(kind):
                 raise InvalidArgumentError(f"values of {array.type} are not encoded as {kind}: cast them")
-        count = len(arrays[0])
         pieces: list[Piece] = []
         for array, width in zip(arrays, self.widths, strict=False):
             pieces.append(_variable(array) if width is None else _fixed(array))
+        _check_size(sum(piece.nbytes for piece in pieces))
         tables = [piece for piece in pieces if isinstance(piece, np.ndarray)]
-        _check_size(sum(piece.nbytes for piece in pieces) + count * len(ending))
-        if len(tables) < len(pieces):
-            joined_pieces = [binary_rows(piece) if isinstance(piece, np.ndarray) else piece for piece in pieces]
-            return pc.binary_join_element_wise(*joined_pieces, _scalar(ending), empty_bytes())
-        if len(tables) == 1 and not ending:
-            return binary_rows(tables[0])
-        out = np.empty((count, sum(table.shape[1] for table in tables) + len(ending)), dtype=np.uint8)
-        at = 0
-        for table in tables:
-            out[:, at : at + table.shape[1]] = table
-            at += table.shape[1]
-        out[:, at:] = np.frombuffer(ending, dtype=np.uint8)
-        return binary_rows(out)
+        if len(tables) == len(pieces):
+            return binary_rows(tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1))
+        binary = [binary_rows(piece) if isinstance(piece, np.ndarray) else piece for piece in pieces]
+        return binary[0] if len(binary) == 1 else pc.binary_join_element_wise(*binary, empty_bytes())
+
+    def is_whole(self, keys: pa.BinaryArray) -> bool:
+        """Whether keys that `encode` gave have a value of every column."""
+        try:
+            self.decode(keys)
+        except CorruptionError:
+            return False
+        return True
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
         """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for

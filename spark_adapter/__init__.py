@@ -15,6 +15,7 @@ How a query runs, file by file of this folder:
     packing     many files into few partitions
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
     translate   Arrow types to those that Spark takes over the wire
+    build       indexes built by executors, published by the driver
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -27,15 +28,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .build import create_index, refresh_index
     from .session import register, scan
 
-__all__ = ["register", "scan"]
+__all__ = ["create_index", "refresh_index", "register", "scan"]
+_ROOMS = {"create_index": ".build", "refresh_index": ".build", "register": ".session", "scan": ".session"}
 
 
 def __getattr__(name: str) -> object:
     # Executors import this package for `executor` alone: the driver's part stays out of every worker.
-    if name in __all__:
-        return getattr(importlib.import_module(".session", __name__), name)
+    if name in _ROOMS:
+        return getattr(importlib.import_module(_ROOMS[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,14 +22,14 @@ from skipstone.engine.commit.filter_joining import Opened, join_runs
 from skipstone.engine.commit.filter_merging import merged_all, merged_filters
 from skipstone.engine.indexes import coarse, filters
 from skipstone.engine.indexes.filters import FilterRun, FilterRunWriter
-from skipstone.engine.ingest.task_index import FileFilter
+from skipstone.engine.ingest.file_filter import FileFilter
 from skipstone.engine.manifest.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
 from skipstone.engine.timeline import Run
 from skipstone.hfile_like import StridedSection
 
 SCHEMA = pa.schema([("k", pa.int64())])
-FINE = FileFilter((StridedSection("fine", 8, 1, 32),), "int")
+FINE = (StridedSection("fine", 8, 1, 32),)
 Task = tuple[list[int], np.ndarray]  # numbers of files, hashes
 
 
@@ -44,7 +44,7 @@ def _filter(hashes: np.ndarray, hash_name: str = "int", blocks: int | None = Non
 def _written(storage: Counted, name: str, tasks: Sequence[Task], hash_name: str = "int") -> Run:
     with FilterRunWriter(storage, f"{name}.sbf", 0.01) as writer:
         for files, hashes in tasks:
-            place = FileFilter(FINE.sections, hash_name)
+            place = FileFilter(FINE, hash_name)
             writer.add_task([(file, f"tasks/{file}.sbf", place) for file in files], _filter(hashes, hash_name))
         return writer.finish((1, 1))
 
@@ -77,8 +77,8 @@ def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.Te
     runs: tuple[Run, ...] = ()
     with pytest.MonkeyPatch.context() as patch, without_flushes():
         for module, name, values in (
-            (filter_merging, "RUNS_MAX", (2, 12)),
             (filter_merging, "COMMIT_BYTES", (1 << 10, 1 << 24)),
+            (filter_merging, "SMALL_BYTES", (1, 1 << 24)),
             (filter_merging, "RUN_BYTES_MAX", (20_000, 1 << 30)),
             (filter_joining, "MEMBERS_MAX", (1, 3, 1 << 15)),
             (filter_joining, "CHUNK_BYTES", (1, 4_000, 1 << 24)),
@@ -193,9 +193,7 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
 
 
 def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 8_000)
-    monkeypatch.setattr(filter_merging, "RUNS_MAX", 6)
-    monkeypatch.setattr(filter_merging, "FORCED_BYTES_MAX", 200_000)
+    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 200_000)
     paths, runs, most, added = _paths(), (), 0, 0
     for step in range(250):
         runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 1_500))]))
@@ -203,11 +201,29 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
         before = set(runs)
         runs = merged_filters(storage, runs, lambda: next(paths))
         most = max(most, *(run.size_bytes for run in runs if run not in before), 0)
-        assert len(runs) <= 6 + 2 * added / 200_000
-    assert most <= 2 * 200_000
+        entries = sum(run.entries for run in runs)
+        assert len(runs) <= 1 + np.log(entries) / np.log(filter_merging.RATIO) + 2 * added / 200_000
+    assert most <= 1.1 * 200_000
+    assert {path.name for path in Path(storage.root).iterdir()} >= {run.path for run in runs}
     runs = merged_all(storage, runs, lambda: next(paths))
     assert len(runs) == 1
     assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(250))
+
+
+def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
+    paths, runs = _paths(), ()
+    for step in range(60):
+        runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 3_000))]))
+        runs = merged_filters(storage, runs, lambda: next(paths))
+        if step == 12:
+            path = Path(storage.root) / runs[-1].path
+            path.write_bytes(path.read_bytes()[:-1])
+        if step == 30:
+            path = Path(storage.root) / runs[-1].path
+            data = bytearray(path.read_bytes())
+            data[100] ^= 1  # a row of a group
+            path.write_bytes(data)
+    assert len(runs) <= 3 * 4
 
 
 class _Far(LocalStorage):
@@ -304,7 +320,7 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
         table = _empty(tmp_path)
         for commit in range(count):
             _commit(table, commit)
-            assert len(_runs(table)) <= np.log2(commit + 1) + 1 and len(_runs(table)) <= filter_merging.RUNS_MAX
+            assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(filter_merging.RATIO) + 1
         for _ in range(2):
             runs = len(_runs(table))
             table.forget()
@@ -407,13 +423,13 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
 def test_a_cache_never_passes_its_budget_and_answers_all_the_same(tmp_path: Path) -> None:
     with without_flushes():
         tables = _empty(tmp_path)
-        for commit in range(11):
+        for commit in range(13):
             _commit(tables, commit)
     tables.forget()
-    assert len(_runs(tables)) == 3
+    assert len(_runs(tables)) > 1
     for budget in (1, 300, 1_000, 3_000, 1 << 20):
         with ss.open(tmp_path, cache="coarse", cache_bytes=budget) as table:
-            for commit in [*range(11), 3, 3]:
+            for commit in [*range(13), 3, 3]:
                 assert table.scan(_key(commit)).files().num_rows == 1
                 assert table.readers.resident is not None and table.readers.resident.held_bytes <= budget
     assert table.readers.resident is not None and table.readers.resident.held_bytes > 1_000

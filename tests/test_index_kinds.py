@@ -117,6 +117,7 @@ class AskedDigits:
     step: str = "digits"
     column: str = ""
     note: str = ""
+    is_dear: bool = False
 
     @property
     def label(self) -> str:

@@ -23,7 +23,7 @@ from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
 from skipstone.engine.ingest.task_writer import KeySpec, TaskSpec, TaskWriter
 from skipstone.engine.manifest.runs import DamagedRun, RunReaders
-from skipstone.engine.storage import open_storage
+from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.timeline import Run
 from skipstone.hfile_like.ordered import OrderedCode
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
@@ -96,7 +96,7 @@ def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: 
     wanted = data.draw(st.lists(st.tuples(*(st.sampled_from(KINDS[n][1]) for n in names[:leading])), max_size=30))
     keys = sorted(set(found.code.encode(arrays_of(wanted, names[:leading])).to_pylist())) if wanted else []
     joined = []
-    for at, positions in found.join(pa.array(keys, pa.binary()), batch_rows=3, are_whole=leading == len(names)):
+    for at, positions in found.join(pa.array(keys, pa.binary()), batch_rows=3):
         assert len(at) == len(positions.rows)
         joined += list(zip(at.tolist(), *(c.tolist() for c in positions), strict=True))
     expected = []
@@ -107,6 +107,22 @@ def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: 
                 expected.append((keys.index(own), number, group, start + i))
     assert sorted(joined) == sorted(expected)
     assert [at for at, *_ in joined] == sorted(at for at, *_ in joined)
+
+
+def test_a_join_by_the_first_columns_finds_every_row(tmp_path: Path) -> None:
+    rows = [(f"{'x' * (i % 7)}{i % 50}", i) for i in range(3000)]
+    with EntrySorter(OrderedCode([pa.string(), pa.int64()])) as sorter:
+        sorter.add(1, 0, 0, [pa.array([row[i] for row in rows]) for i in range(2)])
+        runs = write_entries(open_storage(tmp_path), lambda i: f"{i}", sorter.entries(), (1, 1), SecondaryForm())
+    found = SecondaryReader(RunReaders(open_storage(tmp_path)), runs, [pa.string(), pa.int64()])
+    wanted = sorted({row[0] for row in rows})[::2]
+    keys = found.code.encode([pa.array(wanted)]).to_pylist()
+    hits = [
+        (wanted[a], r)
+        for at, p in found.join(pa.array(sorted(keys), pa.binary()))
+        for a, r in zip(at, p.rows, strict=True)
+    ]
+    assert sorted(hits) == sorted((text, i) for text, i in rows if text in set(wanted))
 
 
 def test_a_run_told_of_twice_is_counted_once(tmp_path: Path) -> None:
@@ -253,3 +269,21 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
     assert all((folder / ".index" / path).exists() for path in task_key_paths(results))
     other = carried_entries(index_storage, results, bound, tuple(names), [pa.date32()] * len(names))
     assert other == (None, [i for part in bound for i in part.tolist()])
+
+
+def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:
+    with EntrySorter(OrderedCode([pa.int64()])) as sorter:
+        sorter.add(1, 0, 0, [pa.array(np.random.default_rng(0).permutation(200_000))])
+        form = SecondaryForm(100_000, 4096)
+        runs = write_entries(open_storage(tmp_path), lambda i: f"{i}", sorter.entries(), (1, 1), form)
+    assert len(runs) > 5
+    storage = Counted(open_storage(tmp_path))
+    found = SecondaryReader(RunReaders(storage), runs, [pa.int64()])
+    ranges = key_ranges(found.code, [Values(pa.array([77_777]))])
+    assert found.estimate(ranges) < 1000
+    opened = storage.reading()[0]
+    assert len(found.positions(ranges).rows) == 1
+    assert opened <= 2 and storage.reading()[0] - opened <= 1
+    before = storage.reading()[0]
+    assert found.positions(key_ranges(found.code, [Values(pa.array([-1, 1 << 40]))])).rows.tolist() == []
+    assert storage.reading()[0] == before  # no run has keys there

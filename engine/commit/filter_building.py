@@ -16,7 +16,6 @@ from ..ahead import ahead
 from ..indexes.filters import FilterRunWriter
 from ..ingest.filter_sizing import FilterSizing
 from ..kinds import Built, Job
-from ..manifest.writing import run_path
 from ..scan.columns import ColumnInFiles, column_in_files
 from ..timeline import IndexState
 from .file_filters import FileFilters, copied_file, hashed_file
@@ -34,13 +33,12 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
     """A run with the filters of files that the index lacks."""
     column = table.instant.path_of(index.columns[0])
     ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
-    path = run_path(job.transaction, f"i{index.columns[0]}")
+    path = job.path(table.index_storage, f"i{index.columns[0]}")
     left_out: list[int] = []
     refused: list[Exception] = []
     reached = 0
     sizing = FilterSizing.of(index.options)
     made = copied_file if index.options["source"] == "parquet" else hashed_file
-    job.leftovers.add(table.index_storage, path)
     if made is hashed_file:
         load_kernels_for(_PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (

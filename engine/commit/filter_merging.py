@@ -1,21 +1,19 @@
 """Keeping a look-up to a few filter runs: those that commits left are merged as they come, and all of them by optimize.
 
 A merged run holds the coarse filters of the same tasks in groups together, so one read answers for all of them, and
-says where the fine filters lie: those stay where they are. A commit takes in the runs before it while they are less
-than `RATIO` times what it has gathered, so that runs are of geometric sizes; but it writes no more than
-`COMMIT_BYTES`. Beyond `RUNS_MAX` runs it merges, too, the two neighbours that cost least, up to `FORCED_BYTES_MAX`:
-what is written again grows slowly with the table, and no commit writes more than that. So there are at most
+says where the fine filters lie: those stay where they are. A commit takes in the runs before it while they have less
+than `RATIO` times the entries that it has gathered, so that runs are of geometric sizes, and while it writes no more
+than `COMMIT_BYTES`. So there are at most
 
-    RUNS_MAX + 2 * bytes of all filters / FORCED_BYTES_MAX
+    1 + log(entries of all runs) / log(RATIO) + 2 * bytes of all runs / COMMIT_BYTES
 
-runs however many commits there were, and after optimize 2 + 2 * bytes / RUN_BYTES_MAX: each costs a look-up three
-requests where nothing of it is known yet, and one afterwards, side by side. See docs/decisions/0011.
+runs however many commits there were, and after optimize 2 + 2 * bytes of all groups / RUN_BYTES_MAX: each costs a
+look-up three requests where nothing of it is known yet, and one afterwards, side by side. See docs/decisions/0011.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -24,14 +22,14 @@ from ..storage import FileMissingError, Storage
 from ..timeline import Run
 from .filter_joining import Opened, join_runs
 
-RATIO = 2
-COMMIT_BYTES = 16 << 20
-RUNS_MAX = 12
-FORCED_BYTES_MAX = 512 << 20
+RATIO = 4
+COMMIT_BYTES = 512 << 20
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
 RUN_BYTES_MAX = 16 << 30
 RUN_FILES_MAX = 1 << 20
-OLDEST_SHARE = 8  # the oldest run is written anew where the others, or what went of it, are an eighth of it
+# The oldest run is written anew where the others, or what went of it, are an eighth of it; a small one in any case.
+OLDEST_SHARE = 8
+SMALL_BYTES = 16 << 20
 
 DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
@@ -39,21 +37,27 @@ DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str]) -> tuple[Run, ...]:
     """The runs of a filter index, oldest first, of which the last is new: some of them as one where that pays.
 
-    A new run that was merged away is gone; `path_of` gives the path of a merged one. Damaged runs stay as they are.
+    A new run that was merged away is gone; `path_of` gives the path of a merged one. A damaged run stays as it is, and
+    so do those before it.
     """
-    passing = [runs[-1]]
-    runs = _joined(storage, runs, _gathered(runs), path_of)
-    if len(runs) > RUNS_MAX:
-        passing.append(runs[-1])
-        runs = _joined(storage, runs, _cheapest_pair(runs), path_of)
-    for run in passing:
-        if run not in runs:
-            storage.delete(run.path)
+    for is_readable in (_is_there, _is_whole):  # all of a run is looked at only where merging met damage
+        chosen = runs[_first_gathered(runs) :]
+        bad = [at for at, run in enumerate(chosen) if not is_readable(storage, run)]
+        chosen = chosen[bad[-1] + 1 :] if bad else chosen
+        if len(chosen) < 2:
+            break
+        try:
+            opened = [Opened.of(storage, run) for run in chosen]
+            merged = join_runs(storage, opened, path_of(), _segments(opened))
+        except DAMAGED:
+            continue
+        storage.delete(runs[-1].path)
+        return _with(runs, chosen, merged)
     return runs
 
 
-def _gathered(runs: Sequence[Run]) -> slice:
-    """The newest runs that are merged as they come."""
+def _first_gathered(runs: Sequence[Run]) -> int:
+    """The first of those runs that are merged with the newest."""
     first, entries, size_bytes = len(runs) - 1, runs[-1].entries, runs[-1].size_bytes
     while first > 0 and runs[first - 1].entries < RATIO * entries:
         size_bytes += runs[first - 1].size_bytes
@@ -61,25 +65,7 @@ def _gathered(runs: Sequence[Run]) -> slice:
             break
         first -= 1
         entries += runs[first].entries
-    return slice(first, len(runs))
-
-
-def _cheapest_pair(runs: Sequence[Run]) -> slice:
-    sizes = [first.size_bytes + second.size_bytes for first, second in pairwise(runs)]
-    least = min(range(len(sizes)), key=sizes.__getitem__)
-    return slice(least, least + (2 if sizes[least] <= FORCED_BYTES_MAX else 0))
-
-
-def _joined(storage: Storage, runs: tuple[Run, ...], chosen: slice, path_of: Callable[[], str]) -> tuple[Run, ...]:
-    """The runs, those chosen as one. As they are where one of these is damaged."""
-    opened = [one for run in runs[chosen] if (one := _opened(storage, run)) is not None]
-    if len(opened) < 2 or len(opened) < len(runs[chosen]):
-        return runs
-    try:
-        merged = join_runs(storage, opened, path_of(), _segments(opened))
-    except DAMAGED:
-        return runs
-    return _with(runs, runs[chosen], merged)
+    return first
 
 
 def merged_all(
@@ -151,8 +137,9 @@ def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
             bins.append([])
         bins[-1].append(run)
     for chosen in bins:
-        weights = [max(1, sizes[run.path][0]) for run in chosen]
-        if len(chosen) > 1 and OLDEST_SHARE * sum(weights[1:]) < weights[0] and not _is_worn(sizes[chosen[0].path]):
+        weights = [sizes[run.path][0] for run in chosen]
+        is_heavy = bool(chosen) and weights[0] > max(SMALL_BYTES, OLDEST_SHARE * sum(weights[1:]))
+        if is_heavy and len(chosen) > 1 and not _is_worn(sizes[chosen[0].path]):
             chosen = chosen[1:]
         if len(chosen) > 1 or (chosen and _is_worn(sizes[chosen[0].path])):
             return chosen
@@ -161,7 +148,7 @@ def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
 
 def _is_worn(size: Size) -> bool:
     size_bytes, files, gone = size
-    return gone > 0 and (size_bytes <= COMMIT_BYTES or OLDEST_SHARE * gone >= files)
+    return gone > 0 and (size_bytes <= SMALL_BYTES or OLDEST_SHARE * gone >= files)
 
 
 def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None:
@@ -181,6 +168,10 @@ def _opened(storage: Storage, run: Run) -> Opened | None:
         return Opened.of(storage, run)
     except DAMAGED:
         return None
+
+
+def _is_there(storage: Storage, run: Run) -> bool:
+    return _opened(storage, run) is not None
 
 
 def _is_whole(storage: Storage, run: Run) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 
@@ -43,6 +42,5 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
             writer.add_task(located, whole)
         run = writer.finish((after.version, after.version))
 
-    merges = count()
-    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m{next(merges)}"))
+    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
     return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))

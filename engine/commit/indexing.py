@@ -19,7 +19,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.coverage import is_covered
 from ..ingest.footers import leaf_types
 from ..ingest.task_result import BASE
-from ..kinds import Built, IndexKind, Job, kind_named
+from ..kinds import Builder, Built, IndexKind, Job, build_here, kind_named
 from ..progress import Progress
 from ..timeline import Coverage, IndexState, Instant, new_transaction_id
 from .leftovers import Leftovers
@@ -38,8 +38,9 @@ def create_index(
     maintain: str,
     options: dict[str, Any],
     progress: Progress | None,
+    builder: Builder = build_here,
 ) -> int:
-    """See `Table.create_index`. `options`: those that were given."""
+    """See `Table.create_index`. `options`: those that were given; `builder`: who builds."""
     made_by = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
@@ -55,7 +56,7 @@ def create_index(
     leftovers = Leftovers()
     with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(state, _built(table, state, made_by, job)) for state in states]
+        built = [(state, _built(table, state, made_by, job, builder)) for state in states]
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[_label(base, made_by, s) for s in states])
@@ -73,20 +74,24 @@ def create_index(
 
         table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
     if any(len(found.not_reached) for _, found in built):
-        refresh_index(table, names, kind, progress=progress)
+        refresh_index(table, names, kind, progress=progress, builder=builder)
     return table.version
 
 
-def refresh_index(table: Table, columns: str | Sequence[str], kind: str, *, progress: Progress | None) -> int:
+def refresh_index(
+    table: Table, columns: str | Sequence[str], kind: str, *, progress: Progress | None, builder: Builder = build_here
+) -> int:
     """See `Table.refresh_index`."""
     made_by = kind_named(kind)
     names = _names(columns)
-    while _refreshed(table, _existing(table.instant, names, made_by), made_by, progress):
+    while _refreshed(table, _existing(table.instant, names, made_by), made_by, progress, builder):
         pass
     return table.version
 
 
-def _refreshed(table: Table, indexes: Sequence[IndexState], made_by: IndexKind, progress: Progress | None) -> bool:
+def _refreshed(
+    table: Table, indexes: Sequence[IndexState], made_by: IndexKind, progress: Progress | None, builder: Builder
+) -> bool:
     """Builds what some indexes lack, and publishes it; True where there is more to be built than was come to."""
     base = table.instant
     stale = [
@@ -100,7 +105,7 @@ def _refreshed(table: Table, indexes: Sequence[IndexState], made_by: IndexKind, 
     leftovers = Leftovers()
     with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(index, _built(table, index, made_by, job)) for index in stale]
+        built = [(index, _built(table, index, made_by, job, builder)) for index in stale]
         # Files that could not be read before, and cannot now, are no reason for a version.
         if not any(_gains(table, index, found, made_by) for index, found in built):
             leftovers.remove()
@@ -120,9 +125,9 @@ def _refreshed(table: Table, indexes: Sequence[IndexState], made_by: IndexKind, 
     return any(len(found.not_reached) for _, found in built)
 
 
-def _built(table: Table, index: IndexState, made_by: IndexKind, job: Job) -> Built:
+def _built(table: Table, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
     lacking = _lacking(table, index, with_logs=made_by.speaks_of_logs)
-    return made_by.build(table, index, lacking, job) if lacking.num_rows else Built(())
+    return builder(made_by, table, index, lacking, job) if lacking.num_rows else Built(())
 
 
 def _with_built(

@@ -78,8 +78,8 @@ def build_runs(
                     holes[part.file_id] = None
                     warnings.warn(f"not indexed, and read by every scan until it is: {found}", stacklevel=4)
             else:
-                for keys, first_row in found:
-                    sorter.add_encoded(keys, first_row)
+                for entries in found:
+                    sorter.add_entries(entries)
             if part.is_last:
                 done += 1
                 if progress:
@@ -110,7 +110,7 @@ def _parts(files: pa.Table) -> Iterator[_Part]:
             yield _Part(row, first, first + at_once, first + at_once >= groups)
 
 
-Found = list[tuple[pa.BinaryArray, int]]  # of each row group: its keys, the position of its first row
+Found = list[pa.RecordBatch]  # of each row group, its entries
 
 
 def _read(
@@ -151,7 +151,7 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
                 for known, p in zip(columns.known, located, strict=True)
             ]
             typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
-            found.append((sorter.encode(part.file_id, group, typed), sum(sizes[:group])))
+            found.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
     return found
 
 

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...arrays import binary_rows, empty_bytes
 from ...hfile_like import SortedFileReader
-from ...hfile_like.key_order import key_table
 from ...hfile_like.ordered import ordered_class
-from ..indexes.secondary import ENTRY_SCHEMA, PLACE, PLACE_BYTES, RUN_SCHEMA, places_of
+from ..indexes.secondary import ENTRY_SCHEMA, PLACE, RUN_SCHEMA, places_of, with_ending, without_place
 from ..indexes.secondary_sort import EntrySource, larger
 from ..ingest.task_keys import KeyRun
 from ..ingest.task_result import TaskResult
@@ -81,7 +78,4 @@ def _placed(keys: pa.BinaryArray, ids: np.ndarray, row_groups: np.ndarray) -> pa
     """Keys with other places."""
     partition, sequence = split_file_ids(ids)
     places = PLACE.encode(partition=partition, sequence=sequence, row_group=row_groups)
-    table, tails = key_table(keys), key_table(places)
-    if table is not None and tails is not None:
-        return binary_rows(np.concatenate([table[:, :-PLACE_BYTES], tails], axis=1))
-    return pc.binary_join_element_wise(pc.binary_slice(keys, 0, -PLACE_BYTES), places, empty_bytes())
+    return with_ending(without_place(keys), places)

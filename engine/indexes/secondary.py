@@ -18,11 +18,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...arrays import from_numpy, offsets_and_data, offsets_of, valid_mask
+from ...arrays import (
+    binary_rows,
+    empty_bytes,
+    from_numpy,
+    offsets_and_data,
+    offsets_of,
+    valid_mask,
+)
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, prefix_successor
-from ...hfile_like.key_order import sorted_keys, taken_keys
+from ...hfile_like.key_order import key_table, sorted_keys, taken_keys
 from ..storage import Storage
 from ..timeline import Run
 from ..timeline.instant import joined_ranges
@@ -66,15 +74,33 @@ def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def entries_of(keys: pa.BinaryArray, rows: np.ndarray) -> pa.RecordBatch:
-    """Entries (ENTRY_SCHEMA), ascending, of whole keys [n] and the rows (int64 [n]) that they are of; the rows of one
-    key ascend."""
-    order, is_again = sorted_keys(keys)
-    rows = rows[order]
+def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.RecordBatch:
+    """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first stands at `first_row`
+    of the file; `ending` is the place of the row group."""
+    order, is_again = sorted_keys(values)
+    rows = order + first_row
     starts = np.flatnonzero(~is_again)
     counts = np.diff(np.append(starts, len(rows)))
-    columns = [taken_keys(keys, order[starts]), from_numpy(rows[starts]), from_numpy(counts.astype(np.int32))]
+    endings = binary_rows(np.tile(np.frombuffer(ending, dtype=np.uint8), (len(starts), 1)))
+    keys = with_ending(taken_keys(values, order[starts]), endings)
+    columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32))]
     return pa.RecordBatch.from_arrays([*columns, _delta_coded(rows, is_again, counts)], schema=ENTRY_SCHEMA)
+
+
+def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray:
+    """Each key with the ending at its place, which are all of one width."""
+    table, tails = key_table(keys), key_table(endings)
+    if table is not None and tails is not None:
+        return binary_rows(np.concatenate([table, tails], axis=1))
+    return pc.binary_join_element_wise(keys, endings, empty_bytes())
+
+
+def without_place(keys: pa.BinaryArray) -> pa.BinaryArray:
+    """What the keys say of values."""
+    table = key_table(keys)
+    if table is None:
+        return pc.binary_slice(keys, 0, -PLACE_BYTES)
+    return binary_rows(np.ascontiguousarray(table[:, :-PLACE_BYTES]))
 
 
 def _delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:

@@ -159,14 +159,12 @@ class SecondaryReader:
         starts = np.flatnonzero(is_new)
         return Counts(ids[starts], groups[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
 
-    def join(
-        self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS, *, are_whole: bool = True
-    ) -> Iterator[tuple[np.ndarray, Positions]]:
+    def join(self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS) -> Iterator[tuple[np.ndarray, Positions]]:
         """(int64 [n]: which of the keys, the rows that hold them), of about `batch_rows` rows at a time, key by key.
 
-        keys         as `code` encodes them, ascending, each once
-        are_whole    they have a value of every column, else of the same first ones
+        keys    as `code` encodes them, of all columns or of the same first ones: ascending, each once
         """
+        are_whole = len(keys) > 0 and self.code.is_whole(keys[:1])
         for start in range(0, len(keys), _JOIN_KEYS):
             chunk = keys.slice(start, _JOIN_KEYS)
             found = list(self._joined(chunk, are_whole=are_whole))

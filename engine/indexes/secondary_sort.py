@@ -1,6 +1,6 @@
 """Sorting the entries of a secondary index in bounded memory: sorted pieces go to a temporary file, and are merged.
 
-A row group's values are encoded as they come; when enough of them wait, they are sorted and written out. The merge
+A row group's values become entries as they come; when enough of them wait, they are sorted and written out. The merge
 takes, round by round, what is not above the least last key of the batches at hand, and sorts that.
 """
 
@@ -26,7 +26,7 @@ MEMORY_BYTES = 192 << 20
 _GROUP_BYTES_MAX = 1 << 30
 _GROUP_ROWS_MAX = 48 << 20  # all of one value take less than an entry may have
 _BATCH_ROWS = 1 << 15
-_ROW_BYTES = 24  # beside the key: its row, its offset, its place in the order
+_ROW_BYTES = 16  # what sorting takes beside an entry
 _AFTER_ANY_PLACE = b"\xff" * (PLACE_BYTES + 1)
 
 
@@ -41,8 +41,7 @@ class EntrySorter:
     def __init__(self, code: OrderedCode, memory_bytes: int = MEMORY_BYTES, folder: str | None = None):
         self._code, self._memory_bytes, self._parent = code, memory_bytes, folder
         self._folder: str | None = None
-        self._keys: list[pa.BinaryArray] = []
-        self._rows: list[np.ndarray] = []
+        self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._spilled: list[str] = []
 
@@ -54,7 +53,7 @@ class EntrySorter:
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._keys, self._rows, self._spilled = [], [], []
+        self._waiting, self._spilled = [], []
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -62,44 +61,43 @@ class EntrySorter:
     def add(self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """The values of all rows of a row group, one array a column; `first_row`: its first row's position in the file.
         Raises InvalidArgumentError for values that are too large for keys."""
-        self.add_encoded(self.encode(file_id, row_group, columns), first_row)
+        self.add_entries(self.encode(file_id, row_group, first_row, columns))
 
-    def encode(self, file_id: int, row_group: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
-        """The keys of a row group, for `add_encoded`: apart, since this may be done in threads."""
-        keys = self._code.encode(columns, place(file_id, row_group))
-        if keys.nbytes > _GROUP_BYTES_MAX or len(keys) > _GROUP_ROWS_MAX:
-            raise InvalidArgumentError(f"a row group has {keys.nbytes:,} bytes of keys: at most {_GROUP_BYTES_MAX:,}")
-        longest = int(np.diff(offsets_and_data(keys)[0]).max(initial=0))
-        if longest > KEY_BYTES_MAX:
+    def encode(
+        self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]
+    ) -> pa.RecordBatch:
+        """The entries of a row group, for `add_entries`: apart, since this may be done in threads."""
+        values = self._code.encode(columns)
+        if values.nbytes > _GROUP_BYTES_MAX or len(values) > _GROUP_ROWS_MAX:
+            raise InvalidArgumentError(f"a row group has {values.nbytes:,} bytes of keys: at most {_GROUP_BYTES_MAX:,}")
+        longest = int(np.diff(offsets_and_data(values)[0]).max(initial=0))
+        if longest + PLACE_BYTES > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
-        return keys
+        return entries_of(values, first_row, place(file_id, row_group))
 
-    def add_encoded(self, keys: pa.BinaryArray, first_row: int) -> None:
-        """The keys of all rows of a row group."""
-        size = keys.nbytes + _ROW_BYTES * len(keys)
-        if self._keys and self._bytes + size > self._memory_bytes:
+    def add_entries(self, entries: pa.RecordBatch) -> None:
+        """The entries of a row group."""
+        size = entries.nbytes + _ROW_BYTES * entries.num_rows
+        if self._waiting and self._bytes + size > self._memory_bytes:
             self._spill()
-        if len(keys):
-            self._keys.append(keys)
-            self._rows.append(np.arange(first_row, first_row + len(keys), dtype=np.int64))
+        if entries.num_rows:
+            self._waiting.append(entries)
             self._bytes += size
 
     def entries(self, dropped: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
         """All entries, ascending, but for those of files that are `dropped`. To be taken once."""
-        if self._spilled and self._keys:
+        if self._spilled and self._waiting:
             self._spill()
         if self._spilled:
             found = merged_entries([EntrySource(_read(path)) for path in self._spilled])
         else:
-            found = iter([self._sorted()] if self._keys else [])
+            found = iter([self._sorted()] if self._waiting else [])
         gone = np.array(sorted(dropped), dtype=np.uint64)
         return (without_files(batch, gone) for batch in found) if len(gone) else found
 
     def _sorted(self) -> pa.RecordBatch:
-        keys = self._keys[0] if len(self._keys) == 1 else pa.concat_arrays(self._keys)
-        rows = np.concatenate(self._rows)
-        self._keys, self._rows, self._bytes = [], [], 0
-        return entries_of(keys, rows)
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        return waiting[0] if len(waiting) == 1 else _in_order(waiting)
 
     def _spill(self) -> None:
         if self._folder is None:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...errors import InvalidArgumentError
+from ..manifest.writing import run_path
 from ..timeline import IndexState, Instant, Run
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..predicates import Node
     from ..progress import Progress
     from ..scan.row_sets import RowsOf
+    from ..storage import Storage
     from ..table import Table
 
 PUBLISH_S = 60.0
@@ -51,17 +53,27 @@ class Job:
 
     transaction    whose files it writes
     leftovers      takes each path before it is written
+    part           of a build that several do at once: sets its files' names apart
+    publish_s      after so many seconds what is there should be published
     is_due         what was built so far should be published: a build that is killed afterwards goes on from there
     """
 
     transaction: str
     leftovers: Leftovers
     progress: Progress | None = None
+    part: str = ""
+    publish_s: float = field(default_factory=lambda: PUBLISH_S)
     began_s: float = field(default_factory=time.monotonic)
 
     @property
     def is_due(self) -> bool:
-        return time.monotonic() - self.began_s >= PUBLISH_S
+        return time.monotonic() - self.began_s >= self.publish_s
+
+    def path(self, storage: Storage, name: str) -> str:
+        """The path of a run of that name, noted."""
+        path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
+        self.leftovers.add(storage, path)
+        return path
 
     def tell(self, step: str, done: int, total: int) -> None:
         if self.progress:
@@ -102,6 +114,14 @@ class Answer:
     rows: dict[Node, RowsOf] = field(default_factory=dict)
 
 
+Builder: TypeAlias = "Callable[[IndexKind, Table, IndexState, pa.Table, Job], Built]"
+
+
+def build_here(kind: IndexKind, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+    """The Builder of one process."""
+    return kind.build(table, index, files, job)
+
+
 class Question(Protocol):
     """An index, and the parts of a predicate that it can speak of.
 
@@ -109,11 +129,13 @@ class Question(Protocol):
     column    whose fine part the answer tells of, "" for none
     parts     of the predicate: those that the answer will speak of
     note      what a person should know of the choice, where several indexes could be asked
+    is_dear   to ask would cost more than it saves: it is told, and not asked
     """
 
     step: str
     column: str
     note: str
+    is_dear: bool
 
     @property
     def index(self) -> IndexState: ...

@@ -102,6 +102,7 @@ class AskedFilter:
     values: dict[Leaf, pa.Array] = field(default_factory=dict)
     step: str = "filter"
     note: str = ""
+    is_dear: bool = False
 
     @property
     def parts(self) -> Collection[Node]:

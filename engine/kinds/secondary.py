@@ -21,7 +21,7 @@ from ..ingest.footers import leaf_types
 from ..ingest.sources import parquet_options
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
-from ..manifest.writing import SHARD_BYTES, run_path
+from ..manifest.writing import SHARD_BYTES
 from ..predicates import ANY, TRUE, Node
 from ..scan.best_fit import Fit, fits_of
 from ..scan.columns import column_in_files
@@ -69,9 +69,7 @@ class SecondaryKind:
         reached = _up_to(files, PUBLISHED_ROWS)
 
         def path_of(shard: int) -> str:
-            path = run_path(job.transaction, f"p{'-'.join(map(str, index.columns))}-{shard}")
-            job.leftovers.add(table.index_storage, path)
-            return path
+            return job.path(table.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
         runs, left_out = build_runs(
             table.storage,
@@ -137,7 +135,7 @@ def _names(instant: Instant, index: IndexState) -> list[str]:
 
 def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
     """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
-    not cover. What the choice went by stands in their notes."""
+    not cover. What the choice went by stands in their notes. Where all are too dear: the best, which says so."""
     asked: list[AskedPositions] = []
     dear: list[AskedPositions] = []
     limit = ENTRIES_MAX
@@ -150,9 +148,15 @@ def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedP
             limit = min(limit, max(_LITTLE, _AS_MUCH * question.entries))
     for place, question in enumerate(asked):
         others = [f"{other.label}, {other.entries:,}" for other in dear] if place == 0 else []
-        question.note = f"{question.fitness}, at most {question.entries:,} entries" + (
+        question.note = f"{question.label}: {question.fitness}, at most {question.entries:,} entries" + (
             f"; dearer and not asked: {'; '.join(others)}" if others else ""
         )
+    if dear and not asked:
+        dear[0].is_dear, dear[0].note = (
+            True,
+            f"{dear[0].label} is not asked: it holds up to {dear[0].entries:,} entries of what is sought",
+        )
+        return dear[:1]
     return asked
 
 
@@ -172,6 +176,7 @@ class AskedPositions:
     step: str = "positions"
     column: str = ""
     note: str = ""
+    is_dear: bool = False
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..ahead import ahead
+from ..ahead import side_by_side
 from ..indexes.coarse import Asks
 from ..indexes.filter_values import probes_of
 from ..indexes.filters import FilterPlaces, FilterRun
@@ -15,8 +15,6 @@ from ..indexes.stats import positions
 from ..manifest.runs import RunReaders, reading_run
 from ..predicates import Leaf
 from ..timeline import IndexState, Run
-
-_THREADS = 12  # runs of an object store that are asked side by side
 
 
 def ask(
@@ -42,9 +40,7 @@ def ask(
             return opened, here, opened.files_with(asks) if len(here) else []
 
     runs = [run for run in index.runs if run.path not in damaged]
-    is_slow = readers.storage.gap_bytes and len(runs) > 1  # a request waits longer than a thread takes to begin
-    answers = ahead(found_in, runs, _THREADS, "skipstone-filters") if is_slow else map(found_in, runs)
-    for opened, here, answer in answers:
+    for opened, here, answer in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
         if len(here):
             for flags, with_it in zip(may.values(), answer, strict=True):
                 flags[0, here] &= positions(with_it, ids[here]) >= 0

@@ -16,14 +16,16 @@ from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..ingest.footers import chunk_ranges, reading
 from ..predicates import Constant
-from .pages import PagesUnknownError, ReadAt, flat_columns, rows_by_page
+from .page_headers import PagesUnknownError, ReadAt
+from .pages import flat_columns, rows_by_page
 from .positions import within_groups
 from .seek import cost_ns, dealt, sought
 
 if TYPE_CHECKING:
     from .fine import RowGroups
+    from .pruned import Pruned
     from .rows import FileReader
-    from .tasks import ReadContext
+    from .tasks import FileTask, ReadContext
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
@@ -184,6 +186,27 @@ def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], l
     row_group = metadata.row_group(group)
     chunks = (row_group.column(i) for i in range(metadata.num_columns))
     return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in own})
+
+
+def names_all_rows(pruned: Pruned) -> bool:
+    """True where an index has named the very rows that match, in every file that is kept."""
+    known = pruned.rows_matching
+    return known is not None and bool((known.is_exact & ~known.is_all_but & pruned.units.is_alone).all())
+
+
+def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
+    """How many rows of a file are looked at, about."""
+    if task.rows is not None:
+        return len(task.rows)
+    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
+
+
+def how_read(context: ReadContext) -> str:
+    """What `explain` says of a reader that is not the usual one."""
+    if context.reader == "pyarrow":
+        return ""
+    others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
+    return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
 
 
 def selected_schema(context: ReadContext) -> pa.Schema:

@@ -64,6 +64,9 @@ def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gathere
     units, snapshot = pruned.units, gatherer.snapshot
     ids, segments = (to_numpy(units.files.column(name)) for name in ("file_id", "segment"))
     step.index, step.came_in, step.note = question.label, len(ids), question.note
+    if question.is_dear:
+        step.went_out = len(ids)
+        return pruned
     covered = covered_files(question.index, snapshot, ids, lambda _: segments)
     answer = question.answer(ids, covered, snapshot, gatherer.damaged)
     step.uncovered = int((~answer.spoken).sum())

@@ -13,7 +13,7 @@ from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.coverage import is_covered
-from ..predicates import Leaf, can_match, columns_of, evaluate, probe_values, unknowns
+from ..predicates import Leaf, can_match, columns_of, evaluate, leaves_of, probe_values, unknowns
 from .fine import RowGroups, evidence_in_row_groups
 from .fine_rows import read_fine_rows
 from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
@@ -35,7 +35,7 @@ HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 def of_plan(plan: Plan) -> str:
     """The steps as a table, and what a person should know besides."""
     instant = plan.instant
-    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.bound}"]
+    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.asked}"]
     lines += ["", *_table(plan.steps), *(f"  {remark}" for remark in remarks(plan))]
     kept = kept_lines(plan)
     return "\n".join([*lines, "", *kept] if kept else lines)
@@ -100,6 +100,10 @@ def judged(plan: Plan) -> list[Judged]:
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
     known = _known(plan, pruned.units, filtered, pruned.outcomes)
+    for part, rows in pruned.rows.items():
+        for leaf in leaves_of(part):
+            spoken = pruned.units.every_file(rows.spoken)
+            known.located[leaf] = known.located[leaf] | spoken if leaf in known.located else spoken
     return [judge(part, known) for part in parts_of(plan.bound)]
 
 
@@ -264,7 +268,9 @@ def _of_skipped(plan: Plan, live: pa.Table, at: int, path: str) -> list[str]:
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (judge(part, known) for part in parts_of(plan.bound)):
         leaf = one.part.node
-        if by_filter and isinstance(leaf, Leaf) and leaf.column in plan.filtered_columns and _is_asked(leaf):
+        if by_filter and isinstance(leaf, Leaf) and leaf.column in plan.located_columns:
+            told = "no row of it is in an index of such rows"
+        elif by_filter and isinstance(leaf, Leaf) and leaf.column in plan.filtered_columns and _is_asked(leaf):
             told = "the filter says that it is not there"
         else:
             told = one.phrase(unit)

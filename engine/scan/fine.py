@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...bloom import Probes
 from ...errors import CorruptionError, StorageError
+from ..ahead import side_by_side
 from ..indexes import stats
 from ..indexes.filter_values import probes_of
 from ..predicates import (
@@ -121,6 +122,7 @@ def _by_filters(
     tasks: Sequence[FileTask], leaves: list[AnyLeaf], fine: FineRows, storage: Storage, strict: bool
 ) -> dict[Leaf, np.ndarray]:
     """bool [value, row group] for each leaf that some file's filter speaks of: False where it cannot be there."""
+    asked: list[tuple[Leaf, int, Probes]] = []
     found: dict[Leaf, np.ndarray] = {}
     for leaf in leaves:
         values = probe_values(leaf)
@@ -131,18 +133,27 @@ def _by_filters(
             known = task.filters.get(leaf.column)
             if known is None or not task.may_prune:
                 continue
-            path, filters = known
-            if filters.hash_name not in probes_by:
-                probes_by[filters.hash_name] = probes_of(values, filters.hash_name)
-            probes = probes_by[filters.hash_name]
-            if probes is None:
-                continue
-            if leaf not in found:
-                found[leaf] = np.ones((len(values), len(fine.task)), dtype=bool)
+            name = known[1].hash_name
+            if name not in probes_by:
+                probes_by[name] = probes_of(values, name)
+            probes = probes_by[name]
+            if probes is not None:
+                asked.append((leaf, i, probes))
+                if leaf not in found:
+                    found[leaf] = np.ones((len(values), len(fine.task)), dtype=bool)
+
+    def hits_of(one: tuple[Leaf, int, Probes]) -> np.ndarray | CorruptionError | StorageError:
+        leaf, i, probes = one
+        path, filters = tasks[i].filters[leaf.column]
+        try:
+            return probes.answers(filters.probe(storage, path, probes.questions))
+        except (CorruptionError, StorageError) as error:
+            return error
+
+    for (leaf, i, _), hits in zip(asked, side_by_side(storage, hits_of, asked, "skipstone-filters"), strict=True):
+        if isinstance(hits, np.ndarray):
             units = np.flatnonzero(fine.task == i)
-            try:
-                hits = probes.answers(filters.probe(storage, path, probes.questions))
-                found[leaf][:, units] = hits[:, fine.row_group[units]]
-            except (CorruptionError, StorageError) as error:
-                left_out(error, strict)
+            found[leaf][:, units] = hits[:, fine.row_group[units]]
+        else:
+            left_out(hits, strict)
     return found

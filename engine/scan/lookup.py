@@ -61,6 +61,10 @@ class Lookup(Plan):
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
 
+    @property
+    def asked(self) -> str:
+        return f"({', '.join(self._kinds)}) IN ({len(self._keys):,} keys)"
+
     def _names(self, index: IndexState) -> list[str]:
         return [self.instant.path_of(column) for column in index.columns]
 
@@ -90,13 +94,12 @@ class Lookup(Plan):
             known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
-            step.note = f"{len(self._keys):,} keys"
             if self._index is not None:
                 step.index = f"secondary({', '.join(self._names(self._index))})"
             compared = alone & ~covered
             if known is not None and not self._is_decided:
                 holds = covered & np.isin(ids, known.file_ids)
-                step.note += ", of which the index has a part: its rows are compared"
+                step.note = f"the index has {self._used(self._index)} of their columns: its rows are compared"  # type: ignore[arg-type]
                 compared, known = compared | holds, None
             step.uncovered = int((alone & ~covered).sum())
             positions = _concatenated([*([known] if known is not None else []), *self._compared(found, compared)])

@@ -21,7 +21,7 @@ from ..predicates import Node, columns_of, prepare, unknowns
 from ..storage import Counted, options_of
 from ..timeline import Instant
 from ..views import files_view
-from .by_position import rows_without_columns
+from .by_position import how_read, names_all_rows, rows_looked_at, rows_without_columns
 from .columns import ColumnInFiles, defaults_of, names_in_files
 from .dataset import dataset_of
 from .deletes import DeletedRows, Deletes
@@ -242,6 +242,11 @@ class Plan:
     # -- for explain --------------------------------------------------------------------------------------------------
 
     @property
+    def asked(self) -> str:
+        """What the rows are chosen by, as a text."""
+        return str(self.bound)
+
+    @property
     def instant(self) -> Instant:
         """The version that is scanned."""
         return self._snapshot.instant
@@ -269,6 +274,12 @@ class Plan:
     def filtered_columns(self) -> list[str]:
         """Columns that have a filter index."""
         return [self.instant.path_of(i.columns[0]) for i in self.instant.indexes if i.kind == "bloom"]
+
+    @property
+    def located_columns(self) -> list[str]:
+        """Columns in the keys of secondary indexes."""
+        keys = [index.columns for index in self.instant.indexes if index.kind == "secondary"]
+        return [self.instant.path_of(column) for key in keys for column in key]
 
     @property
     def pairs(self) -> list[Pair]:
@@ -347,6 +358,14 @@ class Plan:
         """The matching rows of some files, read side by side, a list a file."""
         return self._side_by_side(lambda pair: list(read_matches(*pair, context, self._storage)), pairs)
 
+    @property
+    def _to_read(self) -> list[Pair]:
+        """What rows are read of. Where an index has named the very rows, row groups are not asked about."""
+        if "_fine" in self.__dict__ or not names_all_rows(self.pruned):
+            return self._fine
+        tasks = tasks_of(self._snapshot, self._gatherer, self.pruned, (), with_fine=False)
+        return [(task, RowGroups(None)) for task in tasks]
+
     @cached_property
     def _fine(self) -> list[Pair]:
         """Each file's task with its row groups."""
@@ -378,7 +397,7 @@ class Plan:
         if self.limit == 0:
             return
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
-        left = [(t, g) for t, g in self._to_read() if g.kept != []]
+        left = [(t, g) for t, g in self._to_read if g.kept != []]
         threads = THREADS if len(left) == 1 else 1
 
         def read(pair: Pair) -> list[pa.Table]:
@@ -386,31 +405,15 @@ class Plan:
 
         found = 0
         with self._steps.step("rows", "rows") as step:
-            step.came_in = sum(_row_count(*pair) for pair in left)
+            step.came_in = sum(rows_looked_at(*pair) for pair in left)
             for tables in self._side_by_side(read, left):
-                step.note = self._how_read()
+                step.note = how_read(self.context)
                 for table in tables:
                     found += table.num_rows
                     step.went_out = found
                     yield table
                 if self.limit is not None and found >= self.limit:
                     return
-
-    def _to_read(self) -> list[Pair]:
-        """What rows are read of. Where an index has named the very rows that match, row groups are not asked about."""
-        known = self.pruned.rows_matching
-        if "_fine" in self.__dict__ or known is None or not (known.is_exact & ~known.is_all_but).all():
-            return self._fine
-        if not self.pruned.units.is_alone.all():
-            return self._fine
-        tasks = tasks_of(self._snapshot, self._gatherer, self.pruned, (), with_fine=False)
-        return [(task, RowGroups(None)) for task in tasks]
-
-    def _how_read(self) -> str:
-        if self.reader == "pyarrow":
-            return ""
-        others = sorted(list(self.context.left_to_pyarrow))  # noqa: C414 - threads still add to it
-        return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
 
     def _side_by_side(self, work: Callable[[Pair], R], pairs: list[Pair]) -> Iterator[R]:
         """The results of `work(pair)`, in order; in threads where there is more than one."""
@@ -429,13 +432,6 @@ class Plan:
 
     def _check_readable(self, asked: np.ndarray) -> None:
         self._deletes.check(self.pruned.units, asked)
-
-
-def _row_count(task: FileTask, groups: RowGroups) -> int:
-    """How many rows of a file are looked at."""
-    if task.rows is not None:
-        return len(task.rows)
-    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
 
 
 def _checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -125,6 +125,9 @@ def _is_answered(question: Question, found: Candidates) -> bool:
 def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Candidates:
     snapshot = gatherer.snapshot
     step.index, step.came_in, step.note = question.label, len(found.ids), question.note
+    if question.is_dear:
+        step.went_out = len(found.ids)
+        return found
     covered = covered_files(question.index, snapshot, found.ids, snapshot.segments)
     answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
     step.uncovered = int((~answer.spoken).sum())

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     NAN_POSSIBLE = "nan_possible"
     NULLS_POSSIBLE = "nulls_possible"
     RANGE_OVERLAPS = "range_overlaps"
+    ROWS_KNOWN = "rows_known"
     FILTER_SAYS_MAYBE = "filter_says_maybe"
     VALUES_POSSIBLE = "values_possible"
     MATCHES_WHOLLY = "matches_wholly"
@@ -54,6 +55,7 @@ _WORDS = {
     Reason.NAN_POSSIBLE: "NaN may be there, and is greater than all else",
     Reason.NULLS_POSSIBLE: "nulls may be there",
     Reason.RANGE_OVERLAPS: "range overlaps",
+    Reason.ROWS_KNOWN: "an index knows the rows",
     Reason.FILTER_SAYS_MAYBE: "the filter says that it may be there",
     Reason.VALUES_POSSIBLE: "values that are not null may be there",
     Reason.MATCHES_WHOLLY: "true for every row",
@@ -100,6 +102,7 @@ class Known:
     covered     column -> bool [units]: the statistics index covers it
     opaque      bool [units]: merged by computing, so statistics say nothing
     filtered    column -> bool [units]: a filter of that column spoke of it
+    located     leaf -> bool [units]: an index knows the rows in which it, or a conjunction that it is in, is true
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
     """
 
@@ -109,6 +112,7 @@ class Known:
     covered: dict[str, np.ndarray]
     opaque: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
+    located: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
     outcomes: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
 
 
@@ -176,6 +180,7 @@ def _numbers(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),
         (known.opaque, Reason.SLICE_WITH_LOGS),
+        (known.located.get(leaf, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
         (_filtered(part, leaf, known), Reason.FILTER_SAYS_MAYBE),
         (~np.logical_and.reduce([known.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),
         (~np.logical_and.reduce(spoken), Reason.NO_STATISTICS),
