@@ -132,7 +132,7 @@ def _cheapest_blocks(ndv: int, worth: int) -> int:
 
 def solve_exact_blocks(ndv: int, fpp: float) -> int:
     """The smallest number of blocks whose expected false-positive probability is at most `fpp`, made a multiple of a
-    power of two, at most 1/128 larger, or even: such a filter can be folded in halves. Errors as above."""
+    power of two, at most 1/512 of it, or even: such a filter can be folded in halves. Errors as above."""
     enough = solve_blocks(ndv, fpp)
     too_few = enough // 2
     while enough - too_few > 1:
@@ -141,7 +141,7 @@ def solve_exact_blocks(ndv: int, fpp: float) -> int:
             enough = middle
         else:
             too_few = middle
-    step = max(2, 1 << max(0, enough.bit_length() - 8))
+    step = max(2, 1 << max(0, enough.bit_length() - 10))
     return enough if enough == 1 else -(-enough // step) * step
 
 
