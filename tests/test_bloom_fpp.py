@@ -39,7 +39,7 @@ def measured(built: SplitBlockFilter, count: int) -> float:
 @pytest.mark.parametrize("fpp", [0.01, 0.001, 0.0001])
 def test_measured_false_positives_are_within_a_tenth_of_the_asked(fpp: float):
     built = SplitBlockFilter.build(pa.array(np.arange(MEMBERS)), fpp=fpp, ndv=MEMBERS)
-    assert fpp_of(MEMBERS, built.blocks) == pytest.approx(fpp, rel=0.001)
+    assert fpp_of(MEMBERS, built.blocks) == pytest.approx(fpp, rel=0.02)
     blocks = (np.bitwise_count(built.words) / 32.0).prod(axis=1)
     assert 6 * blocks.std() / math.sqrt(built.blocks) < 0.045 * fpp
     assert abs(built.fpp / fpp - 1) < 0.05

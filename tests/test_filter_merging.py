@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -224,6 +225,20 @@ def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
             data[100] ^= 1  # a row of a group
             path.write_bytes(data)
     assert len(runs) <= 3 * 4
+
+
+def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = _hashes(1, 90_000)
+    runs = [_written(storage, f"run-{i}", [([10 * i + j], hashes) for j in range(10)]) for i in range(6)]
+    opened = [Opened.of(storage, run) for run in runs]
+    assert sum(one.coarse_bytes for one in opened) > 7e6
+    monkeypatch.setattr(filter_joining, "CHUNK_BYTES", 1 << 18)
+    tracemalloc.start()
+    merged = join_runs(storage, opened, "merged.sbf", (1, 1))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert merged is not None and len(Opened.of(storage, merged).coarse.hashes) == 1
+    assert peak_bytes < 2e6, "rows that are read, the same to be written, with checksums"
 
 
 class _Far(LocalStorage):

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from faults_power import without_flushes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine.commit import filter_merging
+from skipstone.engine.commit import filter_joining, filter_merging
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])
 
@@ -74,31 +76,50 @@ def test_runs_and_reads_stay_few_over_many_commits(tmp_path: Path) -> None:
 def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())
     try:
-        table = _empty(root)
-        written: list[tuple[int, int, int]] = []
-        for commit in range(data.draw(st.integers(1, 12))):
-            what = data.draw(st.sampled_from(["write", "write", "remove", "refresh", "optimize"]))
-            if what == "remove" and written:
-                live = table.files()["path"].to_pylist()
-                with table.transaction() as tx:
-                    tx.remove(live[:1])
-            elif what == "refresh":
-                table.refresh_index("k", kind="bloom")
-            elif what == "optimize":
-                table.optimize()
-            else:
-                partitions, count = data.draw(st.sampled_from([(1, 5), (3, 9), (2, 4000)]))
-                _commit(table, commit, partitions, count)
-                written.append((table.version, commit, count))
-        live = set(table.scan(columns=["k"]).to_table()["k"].to_pylist())
-        for version, commit, count in written:
-            keys = _keys(commit, count)[:: max(1, count // 4)].tolist()
-            assert [key for key in keys if table.scan(col("k") == key).to_table().num_rows != (key in live)] == []
-            with ss.open(root, version=version) as then:
-                assert all(then.scan(col("k") == key).to_table().num_rows == 1 for key in keys)
-        assert [finding for finding in table.verify(deep=True) if finding.kind != "pending"] == []
+        with pytest.MonkeyPatch.context() as patch, without_flushes():
+            patch.setattr(filter_merging, "COMMIT_BYTES", data.draw(st.sampled_from([3_000, 1 << 24])))
+            patch.setattr(filter_merging, "RUN_BYTES_MAX", data.draw(st.sampled_from([2_000, 1 << 24])))
+            patch.setattr(filter_joining, "MEMBERS_MAX", data.draw(st.sampled_from([2, 1 << 15])))
+            _check_history(_empty(root), root, data)
     finally:
         shutil.rmtree(root)
+
+
+def _check_history(table: ss.Table, root: Path, data: st.DataObject) -> None:
+    written: list[tuple[int, int, int]] = []
+    for commit in range(data.draw(st.integers(1, 12))):
+        actions = ["write", "write", "write", "add", "remove", "refresh", "optimize", "rebuild"]
+        what = data.draw(st.sampled_from(actions))
+        partitions, count = data.draw(st.sampled_from([(1, 5), (3, 9), (2, 4000)]))
+        if what == "remove" and written:
+            live = table.files()["path"].to_pylist()
+            with table.transaction() as tx:
+                tx.remove(live[:1])
+        elif what == "refresh":
+            table.refresh_index("k", kind="bloom")
+        elif what == "optimize":
+            version = table.optimize()
+            assert table.optimize() == version
+        elif what == "rebuild":
+            table.drop_index("k", kind="bloom")
+            table.create_index("k", kind="bloom")
+        elif what == "add":  # no filter speaks of it before a refresh
+            (root / "p=0").mkdir(exist_ok=True)
+            pq.write_table(pa.table({"k": _keys(commit, count)}), root / "p=0" / f"{commit}.parquet")
+            with table.transaction() as tx:
+                tx.add_files([f"p=0/{commit}.parquet"])
+            written.append((table.version, commit, count))
+        else:
+            _commit(table, commit, partitions, count)
+            written.append((table.version, commit, count))
+    live = set(table.scan(columns=["k"]).to_table()["k"].to_pylist())
+    for version, commit, count in written:
+        keys = _keys(commit, count)[:: max(1, count // 4)].tolist()
+        assert [key for key in keys if table.scan(col("k") == key).to_table().num_rows != (key in live)] == []
+        assert all(table.scan(col("k") == key).files().num_rows for key in keys if key in live)
+        with ss.open(root, version=version) as then:
+            assert all(then.scan(col("k") == key).to_table().num_rows == 1 for key in keys)
+    assert [finding for finding in table.verify(deep=True) if finding.kind != "pending"] == []
 
 
 def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(tmp_path: Path) -> None:

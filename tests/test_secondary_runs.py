@@ -8,17 +8,26 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.engine.indexes.key_ranges import Interval, Prefix, Values, key_ranges
-from skipstone.engine.indexes.secondary import SecondaryForm, write_entries
+from skipstone.engine.indexes.secondary import (
+    SecondaryForm,
+    delta_coded,
+    entries_of,
+    place,
+    positions_of,
+    write_entries,
+)
 from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter
 from skipstone.engine.manifest.runs import RunReaders
 from skipstone.engine.storage import open_storage
 from skipstone.engine.timeline import Run
+from skipstone.errors import CorruptionError, StorageError
 from skipstone.hfile_like.ordered import OrderedCode
 
 KINDS = {
@@ -133,3 +142,26 @@ def ask_all(data: st.DataObject, found: SecondaryReader, groups: list[Group], na
                 and all(any(same(v, w) for w in s) for v, s in zip(row[:last], some, strict=False))
             ),
         )
+
+
+def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:
+    with EntrySorter(OrderedCode([pa.int64()]), 1, str(tmp_path / "gone")) as sorter:
+        sorter.add(1, 0, 0, [pa.array([1, 2])])
+        with pytest.raises(StorageError, match="TMPDIR"):
+            sorter.add(1, 1, 2, [pa.array([3])])
+
+
+@given(rows=st.lists(st.integers(0, 1 << 40), min_size=1, max_size=30, unique=True))
+def test_positions_come_back_from_their_distances(rows: list[int]) -> None:
+    rows.sort()
+    values = OrderedCode([pa.bool_()]).encode([pa.array([True] * len(rows))])
+    entry = entries_of(values, 5, place(1, 0))
+    found = positions_of(*(np.asarray(entry.column(i)) for i in (1, 2)), entry.column(3))
+    assert found.tolist() == list(range(5, 5 + len(rows)))
+    # Distances of any width, as rows that lie far apart have.
+    marks = np.zeros(len(rows), dtype=bool)
+    marks[1:] = True
+    more = delta_coded(np.array(rows), marks, np.array([len(rows)]))
+    assert positions_of(np.array(rows[:1]), np.array([len(rows)]), more).tolist() == rows
+    with pytest.raises(CorruptionError):
+        positions_of(np.array(rows[:1]), np.array([len(rows) + 1]), more)

@@ -84,7 +84,7 @@ def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.Reco
     endings = binary_rows(np.tile(np.frombuffer(ending, dtype=np.uint8), (len(starts), 1)))
     keys = with_ending(taken_keys(values, order[starts]), endings)
     columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32))]
-    return pa.RecordBatch.from_arrays([*columns, _delta_coded(rows, is_again, counts)], schema=ENTRY_SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, delta_coded(rows, is_again, counts)], schema=ENTRY_SCHEMA)
 
 
 def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray:
@@ -103,7 +103,9 @@ def without_place(keys: pa.BinaryArray) -> pa.BinaryArray:
     return binary_rows(np.ascontiguousarray(table[:, :-PLACE_BYTES]))
 
 
-def _delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:
+def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:
+    """The column `more` of entries of so many rows: int64 [sum of counts], entry by entry, all but the first of each
+    marked in `is_again`."""
     if not is_again.any():
         return pa.nulls(len(counts), pa.binary())
     at = np.flatnonzero(is_again)

@@ -100,16 +100,18 @@ class EntrySorter:
         return waiting[0] if len(waiting) == 1 else _in_order(waiting)
 
     def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
-        path = os.path.join(self._folder, str(len(self._spilled)))
         batch = self._sorted()
         try:
+            if self._folder is None:
+                self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
+            path = os.path.join(self._folder, str(len(self._spilled)))
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, ENTRY_SCHEMA) as stream:
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     stream.write_batch(batch.slice(start, _BATCH_ROWS))
         except OSError as error:
-            raise StorageError(f"{path}: sorting needs room on the disk ({error}); set TMPDIR to another") from error
+            raise StorageError(
+                f"sorting needs room on the disk ({error}); set TMPDIR to a folder that has it"
+            ) from error
         self._spilled.append(path)
 
 
