@@ -18,7 +18,7 @@ from ...errors import InvalidArgumentError
 
 LOOKUPS = 100
 LOOKUPS_MAX = 10**12
-REQUEST_BYTES = 64 << 10
+REQUEST_BYTES = 256 << 10
 """What a request takes of the time that bytes take: about as long as so many of them."""
 
 FOUND_SHARE = 0.1
