@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,11 @@ class Kind(StrEnum):
 
 
 _KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
+
+
+class Source(StrEnum):
+    data = "data"
+    parquet = "parquet"
 
 
 class Maintained(StrEnum):
@@ -47,6 +52,14 @@ def index_add(
     fpp: Annotated[
         float | None, typer.Option(help="Of a filter: how often a row group without the value is read all the same.")
     ] = None,
+    lookups: Annotated[
+        int | None,
+        typer.Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
+    ] = None,
+    source: Annotated[
+        Source | None,
+        typer.Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
+    ] = None,
     maintain: Annotated[
         Maintained, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
     ] = Maintained.commit,
@@ -56,7 +69,15 @@ def index_add(
     """Build indexes over the files that are there, while others write."""
     with opened(path, index_path) as found:
         with progress() as tell:
-            found.create_index(columns, kind.value, fpp=fpp, maintain=maintain.value, progress=tell)
+            found.create_index(
+                columns,
+                kind.value,
+                fpp=fpp,
+                lookups=lookups,
+                source=None if source is None else source.value,
+                maintain=maintain.value,
+                progress=tell,
+            )
         _print_indexes(found, as_json)
 
 
@@ -115,7 +136,7 @@ def _print_indexes(found: Table, as_json: bool) -> None:
             row["name"],
             f"{row['files_covered']:,} of {row['files_total']:,}",
             bytes_text(row["size_bytes"]),
-            ", ".join(_option(name, value) for name, value in row["options"].items() if name != "maintain") or "-",
+            ", ".join(filter(None, (_option(name, value) for name, value in row["options"].items()))) or "-",
             {"commit": "at each commit", "refresh": "by index refresh"}[row["options"]["maintain"]],
         ]
         for row in rows
@@ -124,5 +145,12 @@ def _print_indexes(found: Table, as_json: bool) -> None:
     stdout().print(table(headings, cells, right=["files covered", "size"]))
 
 
-def _option(name: str, value: float) -> str:
-    return f"shards of {bytes_text(int(value))}" if name == "shard_bytes" else f"{name} {value}"
+def _option(name: str, value: Any) -> str:
+    """One option in words; none for what others tell: how filters are sized tells of their fpp and look-ups."""
+    if name == "shard_bytes":
+        return f"shards of {bytes_text(int(value))}"
+    if name == "source":
+        return "copied from Parquet files" if value == "parquet" else ""
+    if name == "size":
+        return str(value)
+    return "" if name in ("maintain", "fpp", "lookups") else f"{name} {value}"

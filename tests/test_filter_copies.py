@@ -340,3 +340,35 @@ def test_a_source_that_is_unknown_is_refused(tmp_path: Path, bad: object) -> Non
     table = ss.create(tmp_path)
     with pytest.raises(ss.InvalidArgumentError, match="source"):
         table.create_index("k", kind="bloom", source=bad)
+
+
+def test_the_driver_tells_files_of_several_row_groups_apart_by_copied_filters(tmp_path: Path) -> None:
+    """There are no values to fill one filter over a file with: its row groups' own answer, merged or not."""
+    keys = {n: np.random.default_rng(n).integers(0, 1 << 60, 1_200) for n in range(8)}
+    for number in range(4):
+        rows = pa.table({"k": keys[number], "other": keys[number]})
+        _write(tmp_path / f"{number}.parquet", rows, {"ndv": 100, "fpp": 0.01})
+    table = _copied(tmp_path)
+    for number in range(4, 8):
+        rows = pa.table({"k": keys[number], "other": keys[number]})
+        _write(tmp_path / f"{number}.parquet", rows, {"ndv": 100, "fpp": 0.01})
+        table.sync()
+        table.refresh_index("k", kind="bloom")
+
+    def misses() -> int:
+        absent = np.random.default_rng(99).integers(0, 1 << 60, 50).tolist()
+        return sum(table.scan(col("k") == key).files().num_rows for key in absent)
+
+    assert misses() <= 0.35 * 50 * 8  # 12 row groups a file at 1%
+    table.optimize()
+    assert len(next(i for i in table.instant.indexes if i.kind == "bloom").runs) == 1
+    assert misses() <= 0.35 * 50 * 8
+    for number, own in keys.items():
+        for key in own[::97].tolist():
+            assert f"{number}.parquet" in table.scan(col("k") == key).files()["path"].to_pylist()
+    with table.transaction() as tx:
+        tx.remove(["2.parquet"])
+    table.optimize()
+    for number, own in keys.items():
+        assert table.scan(col("k") == int(own[5])).count() == (number != 2)
+    assert [finding for finding in table.verify(deep=True) if finding.kind != "pending"] == []

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...bloom import SplitBlockFilter, estimated_keys, hash_array, measured_fpp, replicate_words
+from ...bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ...errors import SchemaError, StorageError
 from ..ahead import ahead
 from ..indexes.filter_values import filter_hash
@@ -36,13 +36,17 @@ if TYPE_CHECKING:
 _ANYTHING = np.full((1, 8), 0xFFFFFFFF, dtype=np.uint32)
 """The filter of a row group that has none: it may hold anything."""
 
+_MEMBERS_MAX = 64  # of one file: a row of a coarse group has 32 bytes of each
+_UNION_SHARE = 1.25
+
 
 @dataclass
 class FileFilters:
-    """What was made of one file. `close` lets go of what its fine filters take while they wait to be written."""
+    """What was made of one file: the filters of its row groups, and one over all of them, or several that hold all
+    between them. `close` lets go of what the fine filters take while they wait to be written."""
 
     fine: FineFilters
-    whole: SplitBlockFilter
+    whole: list[SplitBlockFilter]
     hash_name: str
     spool: Spool
 
@@ -70,7 +74,7 @@ def hashed_file(table: Table, row: dict[str, Any], known: ColumnInFiles, sizing:
                 for group, hashes in zip(groups, found, strict=True):
                     whole.add(fine.add(hashes, group.size_bytes))
         whole.add_file(fine.finish([group.size_bytes for group in groups]))
-        return FileFilters(fine, whole.finish(name), name, spool)
+        return FileFilters(fine, [whole.finish(name)], name, spool)
     except BaseException:
         spool.close()
         raise
@@ -91,20 +95,35 @@ def copied_file(table: Table, row: dict[str, Any], known: ColumnInFiles, sizing:
             groups = row_groups_of(file.metadata)
         if not is_exact_widening(found.kind, known.type):
             raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, and its values may be others as {known.type}")
-        fine, hash_name = FineFilters(sizing, spool), filter_hash(found.hash_name)
-        whole = np.zeros((1, 8), dtype=np.uint32)
+        fine = FineFilters(sizing, spool)
         for group, one in zip(groups, found, strict=True):
             words = _ANYTHING if one is None else one.words
             fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
-            blocks = max(len(whole), len(words))
-            whole = replicate_words(whole, blocks) | replicate_words(words, blocks)
-        fine.finish([group.size_bytes for group in groups])
-        if measured_fpp(whole) > TELLS_NOTHING_FPP:
-            whole = _ANYTHING
-        return FileFilters(fine, SplitBlockFilter(whole, hash_name), found.hash_name, spool)
+        false_bytes = fine.finish([group.size_bytes for group in groups])
+        whole = _members(fine, sizing, false_bytes)
+        hash_name = filter_hash(found.hash_name)
+        return FileFilters(fine, [SplitBlockFilter(words, hash_name) for words in whole], found.hash_name, spool)
     except BaseException:
         spool.close()
         raise
+
+
+def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> list[np.ndarray]:
+    """The filters of a file's row groups as members of a coarse group, uint32 [blocks, 8] each: as one where that says
+    nearly as much, since there are no values to fill a larger one with; else of each row group."""
+    if fine.row_groups > _MEMBERS_MAX:
+        return [_ANYTHING]
+    every = [fine.words_of(group) for group in range(fine.row_groups)]
+    if any(measured_fpp(words) > TELLS_NOTHING_FPP for words in every):
+        return [_ANYTHING]
+    blocks = max(map(len, every))
+    union = np.bitwise_or.reduce([replicate_words(words, blocks) for words in every])
+    if measured_fpp(union) <= _UNION_SHARE * sum(map(measured_fpp, every)):
+        return [union]
+    return [
+        np.ascontiguousarray(fold_words(words, min(len(words), sizing.task_blocks(keys, false_bytes))))
+        for words, keys in zip(every, fine.keys, strict=True)
+    ]
 
 
 def opened(table: Table, row: dict[str, Any]) -> pq.ParquetFile:

@@ -55,7 +55,7 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
             else:
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.fine, built.hash_name)
-                    writer.add_task([(file_id, None, fine)], built.whole)
+                    writer.add_task([(file_id, None, fine)], *built.whole)
             reached = ordinal + 1
             job.tell(f"bloom({column}), bytes of files", sum(sizes[:reached]), sum(sizes))
             job.tell(f"bloom({column})", reached, len(ids))

@@ -56,10 +56,11 @@ class Opened:
 
 @dataclass
 class _Files:
-    """The files of one run that are left: number, task (among those of all runs), place of the fine filter."""
+    """The files of one run: numbers, places of the fine filters; and pairs, int64 [m, 2], of a file and a task that it
+    is in (among those of all runs)."""
 
     ids: np.ndarray
-    member: np.ndarray
+    pairs: np.ndarray
     places: pa.Table
 
 
@@ -77,6 +78,7 @@ def join_runs(
     """
     starts = np.cumsum([0, *(run.coarse.members for run in runs)])
     parts = [_files_of(run, int(start)) for run, start in zip(runs, starts, strict=False)]
+    bases = np.cumsum([0, *(len(part.ids) for part in parts)])
     ids = np.concatenate([part.ids for part in parts])
     every = np.arange(len(ids))
     newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
@@ -87,9 +89,11 @@ def join_runs(
     if not kept.any():
         return None
     at = every[kept]
-    member = np.concatenate([part.member for part in parts])[at]
+    pairs = np.concatenate([part.pairs + np.array([base, 0]) for part, base in zip(parts, bases, strict=False)])
+    pairs = pairs[kept[pairs[:, 0]]]
+    pairs[:, 0] = np.searchsorted(at, pairs[:, 0])
     places = pa.concat_tables([part.places for part in parts]).take(from_numpy(at))
-    left = np.unique(member)
+    left = np.unique(pairs[:, 1])
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))
         writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get"))
@@ -97,7 +101,8 @@ def join_runs(
         order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, left)]
         numbers = np.empty(int(starts[-1]), dtype=np.int64)
         numbers[np.concatenate(order)] = np.arange(len(left))
-        write_entries(writer, ids[at], numbers[member], places, coarse)
+        pairs[:, 1] = numbers[pairs[:, 1]]
+        write_entries(writer, ids[at], pairs, places, coarse)
         writer.close()
     return Run(path, writer.size_bytes, writer.num_entries, segments)
 
@@ -106,13 +111,13 @@ def _files_of(run: Opened, first_member: int) -> _Files:
     found = run.reader.numbered(KEYS.prefix(kind=KIND_FILE), PLACE_SCHEMA.names)
     tasks = Tasks.of(run.reader)
     member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
-    order = np.argsort(tasks.files)
-    if not np.array_equal(tasks.files[order], found.numbers) or len(tasks.starts) - 1 != run.coarse.members:
+    if not np.array_equal(np.unique(tasks.files), found.numbers) or len(tasks.starts) - 1 != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its tasks", path=run.reader.name)
     places = pa.Table.from_arrays([found.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
     here = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
     places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), here)
-    return _Files(found.numbers, member[order] + first_member, places)
+    pairs = np.stack([np.searchsorted(found.numbers, tasks.files), member + first_member], axis=1)
+    return _Files(found.numbers, pairs, places)
 
 
 def _planned(runs: Sequence[Opened], starts: np.ndarray, left: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:

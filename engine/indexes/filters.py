@@ -6,7 +6,8 @@
              u64, little-endian, one after the other
     coarse   the groups of the tasks' own filters, and what is known of them before they are read: see `coarse`
 
-A task is one writer's share of a commit; a file attached rather than written is a task of its own. What a commit or a
+A task is one writer's share of a commit; a file attached rather than written is a task of its own, and where its filter
+was copied, of which there is none over all row groups, each of them is one. What a commit or a
 build writes holds at most `MEMBERS_MAX` tasks or `GROUP_BYTES_MAX` bytes a group, so that a commit of any size is
 written in bounded memory; merging makes larger ones. Fine filters lie in this file, in the task index file that the
 writer made, or in the run in which they were first (`fine_path`): merging leaves them where they are.
@@ -61,7 +62,8 @@ class FilterRunWriter:
         self._waiting_bytes = 0
         self._hash_name = ""
         self._entries: list[dict] = []
-        self._first_waiting = 0  # the first entry whose group is not written yet
+        self._pairs: list[tuple[int, int]] = []  # an entry, and the number of a member that it is in
+        self._first_waiting = 0  # the first pair whose group is not written yet
         self._coarse = Coarse()
 
     def __enter__(self) -> FilterRunWriter:
@@ -74,26 +76,28 @@ class FilterRunWriter:
         """Stores a fine filter in this run."""
         return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
 
-    def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], whole: SplitBlockFilter) -> None:
+    def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], *whole: SplitBlockFilter) -> None:
         """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
-        filter over all of them."""
+        filter over all of them, or several that hold all between them."""
         hash_name = files[0][2].hash_name
         if self._waiting and hash_name != self._hash_name:
             self._flush()
         self._hash_name = hash_name
-        for file_id, path, fine in files:
-            self._entries.append({"file_id": file_id, "fine_path": path, **fine.row(), "member": len(self._waiting)})
-        self._waiting.append(whole)
-        self._waiting_bytes += whole.words.nbytes
-        if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
-            self._flush()
+        entries = range(len(self._entries), len(self._entries) + len(files))
+        self._entries += [{"file_id": file_id, "fine_path": path, **fine.row()} for file_id, path, fine in files]
+        for one in whole:
+            self._pairs += [(entry, len(self._waiting)) for entry in entries]
+            self._waiting.append(one)
+            self._waiting_bytes += one.words.nbytes
+            if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
+                self._flush()
 
     def finish(self, segments: tuple[int, int]) -> Run:
         """Writes what is left; the run is durable and whole on return."""
         self._flush()
         ids = np.array([e.pop("file_id") for e in self._entries], dtype=np.uint64)
-        member = np.array([e.pop("member") for e in self._entries], dtype=np.int64)
-        write_entries(self._writer, ids, member, pa.Table.from_pylist(self._entries, PLACE_SCHEMA), self._coarse)
+        pairs = np.array(self._pairs, dtype=np.int64).reshape(-1, 2)
+        write_entries(self._writer, ids, pairs, pa.Table.from_pylist(self._entries, PLACE_SCHEMA), self._coarse)
         self._writer.close()
         self._stack.close()
         return Run(self._path, self._writer.size_bytes, self._writer.num_entries, segments)
@@ -108,17 +112,19 @@ class FilterRunWriter:
             numbers[part.members] = self._coarse.members + np.arange(len(rungs))
             name = self._coarse.add_group(self._hash_name, np.array(rungs))
             self._writer.write_strided(name, part.rows, part.rows.shape[1])
-        for entry in self._entries[self._first_waiting :]:
-            entry["member"] = int(numbers[entry["member"]])
-        self._first_waiting = len(self._entries)
+        for place in range(self._first_waiting, len(self._pairs)):
+            entry, member = self._pairs[place]
+            self._pairs[place] = entry, int(numbers[member])
+        self._first_waiting = len(self._pairs)
         self._waiting, self._waiting_bytes = [], 0
 
 
 def write_entries(
-    writer: SortedFileWriter, ids: np.ndarray, member: np.ndarray, places: pa.Table, coarse: Coarse
+    writer: SortedFileWriter, ids: np.ndarray, pairs: np.ndarray, places: pa.Table, coarse: Coarse
 ) -> None:
-    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `member`: each file's task;
-    `places`: n rows of PLACE_SCHEMA. Every member has a file."""
+    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `pairs`, int64 [m, 2]: a
+    place among the ids, and a task that the file is in; `places`: n rows of PLACE_SCHEMA. Every task has a file, and
+    every file a task."""
     order = np.argsort(ids)
     coarse.set_files(ids[order])
     writer.put_meta(META, coarse.to_bytes())
@@ -129,9 +135,10 @@ def write_entries(
         KEYS.encode(kind=KIND_FILE, partition=partition, sequence=sequence),
         places.take(from_numpy(order)).append_column(FILES_FIELD, pa.nulls(len(ids), pa.binary())),
     )
-    order = np.lexsort((ids, member))
+    files, member = ids[pairs[:, 0]], pairs[:, 1]
+    order = np.lexsort((files, member))
     numbers, starts = np.unique(member[order], return_index=True)
-    lists = binary_array([part.astype("<u8").tobytes() for part in np.split(ids[order], starts[1:])])
+    lists = binary_array([part.astype("<u8").tobytes() for part in np.split(files[order], starts[1:])])
     nothing = [pa.nulls(len(numbers), field.type) for field in PLACE_SCHEMA]
     writer.write(
         KEYS.encode(kind=KIND_TASK, partition=0, sequence=numbers),
@@ -182,7 +189,7 @@ class FilterRun:
         is_remote = bool(self._readers.storage.gap_bytes)
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
         found = member_hits(self.reader, self.coarse, asks, request_bytes, self._readers.resident)
-        return [np.sort(self._files_of(hits)) for hits in found]
+        return [np.unique(self._files_of(hits)) for hits in found]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:
         members = np.flatnonzero(hits)

@@ -132,6 +132,10 @@ class FineFilters:
         self.parts = plan_rungs(self.sizes)
         return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
 
+    def words_of(self, row_group: int) -> np.ndarray:
+        """uint32 [blocks, 8]: the filter of one row group, as it is stored."""
+        return self._stretch(row_group, 0, self.sizes[row_group], self.sizes[row_group])
+
     def rows_of(self, blocks: int, members: Sequence[int]) -> Iterator[np.ndarray]:
         """The bucket rows of one part, uint8 [n, 32 x members], some at a time."""
         at_once = max(1, _AT_ONCE_BYTES // (_BLOCK_BYTES * len(members)))
