@@ -120,7 +120,9 @@ def _carbon(folder: Path) -> list[str]:
         "",
         f"## 60 GB of filters, simulated: {CARBON_TASKS:,} tasks",
         "",
-        f"Coarse filters of {coarse_gb:.0f} GB, of which a thousandth is there; after `optimize`.",
+        f"Coarse filters of {coarse_gb:.0f} GB, of which a thousandth is there; after `optimize`. What many keys read "
+        f"is less than it would be: with all buckets there, each key has a row of its own, {MANY:,} x "
+        f"{CARBON_TASKS * 32 / 1e6:.1f} MB. What is held at once is as it would be: it is bounded.",
         "",
         *_driver_table(folder, keys_of(0, CARBON_KEYS)),
     ]

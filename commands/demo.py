@@ -235,7 +235,8 @@ def _print_built(built: Built) -> None:
     screen.print(f"  {count_of(lake.rows, 'flight')} of 2013 in {files}")
     screen.print(f"  {lake.path}", soft_wrap=True)
     share = 100 * built.index_bytes / lake.size_bytes
-    screen.print(f"  attached in {built.attach_s:.2f} s; a Bloom filter on flight_id and the rows of each tailnum in {built.index_s:.2f} s")
+    indexes = "a Bloom filter on flight_id and the rows of each tailnum"
+    screen.print(f"  attached in {built.attach_s:.2f} s; {indexes} in {built.index_s:.2f} s")
     screen.print(f"  the index takes {bytes_text(built.index_bytes)}, {share:.1f}% of the data\n")
 
 

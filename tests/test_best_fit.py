@@ -283,3 +283,20 @@ def test_clean_leaves_what_the_index_needs(table: ss.Table) -> None:
     a = _some(table, "a")
     opened = ss.open(table.location)
     assert opened.scan(col("a") == a).count() == len(opened.scan(col("a") == a).to_table())
+
+
+def test_very_many_rows_are_counted_file_by_file(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.engine.kinds import secondary
+
+    monkeypatch.setattr(secondary, "ROWS_MAX", 50)
+    rows = pa.table({"a": [1000] * 60, "b": ["k"] * 60, "c": [0] * 60})
+    pq.write_table(rows, Path(table.location, "z.parquet"))
+    table.sync()
+    table.create_index("a", kind="secondary")
+    table.drop_index("a", kind="stats")
+    plan = _check(table, "a >= 300", lambda r: (r["a"] or 0) >= 300)
+    assert "counted, not listed" in plan.explain()
+    only = _check(table, "a = 1000", lambda r: r["a"] == 1000)
+    assert only.files().column("path").to_pylist() == ["z.parquet"]
+    others = _check(table, "a != 1000", lambda r: r["a"] not in (1000, None))
+    assert "z.parquet" not in others.files().column("path").to_pylist()

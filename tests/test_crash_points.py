@@ -19,6 +19,7 @@ import skipstone as ss
 from actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
 from conftest import is_thorough
 from faults_power import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
+from skipstone.engine.indexes.fine_paths import fine_paths
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
 from skipstone.engine.timeline import Timeline
 from skipstone.engine.timeline import timeline as timeline_module
@@ -124,6 +125,8 @@ def check_recovery(root: Path, told: str) -> None:
     for version in readable_versions(table):
         then = ss.open(root, version=version)
         named |= {run.path for runs in (then.instant.manifest, *(i.runs for i in then.instant.indexes)) for run in runs}
+        fine = [fine_paths(then.readers, index, run) or () for index in then.instant.indexes for run in index.runs]
+        named |= {path for paths in fine for path in paths if path.startswith("runs/")}  # of runs that were merged
         live |= set(then.files().column("path").to_pylist())
     there = {p.relative_to(root / ".skipstone").as_posix() for p in (root / ".skipstone/runs").rglob("*.sbf")}
     assert there == named, told

@@ -26,8 +26,8 @@ from .resident import Resident
 META = "coarse"
 # What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
 REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
-PIECE_BYTES = 4 << 20
-BATCH_BYTES = 16 << 20  # so much, or one row, is read at once, and probed before more is read
+PIECE_BYTES = 2 << 20
+BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before more is read
 
 Asks = Callable[[str], np.ndarray | None]
 """Hashes, uint64, to ask a group of by the name of its hash; None where they cannot be told under that hash."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
+ROWS_MAX = 1 << 21
+"""So many rows are listed one by one; of more it is only told how many there are in each file."""
 PUBLISHED_ROWS = 1 << 26
 """A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
@@ -199,15 +201,19 @@ class AskedPositions:
         if lost:  # what a run that is damaged says of a file, no other says
             segments = snapshot.segments(ids)
             covered = covered & ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
-        positions = self.reader.positions(self.ranges)
-        rows = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
-        at = np.minimum(np.searchsorted(ids, positions.file_ids), max(len(ids) - 1, 0))
-        here = ids[at] == positions.file_ids if len(ids) else np.zeros(len(at), dtype=bool)
-        counts = np.bincount(at[here], minlength=len(ids))
+        positions = self.reader.positions(self.ranges, rows_max=ROWS_MAX)
+        rows: dict[Node, RowsOf] = {}
+        if positions is not None:
+            rows[self.fit.part] = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
+            counts = _sums(ids, positions.file_ids, np.ones(len(positions.file_ids), dtype=np.int64))
+        else:
+            self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
+            found = self.reader.counts(self.ranges)
+            counts = _sums(ids, found.file_ids, found.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
         impossible = covered & (self._are_all(ids, counts, snapshot) if self.fit.is_all_but else counts == 0)
         outcomes[impossible] = ANY & ~TRUE
-        return Answer({self.fit.part: outcomes}, covered, rows={self.fit.part: rows})
+        return Answer({self.fit.part: outcomes}, covered, rows=rows)
 
     def _are_all(self, ids: np.ndarray, counts: np.ndarray, snapshot: Snapshot) -> np.ndarray:
         """bool [files]: those in which so many rows are all."""
@@ -217,6 +223,15 @@ class AskedPositions:
         at = np.searchsorted(ids, to_numpy(known.column("file_id")))
         found[at] = to_numpy(known.column("rows_exact")) & (counts[at] == to_numpy(known.column("row_count")))
         return found
+
+
+def _sums(ids: np.ndarray, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64 [files]: the sums of `counts`, each of which is of a file by number; other files are left out."""
+    if not len(ids):
+        return np.zeros(0, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, of), len(ids) - 1)
+    here = ids[at] == of
+    return np.bincount(at[here], weights=counts[here], minlength=len(ids)).astype(np.int64)
 
 
 KIND = SecondaryKind()

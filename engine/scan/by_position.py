@@ -169,16 +169,18 @@ def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[
     path = reader.storage.open_file(reader.entry)
     assert isinstance(path, str)
     descriptor = os.open(path, os.O_RDONLY)
+    sizes: list[int] = []
 
     def read_at(offset: int, length: int) -> bytes:
         data = os.pread(descriptor, length, offset)
-        reader.storage.count(1, len(data))
+        sizes.append(len(data))
         return data
 
     try:
         yield read_at
     finally:
         os.close(descriptor)
+        reader.storage.count(len(sizes), sum(sizes))
 
 
 def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], list[str]]:

@@ -69,7 +69,7 @@ def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gathere
         return pruned
     covered = covered_files(question.index, snapshot, ids, lambda _: segments)
     answer = question.answer(ids, covered, snapshot, gatherer.damaged)
-    step.uncovered = int((~answer.spoken).sum())
+    step.note, step.uncovered = question.note, int((~answer.spoken).sum())
     for part, sets in answer.outcomes.items():
         if part in pruned.outcomes:
             pruned.outcomes[part] &= units.any_outcome(sets)  # type: ignore[index]

@@ -32,7 +32,7 @@ from ..ingest.thrift import (
     items_at,
     skipped,
 )
-from .page_headers import CODECS, Pages, PagesUnknownError
+from .page_headers import Pages, PagesUnknownError
 
 TYPES = ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"]
 _MAGIC = b"PAR1"
@@ -50,32 +50,33 @@ class PageGroup:
 
 @dataclass(frozen=True)
 class _Template:
-    """What footers of the same columns have in common: the schema's elements, key-value pairs, who wrote the file."""
+    """What footers of the same columns have in common: the schema's elements, key-value pairs, who wrote the file, and
+    the first fields of each column's metadata."""
 
-    schema: pa.Buffer
+    schema: Any
     pairs: dict[bytes, bytes] | None
     created_by: str
     head: bytes
     key_values: bytes | None
+    columns: list[bytes]
 
 
 _templates: dict[tuple[int, ...], list[_Template]] = {}
 _templates_lock = threading.Lock()
 
 
-def made_file(metadata: Any, leaves: list[int], group: PageGroup, first_group: int, decimals: set[str]) -> pa.Buffer:
+def made_file(metadata: Any, leaves: list[int], group: PageGroup, decimals: set[str]) -> pa.Buffer:
     """A Parquet file of the kept pages of some columns; `decimals` are binaries there."""
     template = _template(metadata, tuple(leaves), decimals)
     parts, at = [_MAGIC], len(_MAGIC)
     row_groups, row_count = [], 0
-    known = [metadata.row_group(first_group).column(leaf) for leaf in leaves]
     for pages in zip(*group.chunks, strict=True):
         chunks = []
-        for chunk, kept in zip(known, pages, strict=True):
+        for column, kept in zip(template.columns, pages, strict=True):
             begin = at
             parts += [kept.dictionary, *kept.data]
             at += len(kept.dictionary) + sum(map(len, kept.data))
-            chunks.append(_chunk(chunk, kept, begin, at))
+            chunks.append(_chunk(column, kept, begin, at))
         last = pages[0].last
         row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last))))
         row_count += last
@@ -89,21 +90,20 @@ def made_file(metadata: Any, leaves: list[int], group: PageGroup, first_group: i
     return pa.py_buffer(b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC]))
 
 
-def _chunk(chunk: Any, kept: Pages, begin: int, end: int) -> bytes:
-    """ColumnChunk: 2 file_offset, 3 ColumnMetaData."""
-    fields = [
-        (1, I32, an_int(TYPES.index(chunk.physical_type))),
-        (2, LIST, _ENCODINGS),
-        (3, LIST, a_list(BINARY, [a_binary(chunk.path_in_schema.encode())])),
-        (4, I32, an_int(CODECS[chunk.compression])),
-        (5, I64, an_int(kept.last)),
-        (6, I64, an_int(end - begin)),
-        (7, I64, an_int(end - begin)),
-        (9, I64, an_int(begin + len(kept.dictionary))),
-    ]
+def _chunk(column: bytes, kept: Pages, begin: int, end: int) -> bytes:
+    """ColumnChunk: 2 file_offset, 3 ColumnMetaData, of which `column` has the first three fields."""
+    size = an_int(end - begin)
+    parts = [b"\x26", an_int(begin), b"\x1c", column, b"\x15", an_int(kept.codec), b"\x16", an_int(kept.last)]
+    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(begin + len(kept.dictionary))]
     if kept.dictionary:
-        fields.append((11, I64, an_int(begin)))
-    return a_struct((2, I64, an_int(begin)), (3, STRUCT, a_struct(*fields)))
+        parts += [b"\x26", an_int(begin)]
+    return b"".join([*parts, b"\0\0"])
+
+
+def _first_fields(leaf: Any) -> bytes:
+    """ColumnMetaData: 1 type, 2 encodings, 3 path_in_schema."""
+    kind, path = an_int(TYPES.index(leaf.physical_type)), a_list(BINARY, [a_binary(leaf.path.encode())])
+    return a_struct((1, I32, kind), (2, LIST, _ENCODINGS), (3, LIST, path))[:-1]
 
 
 def _template(metadata: Any, leaves: tuple[int, ...], decimals: set[str]) -> _Template:
@@ -113,9 +113,10 @@ def _template(metadata: Any, leaves: tuple[int, ...], decimals: set[str]) -> _Te
             return known
     names = [metadata.schema.column(leaf).path for leaf in leaves]
     elements = [_plain(e) if name in decimals else e for name, e in zip(names, _elements(metadata, names), strict=True)]
+    columns = [_first_fields(metadata.schema.column(leaf)) for leaf in leaves]
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
-    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names, decimals))
+    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names, decimals), columns)
     with _templates_lock:
         if sum(map(len, _templates.values())) >= _TEMPLATES_MAX:
             _templates.clear()

@@ -18,9 +18,10 @@ ReadAt = Callable[[int, int], bytes]  # (offset, length) -> bytes of the file
 # Not LZ4: pyarrow calls two codecs by that name.
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+_FIRST_I32 = 0x15  # the head of a struct's field 1, a number of 32 bits
 _HEADER_BYTES = 512
 _HEADER_BYTES_MAX = 1 << 16
-_READ_BYTES = 1 << 14
+_WHOLE_BYTES = 1 << 16  # chunks up to here are read at once
 
 
 class PagesUnknownError(Exception):
@@ -31,12 +32,14 @@ class PagesUnknownError(Exception):
 class Pages:
     """What is kept of one column chunk.
 
+    codec         by which its pages are compressed: Parquet's number
     dictionary    the dictionary page with its header, b"" where there is none
     data          the data pages that hold wanted rows, with their headers
     starts        the first row of each, and how many it has
     last          rows up to the last that is wanted, counted over the kept pages
     """
 
+    codec: int
     dictionary: bytes
     data: list[bytes]
     starts: tuple[tuple[int, int], ...]
@@ -51,7 +54,7 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < at:
         at = chunk.dictionary_page_offset
     end, row, dictionary = at + chunk.total_compressed_size, 0, b""
-    read_at = _Window(read_at, end)
+    read_at = _Window(read_at, at, end)
     data, starts = [], []
     kept = last = 0
     left = wanted
@@ -76,20 +79,21 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
         at += length
     if row > chunk.num_values:
         raise PagesUnknownError("pages hold more rows than their chunk")
-    return Pages(dictionary, data, tuple(starts), last)
+    return Pages(CODECS[chunk.compression], dictionary, data, tuple(starts), last)
 
 
 class _Window:
     """Reads of one chunk: the next header comes with the page before it, and a small chunk at once."""
 
-    def __init__(self, read_at: ReadAt, end: int):
+    def __init__(self, read_at: ReadAt, begin: int, end: int):
         self._read_at, self._end = read_at, end
+        self._least = end - begin if end - begin <= _WHOLE_BYTES else _HEADER_BYTES
         self._start, self._data = 0, b""
 
     def __call__(self, offset: int, length: int) -> bytes:
         begin = offset - self._start
         if not 0 <= begin <= begin + length <= len(self._data):
-            self._data = self._read_at(offset, min(max(length + _HEADER_BYTES, _READ_BYTES), self._end - offset))
+            self._data = self._read_at(offset, min(max(length + _HEADER_BYTES, self._least), self._end - offset))
             self._start, begin = offset, 0
         return self._data[begin : begin + length]
 
@@ -113,13 +117,9 @@ def _parsed(data: bytes) -> tuple[int, int, int, int]:
     """PageHeader: 1 type, 3 compressed_page_size, and of 5, 7 or 8, the header of its kind, 1 num_values."""
     kind = size_bytes = count = -1
     number = at = 0
-    while True:
+    while data[at]:
         head = data[at]
         at += 1
-        if head == 0:
-            break
-        if not head >> 4:
-            raise ValueError("a page header of unknown fields")
         number += head >> 4
         if number in (1, 3):
             value, at = varint_at(data, at)
@@ -127,12 +127,14 @@ def _parsed(data: bytes) -> tuple[int, int, int, int]:
                 kind = value >> 1
             else:
                 size_bytes = value >> 1
-        elif number in (5, 7, 8) and head & 15 == STRUCT and data[at] >> 4 == 1:
-            value, _ = varint_at(data, at + 1)
+        elif number in (5, 7, 8) and data[at] == _FIRST_I32:
+            value, end = varint_at(data, at + 1)
             count = value >> 1
-            at = skipped(data, at, STRUCT)
+            at = skipped(data, end, STRUCT)  # as a struct of the fields that are left: only their distances are told
         else:
             at = skipped(data, at, head & 15)
+        if head < 16:
+            raise ValueError("a page header of unknown fields")
     if min(kind, size_bytes, count) < 0:
         raise ValueError("a page header without kind, size or values")
-    return kind, size_bytes, count, at
+    return kind, size_bytes, count, at + 1

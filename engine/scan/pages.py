@@ -71,7 +71,7 @@ def rows_by_page(
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
         decimals = {n for n in group.columns if _is_stored(schema.field(n).type, metadata.schema.column(leaves[n]))}
-        made = made_file(metadata, [leaves[name] for name in group.columns], group, groups[0][0], decimals)
+        made = made_file(metadata, [leaves[name] for name in group.columns], group, decimals)
         for name, column in _read(made, wanted, coded, options).items():
             found[name] = _as_decimals(column, schema.field(name).type) if name in decimals else column
     return found

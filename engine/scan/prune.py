@@ -130,7 +130,7 @@ def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gath
         return found
     covered = covered_files(question.index, snapshot, found.ids, snapshot.segments)
     answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
-    step.uncovered = int((~answer.spoken).sum())
+    step.note, step.uncovered = question.note, int((~answer.spoken).sum())
     for part, sets in answer.outcomes.items():
         if part in found.outcomes:
             found.outcomes[part] &= sets  # type: ignore[index]

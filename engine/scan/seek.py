@@ -44,22 +44,30 @@ def picked(file: pq.ParquetFile, group: int, columns: list[str] | None, wanted: 
 
 def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
     """Some rows of a batch, in memory of their own where that can be: the batch may go."""
-    at = from_numpy(rows)
-    columns = []
+    views = [i for i, kind in enumerate(batch.schema.types) if _is_view(kind)]
     try:
-        for column in batch.columns:
-            if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):  # these have no take
-                plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
-                if len(rows) > _SLICED_ROWS_MAX:
-                    column = column.cast(plain).take(at)
-                else:
-                    column = pa.concat_arrays([column.slice(row, 1).cast(plain) for row in rows.tolist()])
-            else:
-                column = column.take(at)
-            columns.append(column)
-    except pa.ArrowNotImplementedError:  # nor have structs of them
+        if not views:
+            return [batch.take(from_numpy(rows))]
+        columns = batch.columns
+        others = [i for i in range(len(columns)) if i not in views]
+        taken = dict(zip(views, (_text_of(columns[i], rows) for i in views), strict=True))
+        if others:
+            taken.update(zip(others, batch.select(others).take(from_numpy(rows)).columns, strict=True))
+        return [pa.RecordBatch.from_arrays([taken[i] for i in range(len(columns))], names=batch.schema.names)]
+    except pa.ArrowNotImplementedError:  # structs of views have no take either
         return [batch.slice(row, 1) for row in rows.tolist()]
-    return [pa.RecordBatch.from_arrays(columns, names=batch.schema.names)]
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+
+
+def _text_of(column: pa.Array, rows: np.ndarray) -> pa.Array:
+    """Some rows of a column of views, which have no take."""
+    plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
+    if len(rows) > _SLICED_ROWS_MAX:
+        return column.cast(plain).take(from_numpy(rows))
+    return pa.concat_arrays([column.slice(row, 1).cast(plain) for row in rows.tolist()])
 
 
 def dealt(costs: dict[str, float]) -> tuple[list[str], list[str]]:
