@@ -168,6 +168,17 @@ def test_merging_runs_does_not_stretch_filters(tmp_path: Path, fpp: float | None
     assert all(table.scan(col("k") == int(_keys(c, n)[3])).count() == 1 for c, n in enumerate(counts))
 
 
+def test_a_build_tells_how_many_bytes_of_files_are_done(tmp_path: Path) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"k": _keys(number, 10 + number)}), tmp_path / f"{number}.parquet")
+    table = ss.create(tmp_path)
+    told: list[tuple[str, int, int | None]] = []
+    table.create_index("k", kind="bloom", progress=lambda *one: told.append(one))
+    sizes = table.files()["size_bytes"].to_pylist()
+    assert [done for step, done, _ in told if "bytes" in step] == np.cumsum(sizes).tolist()
+    assert [one for one in told if "bytes" not in one[0]] == [("bloom(k)", n, 3) for n in (1, 2, 3)]
+
+
 def test_the_fpp_of_row_groups_is_as_asked(tmp_path: Path) -> None:
     """4,000 absent keys of 4 row groups at 10%: more false ones than this bound by chance less than once in 10**6."""
     groups = [pa.table({"k": _keys(seed, 3_000)}) for seed in range(4)]
