@@ -205,6 +205,26 @@ def test_two_indexes_with_different_gaps_are_used_leaf_by_leaf(table: ss.Table) 
     ) - {"neither.parquet"}
 
 
+def test_two_indexes_with_different_gaps_together_know_the_rows(table: ss.Table) -> None:
+    """What the second tells of files that the first lacks does not make it forget what the first told."""
+    root = Path(table.location)
+    table.create_index("a", kind="secondary", maintain="refresh")
+    table.create_index(["a", "b"], kind="secondary")
+    with table.transaction() as tx:
+        tx.add_files([_file(root, "not-ab.parquet", 50)])
+    table.refresh_index("a", kind="secondary")
+    with table.transaction() as tx:
+        tx.write(_rows(51))  # not a
+    assert [row["files_covered"] for row in table.indexes().to_pylist() if row["kind"] == "secondary"] == [7, 7]
+    a = _some(table, "a")
+    for text, where in ((f"a = {a}", lambda r: r["a"] == a), (f"a != {a}", lambda r: r["a"] not in (a, None))):
+        opened = ss.open(root)
+        before = opened.storage.reading()
+        counted = opened.scan(text).count()
+        assert opened.storage.reading() == before, "no data file was read"
+        assert counted == _check(table, text, where).to_table().num_rows
+
+
 def test_failed_inflight_partial_and_updated_segments(table: ss.Table, tmp_path: Path) -> None:
     """None of them disables the index: what it covers it answers, and only what it lacks is read besides."""
     root = Path(table.location)

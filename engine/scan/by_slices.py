@@ -15,6 +15,7 @@ from ..predicates import ANY, Node, can_match, columns_of, evaluate, only_true
 from ..timeline import IndexState
 from .gather import Gatherer
 from .pruned import Pruned
+from .row_sets import add_known
 from .steps import Step, Steps
 from .units import units_of
 from .verdicts import AnyLeaf, leaf_sets
@@ -74,7 +75,7 @@ def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gathere
         if part in pruned.outcomes:
             pruned.outcomes[part] &= units.any_outcome(sets)  # type: ignore[index]
     alone = units.is_alone
-    pruned.rows.update({part: replace(rows, spoken=rows.spoken & alone) for part, rows in answer.rows.items()})
+    add_known(pruned.rows, {part: replace(rows, spoken=rows.spoken & alone) for part, rows in answer.rows.items()})
     if answer.fine is not None:
         pruned.fine[question.column] = answer.fine
     pruned = _kept(pruned, bound)

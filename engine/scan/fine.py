@@ -29,7 +29,7 @@ from ..predicates import (
 )
 from ..storage import Storage
 from .fine_rows import FineRows, left_out, read_fine_rows
-from .positions import holding
+from .positions import held_counts
 from .tasks import FileTask, ReadContext
 from .verdicts import About, AnyLeaf, leaf_sets
 
@@ -67,7 +67,9 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
     for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
         if task.rows is not None and task.may_prune and end > start:
-            kept[start:end] &= holding(task, fine.row_count[start:end])
+            held = held_counts(task, fine.row_count[start:end])
+            kept[start:end] &= held > 0
+            every[start:end] &= held == fine.row_count[start:end]  # a look-up's predicate says nothing of its keys
     return [
         _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
         for i in range(len(tasks))

@@ -193,12 +193,12 @@ def _span(keys: pa.Table, schema: pa.Schema) -> Node:
             continue
         try:
             ends = pc.min_max(column)
-            if not ends["min"].is_valid:
-                return Constant(False)
-            low, high = ends["min"].as_py(), ends["max"].as_py()
-        except (pa.ArrowException, ValueError, OverflowError):
+        except pa.ArrowException:
             continue
-        span = span & col(name).between(low, high)
+        if not ends["min"].is_valid:
+            return Constant(False)
+        # As scalars: Python's times have no nanoseconds.
+        span = span & col(name).between(ends["min"], ends["max"])
     return prepare(span, schema)
 
 
@@ -207,6 +207,11 @@ def lookup(keys: object, on: str | Sequence[str] | None, *plan: Any) -> Plan:
     found = keys_table(keys, on)
     snapshot, storage, index_storage, *rest = plan
     if found.num_columns == 1 and found.num_rows <= FEW_KEYS:
-        values = found.column(0).drop_null().unique()
+        try:
+            values = found.column(0).drop_null().unique()
+        except pa.ArrowNotImplementedError:
+            raise SchemaError(
+                f"keys of {found.column_names[0]!r} are {found.column(0).type}, which is no type of a key"
+            ) from None
         return Plan(snapshot, storage, index_storage, col(found.column_names[0]).is_in(values), *rest)
     return Lookup(found, snapshot, storage, index_storage, None, *rest)

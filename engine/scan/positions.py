@@ -11,19 +11,19 @@ from ...errors import CorruptionError
 from .tasks import FileTask
 
 
-def holding(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
-    """bool [row groups]: those that hold a row of `task.rows`; `row_counts` is of all row groups of the file.
+def held_counts(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
+    """int64 [row groups]: how many rows of `task.rows` each holds; `row_counts` is of all row groups of the file.
 
     Raises CorruptionError for a position that the file does not have.
     """
-    return np.diff(_cuts(task, row_counts)) > 0
+    return np.diff(_cuts(task, row_counts))
 
 
 def within_groups(
     task: FileTask, row_counts: np.ndarray, kept: Sequence[int], deleted: np.ndarray | None
 ) -> list[tuple[int, np.ndarray]]:
     """(row group, positions within it) of `task.rows` that were not deleted, for those of the kept row groups that hold
-    some. Raises as `holding`."""
+    some. Raises as `held_counts`."""
     cuts, firsts = _cuts(task, row_counts), offsets_of(row_counts)
     found = []
     for group in kept:

@@ -28,6 +28,7 @@ from .candidates import Candidates, Ranges, by_statistics
 from .gather import Gatherer
 from .partitions import surviving_partitions
 from .pruned import Pruned
+from .row_sets import add_known
 from .steps import Step, Steps
 from .units import plain_units
 from .verdicts import About, AnyLeaf, leaf_sets
@@ -136,7 +137,7 @@ def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gath
             found.outcomes[part] &= sets  # type: ignore[index]
         else:
             found.inner[part] = found.inner[part] & sets if part in found.inner else sets
-    found.rows.update(answer.rows)
+    add_known(found.rows, answer.rows)
     if answer.fine is not None:
         found.fine[question.column] = answer.fine
     found = found.judged(bound)

@@ -8,7 +8,7 @@ be TRUE in any row: all of them, which is more than is known, and so never count
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,20 @@ class RowsOf:
         """The same for the files at some places."""
         return RowsOf(self.positions, self.is_all_but, self.is_exact, self.spoken[at])
 
+    def joined(self, other: RowsOf) -> RowsOf:
+        """The same with what another index knows of the same part, in the same files: where both speak, they agree."""
+        if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
+            return other
+        columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
+        return replace(self, positions=type(self.positions)(*columns), spoken=self.spoken | other.spoken)
+
 
 KnownRows = dict[Node, RowsOf]
+
+
+def add_known(known: KnownRows, more: Mapping[Node, RowsOf]) -> None:
+    """Adds what another index knows."""
+    known.update({part: known[part].joined(rows) if part in known else rows for part, rows in more.items()})
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ..predicates import Constant, columns_of, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .by_position import joined_columns, matching_at, rows_at, rows_without_columns, selected_schema
 from .fine import RowGroups
-from .positions import holding
+from .positions import held_counts
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     index tells that they do."""
     if task.rows is not None:
         if task.rows_exact and task.is_exact:
-            holding(task, np.array([task.row_count]))
+            held_counts(task, np.array([task.row_count]))
             return len(task.rows)
         without = replace(context, columns=())
         return sum(rows.num_rows for rows in read_matches(task, groups, without, storage))
