@@ -11,8 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from hypothesis import given
+from hypothesis import strategies as st
 from skipstone import col
 from skipstone.bloom import cheapest_blocks, fpp_of, solve_blocks
+from skipstone.engine.ingest.file_filter import FileFilter
+from skipstone.hfile_like import StridedSection
 
 ROWS = 20_000
 
@@ -187,3 +191,21 @@ def test_the_fpp_of_row_groups_is_as_asked(tmp_path: Path) -> None:
     rate = fpp_of(3_000, solve_blocks(3_000, 0.1))
     false = sum(len(_row_groups(table, key)) for key in _keys(99, 400))
     assert false <= 4 * 400 * rate + 5 * np.sqrt(4 * 400 * rate) + 10
+
+
+@given(st.binary(max_size=80))
+def test_rule_30_damaged_places_of_fine_filters_are_refused(more: bytes) -> None:
+    """Whatever they say: sections that fit each other, or a CorruptionError."""
+    row = {"fine_offset": 8, "fine_rows": 4, "fine_stride": 64, "fine_more": more, "hash": "int"}
+    try:
+        found = FileFilter.of_row(row, "a.sbf")
+    except ss.CorruptionError:
+        return
+    assert sum(section.stride for section in found.sections) == 32 * found.row_groups
+    assert FileFilter.of_row(found.row(), "a.sbf") == found
+
+
+def test_places_of_fine_filters_come_back() -> None:
+    sections = tuple(StridedSection("fine", 8 + 1000 * i, 4 >> i, 32 * n) for i, n in enumerate((2, 1)))
+    told = FileFilter(sections, "parquet:INT32 decimal[2]", bytes([0, 1, 0]))
+    assert FileFilter.of_row(told.row(), "a.sbf") == told and told.row_groups == 3

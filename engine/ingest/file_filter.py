@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...bloom import bucket_of, probe_rows
+from ...bloom.sizing import BLOCKS_MAX
 from ...errors import CorruptionError
 from ...hfile_like import SortedFileWriter, StridedSection, read_strided_rows
 from ..storage import Ranged, Storage
@@ -72,13 +73,14 @@ class FileFilter:
         if more is None:
             return cls((first,), row["hash"])
         count = more[0] if more else 0
-        places = np.frombuffer(more[1 : 1 + 24 * count], dtype="<u8")
-        section_of = more[1 + 24 * count :]
-        if not count or len(places) != 3 * count or not section_of or max(section_of) > count:
+        told, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
+        if not count or len(told) != 24 * count or not section_of or max(section_of) > count:
             raise CorruptionError("sections of a fine filter are not told rightly", path=path, check="fine filter")
-        others = tuple(StridedSection("fine", *place) for place in places.reshape(-1, 3).tolist())
+        places = np.frombuffer(told, dtype="<u8").reshape(-1, 3).tolist()
+        others = tuple(StridedSection("fine", *place) for place in places)
         held = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
-        if [s.stride for s in (first, *others)] != (held * _BLOCK_BYTES).tolist():
+        fits = [s.stride for s in (first, *others)] == (held * _BLOCK_BYTES).tolist()
+        if not fits or not all(1 <= s.rows <= BLOCKS_MAX for s in others):
             raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
         return cls((first, *others), row["hash"], section_of)
 
