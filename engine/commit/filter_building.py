@@ -51,7 +51,7 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
                 if made is copied_file and isinstance(built, SchemaError):
                     refused.append(built)  # often all of a table's files: told once
                 else:
-                    warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=6)
+                    warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
             else:
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.fine, built.hash_name)
@@ -64,7 +64,7 @@ def built_filters(table: Table, index: IndexState, files: pa.Table, job: Job) ->
         run = writer.finish((1, table.version))
     if refused:
         more = f" (the first of {len(refused):,} files)" if len(refused) > 1 else ""
-        warnings.warn(f"not indexed, and read by every scan until it is: {refused[0]}{more}", stacklevel=6)
+        warnings.warn(f"not indexed, and read by every scan until it is: {refused[0]}{more}", stacklevel=7)
     return Built((run,), left_out, ids[reached:])
 
 
