@@ -143,7 +143,7 @@ class OrderedCode:
 
 
 def beginning(text: bytes) -> bytes:
-    """What the keys of all strings or binary values begin with that begin with `text`."""
+    """What the keys of all strings or binary values of any length begin with that begin with `text`."""
     for plain, escaped in _ESCAPES:
         text = text.replace(plain, escaped)
     return VALUE_MARK + text

@@ -65,6 +65,33 @@ def test_rule_24_nulls_and_nan_are_entries(tmp_path: Path, is_built: bool) -> No
         assert table.scan(where).to_table().num_rows == count, where
 
 
+@pytest.mark.parametrize("kind", [pa.binary(3), pa.binary()], ids=str)
+def test_prefixes_of_binaries_hold_any_byte(tmp_path: Path, kind: pa.DataType) -> None:
+    """Binaries of one length are in keys as they are, without escapes; and what follows them is not theirs."""
+    values = [b"\0ab", b"\1ab", b"\0\0\0", b"\1\1\1", b"\1\2a", b"abc", b"\xff\xff\xff", None]
+    pq.write_table(pa.table({"x": pa.array(values, kind)}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    table.create_index("x", kind="secondary")
+    for text in (
+        b"\0",
+        b"\0a",
+        b"\1",
+        b"\1\1",
+        b"\1a",
+        b"\1\2",
+        b"\0\0\0\0",
+        b"\0\0\0",
+        b"\xff\xff",
+        b"\xff" * 4,
+        b"abc\0",
+    ):
+        expected = [value for value in values if value is not None and value.startswith(text)]
+        plan = table.scan(col("x").starts_with(text))
+        assert plan.count() == len(expected)
+        assert plan.to_table()["x"].to_pylist() == expected
+    assert table.scan(col("x").like("\1_%")).count() == 3
+
+
 def test_rule_40_a_file_that_was_merely_added_is_a_hole(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA)
     table.create_index("k", kind="secondary")

@@ -97,7 +97,10 @@ def _ends(kind: pa.DataType, part: Part) -> tuple[tuple[bytes, bool], tuple[byte
     if isinstance(part, Values):
         return (b"", False), (b"", True)
     if isinstance(part, Prefix):
-        text = beginning(part.text)
+        is_fixed = pa.types.is_fixed_size_binary(kind)
+        if is_fixed and len(part.text) > kind.byte_width:
+            return None  # or what follows the value would be compared
+        text = VALUE_MARK + part.text if is_fixed else beginning(part.text)
         return (text, False), (text, True)
     ends = []
     for bound in (part.lower, part.upper):
