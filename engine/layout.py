@@ -124,11 +124,13 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
         made_as: {instant.path_of(c) for i in instant.indexes if i.kind == made_as for c in i.columns}
         for made_as in ("stats", "bloom")
     }
+    keys = {instant.path_of(i.columns[0]) for i in instant.indexes if i.kind == "secondary"}
     advice = _advice(
         made,
         axis.values_max,
         has_statistics=column in indexed["stats"],
         has_filter=column in indexed["bloom"],
+        is_key=column in keys,
         is_partition=column in instant.partitioning,
     )
     return replace(made, advice=tuple(advice))
@@ -305,7 +307,7 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
 
 
 def _advice(
-    found: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_partition: bool
+    found: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_key: bool, is_partition: bool
 ) -> list[str]:
     """What a person could do, in sentences."""
     name, files = found.column, found.files
@@ -313,6 +315,8 @@ def _advice(
         return ["The table has no file with rows."]
     if is_partition:
         return ["A partition column: its values choose the partitions that are read, and no index is needed."]
+    if is_key:
+        return ["A secondary index begins with it: that knows the rows of each value, whatever the order of rows."]
     if found.files_with_bounds == 0:
         if found.files_unknown == 0:
             return ["No row has a value: there is nothing to look up."]

@@ -368,16 +368,22 @@ class Table:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
 
         Args:
-            columns: a name, or several: each gets a filter of its own; statistics are kept together.
-            kind: "bloom": which files and row groups may hold a value; "stats": what they span, from their footers.
+            columns: a name, or several: each gets a filter of its own; statistics are kept together; of a secondary
+                index they are the key, in their order: its first columns can be asked for without the others.
+            kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
+                files and row groups span, from their footers.
             fpp: of a filter: how often a row group without the value may be read all the same. None: what costs the
                 least bytes over the life of a file, its filters' own and those of row groups read for nothing.
             lookups: of a filter without an fpp: how many look-ups a file sees in its life (default: 100).
             source: of a filter: "data" (default) reads the column; "parquet" copies the filters that the Parquet files
                 have themselves, and reads no data: files without, or whose cannot be believed, may match.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
-                that are merely added, or synced, wait for `refresh_index` of a filter, and may match until then.
-            shard_bytes: of statistics: a run of them that grows beyond is cut in shards of about this size.
+                that are merely added, or synced, wait for `refresh_index` of a filter or a secondary index, and may
+                match until then.
+            shard_bytes: of statistics and of a secondary index: a run that grows beyond is cut in shards of about this
+                size.
+
+        A build that takes long publishes what it has from time to time: killed, it goes on with `refresh_index`.
 
         Raises:
             SchemaError: no such column, or of a type that cannot be indexed. InvalidArgumentError: there already.
@@ -407,8 +413,8 @@ class Table:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Returns the version; nothing new makes none.
 
-        A file that is not (yet) whole Parquet is pending, and tried again at the next sync. Filters do not speak of
-        new files until `refresh_index`, so they may match.
+        A file that is not (yet) whole Parquet is pending, and tried again at the next sync. Filters and secondary
+        indexes do not speak of new files until `refresh_index`, so they may match.
         """
         self.check_latest()
         if self.log is not None:
