@@ -149,7 +149,7 @@ def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[st
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
             options = reader.context.parquet_options
-            return rows_by_page(reader.file.metadata, reader.file.schema_arrow, read_at, places, columns, options)
+            return rows_by_page(reader.file.metadata, read_at, places, columns, options)
 
         if not second:
             return read(first)

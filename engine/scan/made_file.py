@@ -65,9 +65,9 @@ _templates: dict[tuple[int, ...], list[_Template]] = {}
 _templates_lock = threading.Lock()
 
 
-def made_file(metadata: Any, leaves: list[int], group: PageGroup, decimals: set[str]) -> pa.Buffer:
-    """A Parquet file of the kept pages of some columns; `decimals` are binaries there."""
-    template = _template(metadata, tuple(leaves), decimals)
+def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
+    """A Parquet file of the kept pages of some columns."""
+    template = _template(metadata, tuple(leaves))
     parts, at = [_MAGIC], len(_MAGIC)
     row_groups, row_count = [], 0
     for pages in zip(*group.chunks, strict=True):
@@ -106,17 +106,17 @@ def _first_fields(leaf: Any) -> bytes:
     return a_struct((1, I32, kind), (2, LIST, _ENCODINGS), (3, LIST, path))[:-1]
 
 
-def _template(metadata: Any, leaves: tuple[int, ...], decimals: set[str]) -> _Template:
+def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
     pairs, created_by = metadata.metadata, metadata.created_by or ""
     for known in _templates.get(leaves, ()):
         if known.schema.equals(metadata.schema) and known.pairs == pairs and known.created_by == created_by:
             return known
     names = [metadata.schema.column(leaf).path for leaf in leaves]
-    elements = [_plain(e) if name in decimals else e for name, e in zip(names, _elements(metadata, names), strict=True)]
+    elements = _elements(metadata, names)
     columns = [_first_fields(metadata.schema.column(leaf)) for leaf in leaves]
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
-    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names, decimals), columns)
+    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
     with _templates_lock:
         if sum(map(len, _templates.values())) >= _TEMPLATES_MAX:
             _templates.clear()
@@ -164,21 +164,12 @@ def _name_and_children(footer: bytes, at: int) -> tuple[str, int]:
     return name.decode(), children
 
 
-def _plain(element: bytes) -> bytes:
-    """The same SchemaElement without what its bytes mean: 1 type, 2 type_length, 3 repetition_type, 4 name."""
-    kept = [(n, kind, element[at:end]) for n, kind, at, end in fields_at(element, 0) if n <= 4]
-    return a_struct(*kept)
-
-
-def _arrow_schema(metadata: Any, names: list[str], decimals: set[str]) -> bytes | None:
+def _arrow_schema(metadata: Any, names: list[str]) -> bytes | None:
     """The key-value pair by which Arrow knows the types of columns again; None where the file has none."""
     told = (metadata.metadata or {}).get(b"ARROW:schema")
     if told is None:
         return None
     schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told)))
-    leaves = map(metadata.schema.column, range(metadata.num_columns))
-    widths = {leaf.path: leaf.length for leaf in leaves if leaf.path in decimals}
-    kept = (schema.field(name) for name in names)
-    own = pa.schema([f.with_type(pa.binary(widths[f.name])) if f.name in decimals else f for f in kept]).serialize()
+    own = pa.schema([schema.field(name) for name in names]).serialize()
     value = base64.b64encode(own.to_pybytes())
     return a_list(STRUCT, [a_struct((1, BINARY, a_binary(b"ARROW:schema")), (2, BINARY, a_binary(value)))])

@@ -7,8 +7,7 @@ wanted, and decoding ends there, too. Rows of a row group are of one number, but
 those whose kept pages hold the same rows make a file together.
 
 Columns that are lists, maps, structs or encrypted, or hold anything not known here, are left to others. Every value is
-decoded by pyarrow, from the bytes and the types that the file has. Decimals alone are read as the bytes that they are
-stored as, and made decimals where they are wanted: pyarrow takes 25 ns for each.
+decoded by pyarrow, from the bytes and the types that the file has.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import fixed_rows, joined
 from .made_file import TYPES, PageGroup, made_file
 from .page_headers import Pages, PagesUnknownError, ReadAt, pages_of
 from .seek import is_coded, picked
@@ -42,7 +40,6 @@ def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 def rows_by_page(
     metadata: pq.FileMetaData,
-    schema: pa.Schema,
     read_at: ReadAt,
     groups: Sequence[tuple[int, np.ndarray]],
     columns: Sequence[str],
@@ -51,7 +48,6 @@ def rows_by_page(
     """Some rows of `flat_columns`, by column.
 
     metadata   the file's footer
-    schema     the file's, as pyarrow reads it
     read_at    reads the file's bytes
     groups     row group numbers, each with the positions in it that are wanted (ascending, unique, at least one)
     options    how pyarrow opens the file
@@ -70,26 +66,9 @@ def rows_by_page(
         wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
-        decimals = {n for n in group.columns if _is_stored(schema.field(n).type, metadata.schema.column(leaves[n]))}
-        made = made_file(metadata, [leaves[name] for name in group.columns], group, decimals)
-        for name, column in _read(made, wanted, coded, options).items():
-            found[name] = _as_decimals(column, schema.field(name).type) if name in decimals else column
+        made = made_file(metadata, [leaves[name] for name in group.columns], group)
+        found.update(_read(made, wanted, coded, options))
     return found
-
-
-def _is_stored(kind: pa.DataType, leaf: Any) -> bool:
-    """True for decimals that are stored as bytes, of which Arrow's have room for all."""
-    return pa.types.is_decimal128(kind) and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" and leaf.length <= 16
-
-
-def _as_decimals(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Decimals of the two's complements, big-endian, as which Parquet stores them."""
-    stored = joined(column)
-    raw, width = fixed_rows(stored), stored.type.byte_width
-    values = np.where(raw[:, :1] > 127, np.uint8(255), np.uint8(0)).repeat(16, axis=1)
-    values[:, :width] = raw[:, ::-1]
-    valid = stored.is_valid().buffers()[1] if stored.null_count else None
-    return pa.chunked_array([pa.Array.from_buffers(kind, len(stored), [valid, pa.py_buffer(values)])])
 
 
 def _read(
