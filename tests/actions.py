@@ -72,6 +72,20 @@ def changed_lake(root: Path) -> ss.Table:
     return table
 
 
+def keyed_lake(root: Path) -> ss.Table:
+    """As `changed_lake`, with a secondary index in shards that commits keep up, and one that they leave behind."""
+    table = lake(root)
+    table.create_index("a", kind="secondary", shard_bytes=1)
+    table.create_index(["b", "a"], kind="secondary", maintain="refresh")
+    with table.transaction() as tx:
+        tx.write(TWO_FILES)
+    with table.transaction() as tx:
+        tx.add_files(["p=1/_later.parquet"])
+    with table.transaction() as tx:
+        tx.remove(["p=0/f.parquet"])
+    return table
+
+
 def moved_lake(root: Path) -> None:
     """The directory went on without the table: a file came, one went, one is another."""
     lake(root)
@@ -177,6 +191,19 @@ ACTIONS += [
     Action("restore", changed_lake, _through_handle(lambda t: t.restore(3))),
     Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
     Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),
+]
+
+
+def _keys_anew(table: ss.Table) -> None:
+    table.drop_index("a", "secondary")
+    table.create_index("a", "secondary")
+
+
+ACTIONS += [
+    Action("write under a key", keyed_lake, _in_transaction(lambda tx: tx.write(TWO_FILES))),
+    Action("create_index secondary", keyed_lake, _through_handle(_keys_anew)),
+    Action("refresh_index secondary", keyed_lake, _through_handle(lambda t: t.refresh_index(["b", "a"], "secondary"))),
+    Action("optimize keys", keyed_lake, _through_handle(ss.Table.optimize)),
 ]
 
 
