@@ -6,12 +6,14 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import skipstone as ss
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from log_lakes import multiset
+from skipstone.engine.scan import lookup
 
 SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
 NUMBERS = st.integers(-3, 6)
@@ -22,6 +24,8 @@ WHERES = st.one_of(
     st.builds("a = {}".format, NUMBERS),
     st.builds("a >= {} AND p = 'x'".format, NUMBERS),
     st.builds("NOT (a < {} OR p IS NULL)".format, NUMBERS),
+    st.builds("a != {}".format, NUMBERS),
+    st.builds("a IN ({}, {}) OR a IS NULL".format, NUMBERS, NUMBERS),
     st.sampled_from(["p IS NULL", "a IS NULL", "p <> 'x'", "true"]),
 )
 
@@ -56,13 +60,13 @@ class LogMachine(RuleBasedStateMachine):
         """How many files are live, as the library says."""
         raise NotImplementedError
 
-    @initialize(rows=TABLES, bloom=st.booleans())
-    def begin(self, rows, bloom):
+    @initialize(rows=TABLES, kinds=st.sets(st.sampled_from(["bloom", "secondary"])))
+    def begin(self, rows, kinds):
         self.path = self.make(rows)
         self.table = ss.create(self.path, source=self.source, index_path=self.folder / "index")
         self.pinned = self.versions[1] = self.now()
-        if bloom:
-            self.versions[self.table.create_index("a", kind="bloom")] = self.pinned
+        for kind in sorted(kinds):
+            self.versions[self.table.create_index("a", kind=kind)] = self.pinned
 
     @rule()
     def sync(self):
@@ -83,10 +87,19 @@ class LogMachine(RuleBasedStateMachine):
         self.table = ss.open(self.path, index_path=self.folder / "index")
         self.pinned = self.now()
 
-    @rule()
-    def refresh_filter(self):
-        if "bloom(a)" in self.table.indexes().column("name").to_pylist():
-            self.versions[self.table.refresh_index("a", kind="bloom")] = self.versions[max(self.versions)]
+    @rule(kind=st.sampled_from(["bloom", "secondary"]))
+    def refresh_index(self, kind):
+        if f"{kind}(a)" in self.table.indexes().column("name").to_pylist():
+            self.versions[self.table.refresh_index("a", kind=kind)] = self.versions[max(self.versions)]
+
+    @rule(keys=st.lists(NUMBERS, max_size=4), are_many=st.booleans(), reader=st.sampled_from(["pyarrow", "duckdb"]))
+    def look_up(self, keys, are_many, reader):
+        rows = self.theirs("true", self.pinned)
+        wanted = Counter({row: count for row, count in rows.items() if row[0] in map(repr, keys)})
+        with mock.patch.object(lookup, "FEW_KEYS", -1 if are_many else 1024):
+            found = self.table.lookup(pa.array(keys, pa.int64()), on="a", reader=reader)
+            assert multiset(found.to_table()) == wanted
+            assert found.count() == sum(wanted.values())
 
     @rule(data=st.data(), where=WHERES)
     def travel(self, data, where):

@@ -214,6 +214,10 @@ def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObjec
         table = _table_of(os.path.join(root, "t"), every)
         for column in data.draw(st.sets(st.sampled_from(SCHEMA.names), max_size=2)):
             table.create_index(column, kind="bloom", fpp=0.3)
+        for _ in range(data.draw(st.integers(0, 2))):
+            key = data.draw(st.permutations(SCHEMA.names))[: data.draw(st.integers(1, 2))]
+            if key not in [index["columns"] for index in table.indexes().to_pylist() if index["kind"] == "secondary"]:
+                table.create_index(key, kind="secondary")
         before = table.version
         with table.transaction() as tx:
             tx.set_commit_state(states)
