@@ -16,6 +16,7 @@ import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
+from skipstone.engine.commit import secondary_rows
 from skipstone.engine.indexes.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary_reader import SecondaryReader
 
@@ -243,3 +244,25 @@ def test_rule_5_files_that_come_back_are_uncovered_until_they_are_indexed_anew(t
         assert table.scan(col("k") != 2).count() == 1
         table.optimize()
     assert _index(table).coverage.is_whole(table.version)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_writer_that_is_given_up_at_the_last_moment_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are gone when it comes to read them: that is no damage of an index run, nor a missing file."""
+    table = ss.create(tmp_path, schema=SCHEMA)
+    table.create_index("k", kind="secondary")
+    rows = pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA)
+    with table.transaction() as tx:
+        tx.write(rows)
+    real = secondary_rows.appended_entries
+
+    def meanwhile(*given: object):
+        ss.open(tmp_path).clean(min_age=dt.timedelta(0))
+        return real(*given)
+
+    monkeypatch.setattr(secondary_rows, "appended_entries", meanwhile)
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), table.transaction() as tx:
+        tx.write(rows)
+    assert ss.open(tmp_path).scan(col("k") == 1).count() == 1

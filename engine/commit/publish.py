@@ -22,7 +22,7 @@ from ..ingest.task_result import TaskResult
 from ..kinds import known_kind
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
-from ..storage import Storage
+from ..storage import FileMissingError, Storage
 from ..timeline import Instant, Timeline, now_us
 from .bind import bind
 from .leftovers import Leftovers
@@ -164,7 +164,7 @@ def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str) -> Iter
     kept, or was given up, and is told so by CommitConflictError."""
     try:
         yield
-    except CorruptionError as error:
+    except (CorruptionError, FileMissingError) as error:
         latest = latest_of(timeline, base)
         _check_not_given_up(timeline, base, latest, transaction)
         try:

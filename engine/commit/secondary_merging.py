@@ -55,6 +55,7 @@ def appended_entries(
     """The runs, oldest first, with the entries of a new segment, merged with the last ones where that is cheap: what is
     merged is written once. A damaged run stays as it is, and so do those before it."""
     levels = _levels(runs)
+    damage: Exception | None = None
     for start in range(_first_merged(levels, new), len(levels) + 1):
         merged = [run for level in levels[start:] for run in level]
         segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
@@ -63,10 +64,12 @@ def appended_entries(
             found = merged_entries([*old, *new.sources()], by_values=True)
             written = write_entries(storage, path_of, found, segments, form)
         except _DAMAGED as error:
-            if start == len(levels):  # what is new is damaged: there is no commit
+            if start == len(levels):  # what is new is damaged, or gone: there is no commit
                 raise
-            warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)
+            damage = error
             continue
+        if damage is not None:
+            warnings.warn(f"an index run is damaged and left out, so none is merged with it: {damage}", stacklevel=2)
         return (*(run for level in levels[:start] for run in level), *written)
     raise AssertionError("the last round merges nothing old")
 
