@@ -363,10 +363,13 @@ class Machine(RuleBasedStateMachine):
 
     def alter(self, r: random.Random, table: ss.Table) -> None:
         names = [f.name for f in table.schema if f.name != "p"]
-        verb = r.choice(["rename", "widen", "widen", "add", "drop"])
+        verb = r.choice(["rename", "swap", "widen", "widen", "add", "drop"])
         free = [name for name in ("a", "s", "f", *ADDED) if name not in names]
         if verb == "rename" and free:
             table.alter(rename={r.choice(names): r.choice(free)})
+        elif verb == "swap" and len(names) > 1:
+            one, other = r.sample(names, 2)
+            table.alter(rename={one: other, other: one})
         elif verb == "widen":
             name = r.choice(names)
             kind = table.schema.field(name).type
