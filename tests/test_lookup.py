@@ -169,6 +169,10 @@ def test_what_is_wrong_with_keys_is_told(table: ss.Table) -> None:
         table.lookup(pa.table({"zz": range(3_000)}))
     with pytest.raises(ss.SchemaError, match="the keys have no column"):
         table.lookup(pa.table({"a": [1]}), on="b")
+    numbers = pa.table({"a": pa.array([1.5, 2.0, 2.0**70, float("nan"), -1.0] * 400)})
+    assert table.lookup(numbers).count() == _expected(table, {2}), "what is no value of the column equals none"
+    wide = pa.table({"a": pa.array([2**63, 2**64 - 1, 3] * 400, pa.uint64())})
+    assert table.lookup(wide).count() == _expected(table, {3})
     with pytest.raises(ss.SchemaError, match="keys of 'a' are string"):
         table.lookup(pa.table({"a": [f"x{i}" for i in range(3_000)]}))
     with pytest.raises(ss.SkipstoneError, match="on="):

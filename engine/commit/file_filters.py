@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ import pyarrow as pa
 
 from ... import canon
 from ...bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
-from ...errors import SchemaError, StorageError
+from ...errors import SchemaError
 from ..ahead import ahead
 from ..indexes.filter_values import filter_hash
 from ..ingest.filter_sizing import TELLS_NOTHING_FPP, FilterSizing
-from ..ingest.footers import leaf_type, open_parquet, prefetch, reading, row_groups_of
+from ..ingest.footers import leaf_type, prefetch, reading, row_groups_of
+from ..ingest.indexed_file import open_indexed
 from ..ingest.leaves import leaf_array, top_level
 from ..ingest.parquet_filters import ParquetFilters
 from ..ingest.sources import parquet_options
@@ -93,12 +95,12 @@ def copied_file(table: Table, row: dict[str, Any], known: ColumnInFiles, sizing:
                 return hashed_file(table, row, known, sizing)
             found = ParquetFilters(table.storage, row["path"], row["size_bytes"], file, path)
             groups = row_groups_of(file.metadata)
-        if not is_exact_widening(found.kind, known.type):
-            raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, and its values may be others as {known.type}")
-        fine = FineFilters(sizing, spool)
-        for group, one in zip(groups, found, strict=True):
-            words = _ANYTHING if one is None else one.words
-            fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
+            if not is_exact_widening(found.kind, known.type):
+                raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, its values may be others as {known.type}")
+            fine = FineFilters(sizing, spool)
+            for group, one in zip(groups, found, strict=True):
+                words = _ANYTHING if one is None else one.words
+                fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
         false_bytes = fine.finish([group.size_bytes for group in groups])
         whole = _members(fine, sizing, false_bytes)
         hash_name = filter_hash(found.hash_name)
@@ -126,12 +128,9 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
     ]
 
 
-def opened(table: Table, row: dict[str, Any]) -> pq.ParquetFile:
-    """The file that the manifest tells of, open. Raises StorageError where another lies there now."""
-    entry = table.storage.stat(row["path"])
-    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
-    return open_parquet(table.storage, entry, **parquet_options(table.instant.source))
+def opened(table: Table, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
+    """The file that the manifest tells of, open."""
+    return open_indexed(table.storage, row, parquet_options(table.instant.source))
 
 
 def path_in(table: Table, row: dict[str, Any], known: ColumnInFiles, file: pq.ParquetFile) -> str | None:

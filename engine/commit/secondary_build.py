@@ -18,7 +18,8 @@ from ..ahead import ahead
 from ..indexes.secondary import SecondaryForm, write_entries
 from ..indexes.secondary_sort import MEMORY_BYTES, EntrySorter
 from ..ingest.exact_cast import cast_exactly
-from ..ingest.footers import open_parquet, prefetch, reading
+from ..ingest.footers import prefetch, reading
+from ..ingest.indexed_file import open_indexed
 from ..ingest.leaves import leaf_array, top_level
 from ..progress import Progress
 from ..scan.columns import ColumnInFiles
@@ -130,11 +131,8 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
     row = part.row
     number, path = row["schema_id"], row["path"]
     located = [_located(known, number, path) for known in columns.known]
-    entry = storage.stat(path)
-    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-        raise StorageError(f"{path}: overwritten since it was indexed; sync() the table")
     found: Found = []
-    with open_parquet(storage, entry, **columns.options) as file:
+    with open_indexed(storage, row, columns.options) as file:
         there = set(file.schema_arrow.names)
         located = [p if p and top_level(columns.schemas[number], p) in there else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))

@@ -69,13 +69,7 @@ def key_set(keys: pa.Table, schema: pa.Schema, kinds: Sequence[pa.DataType]) -> 
     for name, kind in zip(keys.column_names, kinds, strict=True):
         column = keys.column(name)
         if ordered_class(column.type) != ordered_class(kind):
-            try:
-                column = column.cast(kind)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise SchemaError(
-                    f"keys of {name!r} are {column.type}, the column is {kind}, and not all of them can be cast: "
-                    f"{str(error).splitlines()[0]}"
-                ) from None
+            column = _as_kind(column, kind, name)
         columns.append(column)
     code = OrderedCode(kinds)
     whole = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
@@ -86,6 +80,30 @@ def key_set(keys: pa.Table, schema: pa.Schema, kinds: Sequence[pa.DataType]) -> 
     order, is_again = sorted_keys(encoded)
     order = order[~is_again]
     return KeySet(code, list(keys.column_names), taken_keys(encoded, order), given[order])
+
+
+def _as_kind(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
+    """Numbers, and instants, as the column's type has them; null where that is no value of it: it equals none there."""
+    alike = any(is_one(column.type) and is_one(kind) for is_one in (_is_number, pa.types.is_timestamp))
+    try:
+        if not alike:
+            raise pa.ArrowNotImplementedError("they are not compared")
+        there = column.cast(kind, safe=False)
+        back = there.cast(column.type, safe=False)
+        same = pc.equal(back, column)
+        if _is_number(kind):  # what wraps around comes back as it was
+            same = pc.and_(
+                same, pc.equal(pc.less(there, pa.scalar(0, kind)), pc.less(column, pa.scalar(0, column.type)))
+            )
+        return pc.if_else(same, there, pa.scalar(None, kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(
+            f"keys of {name!r} are {column.type}, the column is {kind}: cast them ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
