@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,13 +89,13 @@ def _as_kind(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Chunke
     try:
         if not alike:
             raise pa.ArrowNotImplementedError("they are not compared")
+        with contextlib.suppress(pa.ArrowInvalid):
+            return column.cast(kind)
         there = column.cast(kind, safe=False)
-        back = there.cast(column.type, safe=False)
-        same = pc.equal(back, column)
+        same = pc.equal(there.cast(column.type, safe=False), column)
         if _is_number(kind):  # what wraps around comes back as it was
-            same = pc.and_(
-                same, pc.equal(pc.less(there, pa.scalar(0, kind)), pc.less(column, pa.scalar(0, column.type)))
-            )
+            is_below, was_below = (pc.less(part, pa.scalar(0, part.type)) for part in (there, column))
+            same = pc.and_(same, pc.equal(is_below, was_below))
         return pc.if_else(same, there, pa.scalar(None, kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
