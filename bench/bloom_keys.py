@@ -30,7 +30,7 @@ def _uncached(name: str, count: int) -> int:
     return int(os.environ.get(f"SKIPSTONE_BENCH_{name}", count))
 
 
-COUNTS = {INTS: _uncached("INTS", 100_000_000), TEXTS: _uncached("STRINGS", 30_000_000)}
+COUNTS = {INTS: _uncached("INTS", 40_000_000), TEXTS: _uncached("STRINGS", 6_000_000)}
 """How many keys make a filter that no cache holds."""
 PROBES_MAX = 10_000_000
 
