@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+
 import numpy as np
 
-from ..timeline import Coverage
+from ..timeline import Coverage, IndexState, Run
+
+SegmentsOf = Callable[[np.ndarray], np.ndarray]  # the segments of files, by their numbers
+
+
+def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of: SegmentsOf) -> np.ndarray:
+    """bool [files]: those of a version that an index covers, by number. Segments are asked for where it takes them."""
+    if index.coverage.is_whole(version):
+        return np.ones(len(ids), dtype=bool)
+    return is_covered(index.coverage, segments_of(ids), ids)
+
+
+def without_lost(
+    covered: np.ndarray, ids: np.ndarray, runs: Sequence[Run], damaged: Collection[str], segments_of: SegmentsOf
+) -> np.ndarray:
+    """The covered files less those of which a damaged run may have told: for indexes in which a file without an entry
+    is one that holds no such value."""
+    lost = [run.segments for run in runs if run.path in damaged]
+    if not lost:
+        return covered
+    segments = segments_of(ids)
+    return covered & ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
 
 
 def is_covered(coverage: Coverage, segments: np.ndarray, file_ids: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ Coverage is kept for all kinds in one way, by their callers: an index speaks for
 holes, and of nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
 that nobody knows here is left as it is, falls behind, and prunes nothing.
 
+What builds, commits and merges is loaded where it is called: a scan needs none of it.
+
 Statistics are asked by other ways, too: of partitions, and of whole blocks before any file is known by name
 (`scan.candidates`); what they say of files has the form that all kinds' answers have.
 """
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from ..table import Table
 
 PUBLISH_S = 60.0
-_BUILT_IN = {"stats": "stats", "bloom": "bloom", "secondary": "secondary"}
+_BUILT_IN = ("bloom", "secondary", "stats")  # each in a module of its name, loaded where it is met
 _known: dict[str, IndexKind] = {}
 
 
@@ -105,7 +107,7 @@ class Answer:
                  form slices
     spoken       bool [files]: those of which it speaks at all
     fine         where the fine part of each file lies, for executors
-    rows         a part of the predicate -> the rows, of the files spoken of, in which it is TRUE: all and only these
+    rows         a part of the predicate -> what is known of the rows, of the files spoken of, in which it is TRUE
     """
 
     outcomes: dict[Node, np.ndarray]
@@ -232,7 +234,7 @@ def kind_named(name: str) -> IndexKind:
 def known_kind(name: object) -> IndexKind | None:
     """A kind by its name; None for one that nobody knows here."""
     if isinstance(name, str) and name in _BUILT_IN and name not in _known:
-        register(importlib.import_module(f".{_BUILT_IN[name]}", __name__).KIND)
+        register(importlib.import_module(f".{name}", __name__).KIND)
     return _known.get(name) if isinstance(name, str) else None
 
 

@@ -12,10 +12,6 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import InvalidArgumentError
-from ..commit.filter_building import built_filters
-from ..commit.filter_merging import merged_all
-from ..commit.filter_rows import committed_filters
-from ..commit.work import CommitWork, MergeWork
 from ..indexes.filters import KEYS, KIND_FILE
 from ..ingest.filter_sizing import FilterSizing
 from ..manifest.runs import RunReaders
@@ -27,6 +23,7 @@ from . import Answer, Built, Job, Question
 from .options import checked_options, column_ids
 
 if TYPE_CHECKING:
+    from ..commit.work import CommitWork, MergeWork
     from ..table import Table
 
 SOURCES = ("data", "parquet")
@@ -49,13 +46,19 @@ class BloomKind:
         return [IndexState(0, self.name, (number,), kept, maintain) for number, _ in known]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from ..commit.filter_building import built_filters
+
         return built_filters(table, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from ..commit.filter_rows import committed_filters
+
         return committed_filters(index, work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
         """Few runs, which let go of files that went."""
+        from ..commit.filter_merging import merged_all
+
         merges = count()
         runs = merged_all(
             work.writing.storage,

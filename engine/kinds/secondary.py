@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from ...arrays import to_numpy
 from ...hfile_like.ordered import OrderedCode, ordered_class
-from ..commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
-from ..commit.secondary_rows import committed_entries, merged_entry_runs
-from ..commit.work import CommitWork, MergeWork
+from ..indexes.coverage import without_lost
 from ..indexes.key_ranges import KeyRanges, key_ranges
 from ..indexes.secondary import SecondaryForm
 from ..indexes.secondary_reader import SecondaryReader
@@ -31,6 +29,7 @@ from . import Answer, Built, Job, Question
 from .options import checked_options, checked_shard_bytes, column_ids
 
 if TYPE_CHECKING:
+    from ..commit.work import CommitWork, MergeWork
     from ..table import Table
 
 ENTRIES_MAX = 1 << 20
@@ -59,6 +58,8 @@ class SecondaryKind:
         return [IndexState(0, self.name, tuple(number for number, _ in found), kept, maintain)]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from ..commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
+
         instant = table.instant
         names = _names(instant, index)
         known = [column_in_files(instant, name) for name in names]
@@ -87,11 +88,15 @@ class SecondaryKind:
         return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from ..commit.secondary_rows import committed_entries
+
         if not self.is_current(work.after, index):
             return index
         return committed_entries(index, _types(work.after, index), work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        from ..commit.secondary_rows import merged_entry_runs
+
         return merged_entry_runs(index, work)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
@@ -197,10 +202,7 @@ class AskedPositions:
         return (self.fit.part,)
 
     def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
-        lost = [run.segments for run in self.index.runs if run.path in damaged]
-        if lost:  # what a run that is damaged says of a file, no other says
-            segments = snapshot.segments(ids)
-            covered = covered & ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
+        covered = without_lost(covered, ids, self.index.runs, damaged, snapshot.segments)
         positions = self.reader.positions(self.ranges, rows_max=ROWS_MAX)
         rows: dict[Node, RowsOf] = {}
         if positions is not None:

@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..commit.optimize_stats import tightened
-from ..commit.returned import told_to
-from ..commit.run_writing import joined_rows
-from ..commit.stat_rows import first_stats, stat_rows
-from ..commit.stats_index import built_stats
-from ..commit.work import CommitWork, MergeWork
 from ..indexes import stats
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
@@ -24,6 +18,7 @@ from . import Built, Job, Question
 from .options import checked_options, checked_shard_bytes, column_ids
 
 if TYPE_CHECKING:
+    from ..commit.work import CommitWork, MergeWork
     from ..table import Table
 
 
@@ -41,9 +36,15 @@ class StatsKind:
         return [IndexState(0, self.name, tuple(sorted(ids)), kept, maintain)]
 
     def build(self, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from ..commit.stats_index import built_stats
+
         return built_stats(table, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from ..commit.returned import told_to
+        from ..commit.run_writing import joined_rows
+        from ..commit.stat_rows import first_stats, stat_rows
+
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
         added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.spoken, work.after, work.added)
@@ -55,6 +56,8 @@ class StatsKind:
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
         """Lets go of files that went, and tells anew what the partitions span that these left loose."""
+        from ..commit.optimize_stats import tightened
+
         rows = tightened(work.snapshot, index)
         runs = index.runs if rows is None else work.writing.stats(index, rows, work.version)
         return replace(index, runs=work.writing.consolidated_stats(replace(index, runs=runs)) or runs)

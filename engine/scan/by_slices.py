@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...arrays import to_numpy
-from ..indexes.coverage import is_covered
+from ..indexes.coverage import covered_files
 from ..kinds import Question
 from ..manifest.snapshot import Snapshot
 from ..predicates import ANY, Node, can_match, columns_of, evaluate, only_true
-from ..timeline import IndexState
 from .gather import Gatherer
 from .pruned import Pruned
 from .row_sets import add_known
@@ -50,15 +49,6 @@ def prune_slices(
     return pruned
 
 
-def covered_files(
-    index: IndexState, snapshot: Snapshot, ids: np.ndarray, segments_of: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    """bool [files]: those that an index covers, by number."""
-    if index.coverage.is_whole(snapshot.instant.version):
-        return np.ones(len(ids), dtype=bool)
-    return is_covered(index.coverage, segments_of(ids), ids)
-
-
 def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Pruned:
     """What an index says of files, brought together for slices. Of a conjunction it says nothing there: its parts may
     be TRUE in rows of different files."""
@@ -68,7 +58,7 @@ def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gathere
     if question.is_dear:
         step.went_out = len(ids)
         return pruned
-    covered = covered_files(question.index, snapshot, ids, lambda _: segments)
+    covered = covered_files(question.index, snapshot.instant.version, ids, lambda _: segments)
     answer = question.answer(ids, covered, snapshot, gatherer.damaged)
     step.note, step.uncovered = question.note, int((~answer.spoken).sum())
     for part, sets in answer.outcomes.items():

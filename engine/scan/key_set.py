@@ -60,7 +60,7 @@ class KeySet:
         return found
 
 
-def key_set(keys: pa.Table, schema: pa.Schema, kinds: Sequence[pa.DataType]) -> KeySet:
+def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     """The tuples of a table of keys, whose columns bear the names and hold values of the types of the table's (or of
     others of their class). Those with a null are no key: null equals nothing.
 

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from ...arrays import to_numpy
 from ...errors import SchemaError
 from ..ahead import ahead
+from ..indexes.coverage import covered_files, without_lost
 from ..indexes.secondary_reader import Positions, SecondaryReader
 from ..ingest.footers import leaf_types
 from ..ingest.leaves import leaf_array, top_level
 from ..kinds import known_kind
 from ..predicates import Constant, Node, col, prepare
 from ..timeline import IndexState
-from .by_slices import covered_files
 from .fine import RowGroups
 from .key_set import KeySet, key_set, keys_table
 from .plan import THREADS, Plan
@@ -56,7 +56,7 @@ class Lookup(Plan):
             leading = self._names(self._index)
             order = sorted(keys.column_names, key=lambda n: leading.index(n) if n in leading else len(leading))
             self._given = keys.select(order)
-        self._keys = key_set(self._given, self.instant.schema, [self._kinds[n] for n in self._given.column_names])
+        self._keys = self._key_set(self._given)
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
@@ -121,17 +121,11 @@ class Lookup(Plan):
         index, snapshot, damaged = self._index, self._snapshot, self._gatherer.damaged
         if index is None:
             return None
-        covered = covered_files(index, snapshot, ids, snapshot.segments)
-        lost = [run.segments for run in index.runs if run.path in damaged]
-        if lost:
-            segments = snapshot.segments(ids)
-            covered &= ~np.logical_or.reduce([(low <= segments) & (segments <= high) for low, high in lost])
-        used = self._used(index)
+        covered = covered_files(index, self.instant.version, ids, snapshot.segments)
+        covered = without_lost(covered, ids, index.runs, damaged, snapshot.segments)
         keys = self._keys
         if not self._is_decided:
-            keys = key_set(
-                self._given.select(range(used)), self.instant.schema, list(self._kinds_of(self._given, used))
-            )
+            keys = self._key_set(self._given.select(range(self._used(index))))
         names = self._names(index)
         leaves = leaf_types(self.instant.schema)
         runs = [run for run in index.runs if run.path not in damaged]
@@ -143,8 +137,8 @@ class Lookup(Plan):
             parts.append(Positions(*(part[here] for part in found)))
         return _concatenated(parts), covered
 
-    def _kinds_of(self, keys: pa.Table, count: int) -> list[pa.DataType]:
-        return [self._kinds[name] for name in keys.column_names[:count]]
+    def _key_set(self, keys: pa.Table) -> KeySet:
+        return key_set(keys, [self._kinds[name] for name in keys.column_names])
 
     def _compared(self, found: Pruned, asked: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's

@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import text, to_numpy
+from ..indexes.coverage import covered_files
 from ..ingest.task_result import BASE
 from ..kinds import Question, questions_of
 from ..manifest.keyspace import split_file_ids
 from ..manifest.snapshot import Snapshot
 from ..predicates import Leaf, Node, columns_of, leaves_of
-from .by_slices import covered_files, prune_slices
+from .by_slices import prune_slices
 from .candidates import Candidates, Ranges, by_statistics
 from .gather import Gatherer
 from .partitions import surviving_partitions
@@ -129,7 +130,7 @@ def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gath
     if question.is_dear:
         step.went_out = len(found.ids)
         return found
-    covered = covered_files(question.index, snapshot, found.ids, snapshot.segments)
+    covered = covered_files(question.index, snapshot.instant.version, found.ids, snapshot.segments)
     answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
     step.note, step.uncovered = question.note, int((~answer.spoken).sum())
     for part, sets in answer.outcomes.items():
