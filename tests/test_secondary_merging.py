@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.engine.commit.secondary_merging import (
-    LEVELS_MAX,
     NewEntries,
     appended_entries,
     consolidated_entries,
@@ -22,6 +21,7 @@ from skipstone.engine.indexes.secondary import SecondaryForm, files_of, write_en
 from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
 from skipstone.engine.ingest.task_writer import KeySpec, TaskSpec, TaskWriter
+from skipstone.engine.manifest.consolidate import LEVELS_MAX
 from skipstone.engine.manifest.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.timeline import Run

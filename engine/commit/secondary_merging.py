@@ -19,17 +19,14 @@ from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader
 from ..indexes.secondary import RUN_SCHEMA, SecondaryForm, files_of, places_of, write_entries
 from ..indexes.secondary_sort import EntrySource, larger, merged_entries
+from ..manifest.consolidate import Level, first_merged, level_bytes, levels_of
 from ..manifest.runs import RunReaders
 from ..storage import FileMissingError, Storage
 from ..timeline import Run
 
-RATIO = 4
 COMMIT_BYTES = 4 << 20
-COMMIT_SHARE = 4  # of the bytes that a commit adds, rewritten in it at most where that is more
-LEVELS_MAX = 12
 OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
 
-Level = tuple[Run, ...]  # the shards of one run
 _DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 
@@ -54,9 +51,9 @@ def appended_entries(
 ) -> tuple[Run, ...]:
     """The runs, oldest first, with the entries of a new segment, merged with the last ones where that is cheap: what is
     merged is written once. A damaged run stays as it is, and so do those before it."""
-    levels = _levels(runs)
+    levels = levels_of(runs)
     damage: Exception | None = None
-    for start in range(_first_merged(levels, new), len(levels) + 1):
+    for start in range(first_merged(levels, new.entries, new.size_bytes, COMMIT_BYTES), len(levels) + 1):
         merged = [run for level in levels[start:] for run in level]
         segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
         try:
@@ -85,11 +82,11 @@ def consolidated_entries(
     """The runs, oldest first, as one, or where the oldest is much larger than the others, as that and one more; without
     the entries of files that are not among `live` (uint64, ascending), where there are many. None where nothing is to
     be done. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
-    levels = _levels(runs)
+    levels = levels_of(runs)
     if not levels:
         return None
     start = 0
-    if len(levels) > 1 and OLDEST_SHARE * sum(map(_bytes, levels[1:])) < _bytes(levels[0]):
+    if len(levels) > 1 and OLDEST_SHARE * sum(map(level_bytes, levels[1:])) < level_bytes(levels[0]):
         start = 1
     kept: list[Run] = []
     changed = False
@@ -216,26 +213,3 @@ def _of_files(batch: pa.RecordBatch, live: np.ndarray) -> pa.RecordBatch:
     at = np.searchsorted(live, ids)
     kept = live[np.minimum(at, len(live) - 1)] == ids if len(live) else np.zeros(len(ids), dtype=bool)
     return batch if kept.all() else batch.filter(from_numpy(kept))
-
-
-def _levels(runs: tuple[Run, ...]) -> list[Level]:
-    return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
-
-
-def _bytes(shards: Level) -> int:
-    return sum(run.size_bytes for run in shards)
-
-
-def _first_merged(levels: list[Level], new: NewEntries) -> int:
-    """The first of the levels that new entries take in; how many there are, if none."""
-    first, allowed = len(levels), max(COMMIT_BYTES, COMMIT_SHARE * new.size_bytes)
-    entries, rewritten = new.entries, new.size_bytes
-    while first > 0:
-        before = levels[first - 1]
-        own_entries, own_bytes = sum(run.entries for run in before), _bytes(before)
-        is_cheap = own_entries < RATIO * entries and rewritten + own_bytes <= allowed
-        if not is_cheap and first < LEVELS_MAX:
-            break
-        first -= 1
-        entries, rewritten = entries + own_entries, rewritten + own_bytes
-    return first

@@ -57,16 +57,16 @@ def appended(
     keys, _, _ = rows
     if not len(keys):
         return runs
-    levels = _levels(runs)
+    levels = levels_of(runs)
     if not levels:
         return write_runs(storage, path_of, rows, (segment, segment), form=form)
-    for start in range(_first_merged(levels, len(keys), len(keys) * ENTRY_BYTES), len(levels)):
+    for start in range(first_merged(levels, len(keys), len(keys) * ENTRY_BYTES, COMMIT_BYTES), len(levels)):
         parts = [run for level in levels[start:] for run in level]
         segments = (min(run.segments[0] for run in parts), segment)
         try:
             opened = [readers.reader(run) for run in parts]
             is_small = sum(run.entries for run in parts) + len(keys) <= MEMORY_ENTRIES
-            if is_small and _bytes(tuple(parts)) + len(keys) * ENTRY_BYTES <= form.shard_bytes:
+            if is_small and level_bytes(tuple(parts)) + len(keys) * ENTRY_BYTES <= form.shard_bytes:
                 together = _laid_over(opened, rows, drop_tombstones=start == 0)
                 merged = write_runs(storage, path_of, together, segments, form=form)
             else:
@@ -96,17 +96,19 @@ def _laid_over(opened: list[SortedFileReader], rows: Rows, *, drop_tombstones: b
     return joined(found.column("key")), found.drop_columns(["key", "deleted"]), gone
 
 
-def _levels(runs: tuple[Run, ...]) -> list[Level]:
+def levels_of(runs: tuple[Run, ...]) -> list[Level]:
+    """The runs, each with its shards."""
     return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
 
 
-def _first_merged(levels: list[Level], entries: int, size_bytes: int) -> int:
-    """The first of the levels that a new run of so many entries and bytes takes in; how many there are, if none."""
-    first, allowed = len(levels), max(COMMIT_BYTES, COMMIT_SHARE * size_bytes)
+def first_merged(levels: list[Level], entries: int, size_bytes: int, commit_bytes: int) -> int:
+    """The first of the levels that a new run of so many entries and bytes takes in, where a commit may rewrite
+    `commit_bytes` in any case; how many there are, if none."""
+    first, allowed = len(levels), max(commit_bytes, COMMIT_SHARE * size_bytes)
     rewritten = size_bytes
     while first > 0:
         before = levels[first - 1]
-        own_entries, own_bytes = sum(run.entries for run in before), _bytes(before)
+        own_entries, own_bytes = sum(run.entries for run in before), level_bytes(before)
         is_cheap = own_entries < RATIO * entries and rewritten + own_bytes <= allowed
         if not is_cheap and first < LEVELS_MAX:
             break
@@ -120,10 +122,10 @@ def consolidated(
 ) -> tuple[Run, ...] | None:
     """The runs merged into one, or, where the oldest is much larger than the others, into that and one more; None where
     that is so already. A run is of one shard or more."""
-    levels = _levels(runs)
+    levels = levels_of(runs)
     if len(levels) < 2:
         return None
-    start = 0 if OLDEST_SHARE * sum(map(_bytes, levels[1:])) >= _bytes(levels[0]) else 1
+    start = 0 if OLDEST_SHARE * sum(map(level_bytes, levels[1:])) >= level_bytes(levels[0]) else 1
     if len(levels) - start < 2:
         return None
     parts = [run for level in levels[start:] for run in level]
@@ -188,5 +190,5 @@ def _cuts(runs: list[SortedFileReader], shard_bytes: int) -> list[bytes]:
     return cuts
 
 
-def _bytes(shards: Level) -> int:
+def level_bytes(shards: Level) -> int:
     return sum(run.size_bytes for run in shards)
