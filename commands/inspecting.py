@@ -64,7 +64,7 @@ def _shortened(key: bytes) -> str:
 def _bytes_by_section(reader: SortedFileReader, footer: Footer) -> dict[str, int]:
     found = {
         "header": len(HEADER),
-        "blocks": int(footer.lengths.sum()),
+        "blocks": sum(block.length for block in reader.block_infos()),
     }
     # Sections of one kind are told apart after a slash (fine/0, fine/1, ...): there may be thousands.
     parts = [("strided", name, section.length_bytes) for name, section in footer.strided.items()]
@@ -94,7 +94,7 @@ def _as_dict(reader: SortedFileReader, footer: Footer, findings: list[Finding] |
         "groups": [asdict(group) for group in reader.groups().values()],
         "strided": [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()],
         "metas": [
-            {"name": m.name, "offset": m.offset, "stored": m.stored, "raw": m.raw} for m in footer.metas.values()
+            {"name": name, "offset": m.offset, "stored": m.stored, "raw": m.plain} for name, m in footer.metas.items()
         ],
         **({} if findings is None else {"findings": [asdict(finding) for finding in findings]}),
     }

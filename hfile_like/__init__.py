@@ -10,7 +10,8 @@ FORMAT.md beside this file tells the bytes.
 
 from .batches import read_block_range
 from .entries import prefix_changes
-from .footer import BlockInfo, GroupHandle
+from .footer import GroupHandle
+from .index_rows import BlockInfo
 from .keycode import KeyLayout
 from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs

@@ -49,6 +49,20 @@ class Where(NamedTuple):
         )
 
 
+class Piece(NamedTuple):
+    """Bytes that lie by themselves, compressed or not, with a checksum: a meta, say.
+
+    offset, stored   where, and how many bytes
+    plain            bytes once decompressed
+    """
+
+    offset: int
+    stored: int
+    plain: int
+    checksum: int
+    codec: int
+
+
 def place_crc(offset: int) -> int:
     """The part of a checksum that binds it to its offset."""
     return zlib.crc32(offset.to_bytes(8, "little"))
@@ -133,6 +147,13 @@ def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where:
     if len(plain) != raw_length:
         raise where.bad("decompressed size", f"a compressed piece gave {len(plain)} bytes for {raw_length}")
     return plain
+
+
+def open_piece(data: memoryview, piece: Piece, cap: int, what: str, where: Where) -> memoryview | bytes:
+    """The plain bytes of a piece whose stored ones are `data`; `what` names it in errors. Raises CorruptionError."""
+    if checksum_at(piece.offset, data) != piece.checksum:
+        raise where.bad(f"{what} checksum", f"the checksum of {what} does not match")
+    return decompress(data, piece.codec, piece.plain, cap, where)
 
 
 def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:

@@ -7,8 +7,7 @@ few readers ask for (groups, strided sections, metas) are kept as bytes and read
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,14 +18,13 @@ import zstandard
 
 from ..errors import FormatVersionError, StorageError
 from . import codec
-from .block import BLOCK_ENTRIES_MAX, HEAD
-from .codec import Where
+from .codec import Piece, Where
+from .index import BlockIndex
 from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
-from .summaries import BlockSummary, Summary, encode_summaries, has_bounds, read_summaries, read_summary
 from .values import check_schema
 
-FORMAT_VERSION = 0
+FORMAT_VERSION = 1
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
 KNOWN_FLAGS = 0
@@ -43,19 +41,9 @@ _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_PROPERTIES, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS = range(1, 7)
 SECTION_SUMMARIES = 7
 
-
-@dataclass(frozen=True)
-class BlockInfo:
-    """One block: where it lies (bytes), its entries, how many of them are tombstones, what its keys and values were
-    before they were encoded (bytes, as `block_size` counts them), its first and last key."""
-
-    offset: int
-    length: int
-    entries: int
-    deleted: int
-    plain_bytes: int
-    first_key: bytes
-    last_key: bytes
+_GROUP_FIELDS = {"offset": "<u8", "length": "<u8", "entries": "<u8", "first_block": "<u4", "block_count": "<u4"}
+_STRIDED_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
+_META_FIELDS = {"offset": "<u8", "stored": "<u8", "plain": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
 @dataclass(frozen=True)
@@ -75,29 +63,17 @@ class GroupHandle:
     block_count: int
 
 
-@dataclass(frozen=True)
-class MetaHandle:
-    """A meta section: where it lies and how (bytes)."""
-
-    name: str
-    offset: int
-    stored: int
-    raw: int
-    checksum: int
-    codec: int
-
-
 @dataclass
 class Contents:
-    """What a writer tells the footer."""
+    """What a writer tells the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
 
     schema: pa.Schema
     properties: dict[str, str]
-    blocks: list[BlockInfo] = field(default_factory=list)
+    index: bytes = b""
+    summaries: bytes | None = None
     groups: list[GroupHandle] = field(default_factory=list)
     strided: list[StridedSection] = field(default_factory=list)
-    metas: list[MetaHandle] = field(default_factory=list)
-    summaries: dict[str, list[BlockSummary]] = field(default_factory=dict)
+    metas: dict[str, Piece] = field(default_factory=dict)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -105,16 +81,17 @@ class Contents:
 
 def encode_footer(contents: Contents, offset: int, compressor: zstandard.ZstdCompressor | None) -> bytes:
     """The footer that will lie at `offset`, and the trailer after it."""
+    names = list(contents.metas)
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_PROPERTIES, _encode_properties(contents.properties)),
-        (SECTION_INDEX, _encode_index(contents.blocks)),
-        (SECTION_GROUPS, _table(contents.groups, "first_block:<u4", "block_count:<u4", "entries:<u8")),
-        (SECTION_STRIDED, _table(contents.strided, "offset:<u8", "rows:<u8", "stride:<u4")),
-        (SECTION_METAS, _table(contents.metas, "offset:<u8", "stored:<u8", "raw:<u8", "checksum:<u4", "codec:<u4")),
+        (SECTION_INDEX, contents.index),
+        (SECTION_GROUPS, _table([g.name for g in contents.groups], contents.groups, _GROUP_FIELDS)),
+        (SECTION_STRIDED, _table([s.name for s in contents.strided], contents.strided, _STRIDED_FIELDS)),
+        (SECTION_METAS, _table(names, [contents.metas[name] for name in names], _META_FIELDS)),
     ]
-    if contents.summaries:
-        sections.append((SECTION_SUMMARIES, encode_summaries(contents.schema, contents.summaries)))
+    if contents.summaries is not None:
+        sections.append((SECTION_SUMMARIES, contents.summaries))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
     packed_as, stored = codec.compress(raw, compressor)
@@ -133,29 +110,10 @@ def _encode_properties(properties: dict[str, str]) -> bytes:
     return codec.pack_strings(items)
 
 
-def _encode_index(blocks: Sequence[BlockInfo]) -> bytes:
-    """u64 count; u64 offset, u32 length, u32 entries, u32 deleted, u32 plain bytes of each; u64 ends of the keys; the
-    keys, first and last of each block in turn."""
-    bounds = [key for b in blocks for key in (b.first_key, b.last_key)]
-    return b"".join(
-        (
-            len(blocks).to_bytes(8, "little"),
-            np.array([b.offset for b in blocks], dtype="<u8").tobytes(),
-            np.array([b.length for b in blocks], dtype="<u4").tobytes(),
-            np.array([b.entries for b in blocks], dtype="<u4").tobytes(),
-            np.array([b.deleted for b in blocks], dtype="<u4").tobytes(),
-            np.array([b.plain_bytes for b in blocks], dtype="<u4").tobytes(),
-            np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(),
-            *bounds,
-        )
-    )
-
-
-def _table(rows: Sequence, *fields: str) -> bytes:
+def _table(names: Sequence[str], rows: Sequence[object], fields: Mapping[str, str]) -> bytes:
     """The names of the rows, then one array for each field."""
-    columns = [spec.split(":") for spec in fields]
-    arrays = [np.array([getattr(row, name) for row in rows], dtype=kind).tobytes() for name, kind in columns]
-    return codec.pack_strings([row.name.encode() for row in rows]) + b"".join(arrays)
+    arrays = [np.array([getattr(row, name) for row in rows], dtype=kind).tobytes() for name, kind in fields.items()]
+    return codec.pack_strings([name.encode() for name in names]) + b"".join(arrays)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -179,13 +137,13 @@ class Footer:
 
     def __init__(self, raw: memoryview | bytes, data_end: int, where: Where):
         self._where, self._data_end = where, data_end
-        self._parsed_summaries: dict[str, Summary] = {}
         self._sections = self._split(memoryview(raw))
         try:
             self.schema = check_schema(pa.ipc.read_schema(pa.py_buffer(self._section(SECTION_SCHEMA))))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise where.bad("schema", f"the schema cannot be read ({error})") from None
-        self._read_index(self._section(SECTION_INDEX))
+        summaries = self._sections.get(SECTION_SUMMARIES)
+        self.index = BlockIndex(self._section(SECTION_INDEX), summaries, self.schema, data_end, where)
 
     def _split(self, raw: memoryview) -> dict[int, memoryview]:
         count = int.from_bytes(raw[:8], "little")
@@ -206,65 +164,6 @@ class Footer:
         except KeyError:
             raise self._where.bad("footer", f"section {kind} of the footer is missing") from None
 
-    def _read_index(self, data: memoryview) -> None:
-        count = int.from_bytes(data[:8], "little")
-        keys_at = 8 + 24 * count + 8 * (2 * count + 1)
-        if len(data) < 8 or keys_at > len(data):
-            raise self._where.bad("index", f"an index of {count} blocks is cut short")
-        at = 8
-        arrays = []
-        for kind, items in (("<u8", count), *[("<u4", count)] * 4, ("<u8", 2 * count + 1)):
-            arrays.append(np.frombuffer(data, dtype=kind, count=items, offset=at))
-            at += arrays[-1].nbytes
-        self.offsets, self.lengths, self.entries, self.deleted, self._plain_bytes, self._key_ends = arrays
-        self._key_data = data[keys_at:]
-        self.block_count = count
-        ends = self._key_ends
-        if ends[0] != 0 or int(ends[-1]) != len(self._key_data) or (ends[1:] < ends[:-1]).any():
-            raise self._where.bad("index", "the keys of the index do not fit its bytes")
-        if count:
-            end = np.uint64(self._data_end)
-            too_far = (self.offsets < len(HEADER)) | (self.offsets > end) | (self.lengths > end - self.offsets)
-            if too_far.any() or int(self.lengths.min()) < HEAD.size or (self.deleted > self.entries).any():
-                raise self._where.bad("index", "the index names a block that does not lie in the file")
-            if int(self.entries.max()) > BLOCK_ENTRIES_MAX:
-                raise self._where.bad("index", f"the index names a block of {int(self.entries.max())} entries")
-        self.num_entries = int(self.entries.sum(dtype=np.uint64))
-        self.num_deleted = int(self.deleted.sum(dtype=np.uint64))
-
-    def first_key(self, block: int) -> bytes:
-        return bytes(self._key_data[self._key_ends[2 * block] : self._key_ends[2 * block + 1]])
-
-    def last_key(self, block: int) -> bytes:
-        return bytes(self._key_data[self._key_ends[2 * block + 1] : self._key_ends[2 * block + 2]])
-
-    def block(self, i: int) -> BlockInfo:
-        offset, length, entries, deleted = (int(a[i]) for a in (self.offsets, self.lengths, self.entries, self.deleted))
-        plain_bytes = int(self._plain_bytes[i])
-        return BlockInfo(offset, length, entries, deleted, plain_bytes, self.first_key(i), self.last_key(i))
-
-    def key_tails(self, low: int, high: int, width: int) -> np.ndarray | None:
-        """uint64 [high - low]: the last 8 bytes of keys of the index (block i has keys 2i and 2i + 1) as big-endian
-        numbers; None where one is not of `width` bytes, at least 8."""
-        ends = self._key_ends[low : high + 1].astype(np.int64)
-        if (np.diff(ends) != width).any():
-            return None
-        data = np.frombuffer(self._key_data, dtype=np.uint8, count=width * (high - low), offset=int(ends[0]))
-        return np.ascontiguousarray(data.reshape(-1, width)[:, -8:]).view(">u8").reshape(-1).astype(np.uint64)
-
-    def block_of(self, key: bytes) -> int | None:
-        """The one block that may hold a key; None where none may."""
-        i = bisect_right(range(self.block_count), key, key=self.first_key) - 1
-        return i if i >= 0 and key <= self.last_key(i) else None
-
-    def first_block_from(self, key: bytes) -> int:
-        """The first block whose last key is not below `key`."""
-        return bisect_left(range(self.block_count), key, key=self.last_key)
-
-    def first_block_not_below(self, key: bytes) -> int:
-        """The first block whose first key is not below `key`."""
-        return bisect_left(range(self.block_count), key, key=self.first_key)
-
     @cached_property
     def properties(self) -> dict[str, str]:
         items, _ = codec.unpack_strings(self._section(SECTION_PROPERTIES), self._where)
@@ -274,71 +173,39 @@ class Footer:
         return dict(zip(texts[::2], texts[1::2], strict=True))
 
     @cached_property
-    def live(self) -> np.ndarray:
-        """uint32 [blocks]: the entries of each block that are no tombstones."""
-        return self.entries - self.deleted
-
-    @property
-    def summarised(self) -> list[str]:
-        """The columns that have a summary."""
-        return list(self._summaries)
-
-    def summary(self, column: str) -> Summary | None:
-        """The summary of a column; None where there is none. Parsed when first asked for."""
-        if column not in self._parsed_summaries and column in self._summaries:
-            kind = self.schema.field(column).type
-            self._parsed_summaries[column] = read_summary(self._summaries[column], kind, self.live, self._where)
-        return self._parsed_summaries.get(column)
-
-    @cached_property
-    def _summaries(self) -> dict[str, memoryview]:
-        data = self._sections.get(SECTION_SUMMARIES)
-        found = {} if data is None else read_summaries(data, self._where)
-        for name in found:
-            if name not in self.schema.names or not has_bounds(self.schema.field(name).type):
-                raise self._where.bad("summaries", f"the footer has a summary of {name!r}, which can have none")
-        return found
-
-    @cached_property
     def groups(self) -> dict[str, GroupHandle]:
         found = {}
-        for name, first, count, entries in self._rows(SECTION_GROUPS, "<u4", "<u4", "<u8"):
-            if first + count > self.block_count:
+        for name, offset, length, entries, first, count in self._rows(SECTION_GROUPS, _GROUP_FIELDS):
+            if first + count > self.index.block_count:
                 raise self._where.bad("groups", f"group {name!r} names blocks that are not there")
-            offset = length = 0
-            if count:
-                offset = int(self.offsets[first])
-                length = int(self.offsets[first + count - 1]) + int(self.lengths[first + count - 1]) - offset
-                if length < 0:
-                    raise self._where.bad("groups", f"the blocks of group {name!r} are out of order")
+            if offset + length > self._data_end or (count == 0) != (length == 0):
+                raise self._where.bad("groups", f"group {name!r} does not lie in the file")
             found[name] = GroupHandle(name, offset, length, entries, first, count)
         return found
 
     @cached_property
     def strided(self) -> dict[str, StridedSection]:
         found = {}
-        for name, offset, rows, stride in self._rows(SECTION_STRIDED, "<u8", "<u8", "<u4"):
+        for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
                 raise self._where.bad("strided sections", f"strided section {name!r} does not lie in the file")
             found[name] = StridedSection(name, offset, rows, stride)
         return found
 
     @cached_property
-    def metas(self) -> dict[str, MetaHandle]:
+    def metas(self) -> dict[str, Piece]:
         found = {}
-        for name, offset, stored, raw, checksum, packed_as in self._rows(
-            SECTION_METAS, "<u8", "<u8", "<u8", "<u4", "<u4"
-        ):
-            if offset + stored > self._data_end:
+        for name, *fields in self._rows(SECTION_METAS, _META_FIELDS):
+            found[name] = piece = Piece(*fields)
+            if piece.offset + piece.stored > self._data_end:
                 raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
-            found[name] = MetaHandle(name, offset, stored, raw, checksum, packed_as)
         return found
 
-    def _rows(self, kind: int, *types: str) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
         names, rest = codec.unpack_strings(self._section(kind), self._where)
         columns = []
-        for item in types:
+        for item in fields.values():
             size = len(names) * np.dtype(item).itemsize
             if size > len(rest):
                 raise self._where.bad("footer table", f"table {kind} of the footer is cut short")

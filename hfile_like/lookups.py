@@ -14,7 +14,7 @@ from ..arrays import binary_array, from_numpy, to_numpy, valid_mask
 from .batches import DELETED_FIELD, KEY_FIELD, block_entries
 from .block import Block
 from .entries import Entries, key_chunks
-from .footer import Footer
+from .index import BlockIndex
 from .keys import lower_bound
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SEARCH_KEYS_MAX = 4
 
 def look_up(
     reader: SortedFileReader,
-    footer: Footer,
+    index: BlockIndex,
     keys: Sequence[bytes] | pa.Array | pa.ChunkedArray,
     positions: list[int],
     include_deleted: bool,
@@ -39,7 +39,7 @@ def look_up(
     rows = np.full(len(listed), -1, dtype=np.int64)
     parts: list[Entries] = []
     total = 0
-    for low, high, block in _blocks_of(reader, footer, ranked):
+    for low, high, block in _blocks_of(reader, index, ranked):
         where = _find(block, ranked[low:high])
         hits = np.flatnonzero(where >= 0)
         if not len(hits):
@@ -80,20 +80,20 @@ def _aligned(
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _blocks_of(reader: SortedFileReader, footer: Footer, ranked: list[bytes]) -> Iterator[tuple[int, int, Block]]:
+def _blocks_of(reader: SortedFileReader, index: BlockIndex, ranked: list[bytes]) -> Iterator[tuple[int, int, Block]]:
     """(low, high, block): the slices of sorted keys that may lie in one block, with that block. Blocks that are
     needed one after the other are read ahead together."""
     plan, low = [], 0
     while low < len(ranked):
-        i = footer.block_of(ranked[low])
+        i = index.block_of(ranked[low])
         if i is None:
-            following = footer.first_block_from(ranked[low])
-            if following == footer.block_count:
+            following = index.first_block_from(ranked[low])
+            if following == index.block_count:
                 break
             # At least one further, or an index out of order would hold us here.
-            low = max(low + 1, bisect_left(ranked, footer.first_key(following), lo=low))
+            low = max(low + 1, bisect_left(ranked, index.first_key(following), lo=low))
             continue
-        high = bisect_right(ranked, footer.last_key(i), lo=low)
+        high = bisect_right(ranked, index.last_key(i), lo=low)
         plan.append((low, high, i))
         low = high
     blocks = reader.iter_blocks([i for _, _, i in plan])

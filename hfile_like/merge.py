@@ -21,7 +21,7 @@ from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .batches import block_entries
 from .block import Block
 from .entries import Entries, check_ascending
-from .footer import BlockInfo
+from .index_rows import BlockInfo
 from .reader import SortedFileReader
 from .source import Source
 from .summaries import summarise
@@ -64,7 +64,7 @@ def merge_runs(
             if not reader.schema.equals(schema):
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
-            options["summaries"] = list({name: None for reader in readers for name in reader.summaries()})
+            options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
         writer = stack.enter_context(_MergingWriter(output, schema=schema, **options))
 
         def may_copy(whole: _Whole) -> bool:
@@ -120,13 +120,13 @@ class _MergingWriter(SortedFileWriter):
         """Adds a block as it lies. Raises CorruptionError where its checksums do not match."""
         self._flush()
         summaries = {}
-        for name in self._contents.summaries:
-            kept = whole.reader.summary(name)
+        for name in self._index.summarised:
+            kept = whole.reader.summary(name, range(whole.i, whole.i + 1))
             column = self.schema.get_field_index(name)
             summaries[name] = (
                 summarise(whole.block.column(column).to_arrow(), whole.block.deleted())
                 if kept is None
-                else kept.of_block(whole.i)
+                else kept.of_row(0)
             )
         data = whole.block.copied_to(self.size_bytes)
         self._put_block(data, replace(whole.info, offset=self.size_bytes), summaries)

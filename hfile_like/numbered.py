@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
-from .footer import Footer
+from .index import BlockIndex
 from .keys import (
     NUMBER_BYTES,
     find_numbers,
@@ -49,7 +49,7 @@ class Numbered:
     deleted: np.ndarray | None
 
 
-def block_numbers(footer: Footer, prefix: bytes, blocks: range) -> tuple[np.ndarray, np.ndarray]:
+def block_numbers(index: BlockIndex, prefix: bytes, blocks: range) -> tuple[np.ndarray, np.ndarray]:
     """(uint64 [k], uint64 [k]): the first and last number below `prefix` that each of `blocks`, the blocks of the
     prefix, may hold; where a block reaches beyond the prefix, 0 or 2^64 - 1. Raises InvalidArgumentError where a key
     of the index that begins with the prefix does not go on with a number."""
@@ -58,9 +58,9 @@ def block_numbers(footer: Footer, prefix: bytes, blocks: range) -> tuple[np.ndar
     if not len(blocks):
         return first, last
     # Only the ends may lie outside of the prefix.
-    skip = 0 if footer.first_key(blocks[0]).startswith(prefix) else 1
-    drop = 0 if footer.last_key(blocks[-1]).startswith(prefix) else 1
-    numbers = footer.key_tails(2 * blocks.start + skip, 2 * blocks.stop - drop, len(prefix) + NUMBER_BYTES)
+    skip = 0 if index.first_key(blocks[0]).startswith(prefix) else 1
+    drop = 0 if index.last_key(blocks[-1]).startswith(prefix) else 1
+    numbers = index.key_tails(2 * blocks.start + skip, 2 * blocks.stop - drop, len(prefix) + NUMBER_BYTES)
     if numbers is None:
         raise not_numbered(prefix)
     both = np.empty(2 * len(blocks), dtype=np.uint64)
@@ -72,7 +72,7 @@ def block_numbers(footer: Footer, prefix: bytes, blocks: range) -> tuple[np.ndar
 
 def scan_numbers(
     reader: SortedFileReader,
-    footer: Footer,
+    index: BlockIndex,
     prefix: bytes,
     positions: Sequence[int],
     blocks: Sequence[int] | np.ndarray | None,
@@ -82,10 +82,8 @@ def scan_numbers(
     """What `SortedFileReader.numbered` gives, with the value columns at `positions`; the columns of `within_bounds` are
     named by position, too."""
     within = reader.block_range(prefix)
-    indices = list(within) if blocks is None else _within(blocks, within, footer.block_count)
-    gather = _Gather(
-        reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
-    )
+    indices = list(within) if blocks is None else _within(blocks, within, index.block_count)
+    gather = _Gather(reader, index, positions, indices, include_deleted)
     for block in reader.iter_blocks(indices):
         kept = _inside(block, within_bounds)
         if kept is not None and is_numbered(block.keys, prefix):
@@ -116,7 +114,7 @@ def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray |
 
 def look_up_numbers(
     reader: SortedFileReader,
-    footer: Footer,
+    index: BlockIndex,
     prefix: bytes,
     numbers: np.ndarray,
     positions: Sequence[int],
@@ -125,11 +123,11 @@ def look_up_numbers(
     """What `SortedFileReader.get_numbered` gives, with the value columns at `positions`."""
     wanted = _checked_numbers(numbers)
     within = reader.block_range(prefix)
-    first, last = block_numbers(footer, prefix, within)
+    first, last = block_numbers(index, prefix, within)
     lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
     asked = np.flatnonzero(highs > lows)
     indices = [within.start + i for i in asked.tolist()]
-    gather = _Gather(reader, footer, positions, indices, len(wanted), include_deleted)
+    gather = _Gather(reader, index, positions, indices, include_deleted, len(wanted))
     taken = 0
     for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), reader.iter_blocks(indices), strict=True):
         # Blocks out of order must not find a number twice.
@@ -143,7 +141,7 @@ def look_up_numbers(
 
 def scan_between(
     reader: SortedFileReader,
-    footer: Footer,
+    index: BlockIndex,
     prefix: bytes,
     first: int,
     last: int,
@@ -158,9 +156,7 @@ def scan_between(
         low, found = numbers_between(block.keys, prefix, first, last)
         return _of_block(reader, block, low, found, positions, include_deleted)
     indices = list(blocks)
-    gather = _Gather(
-        reader, footer, positions, indices, int(footer.entries[indices].sum(dtype=np.int64)), include_deleted
-    )
+    gather = _Gather(reader, index, positions, indices, include_deleted)
     for block in reader.iter_blocks(indices):
         low, found = numbers_between(block.keys, prefix, first, last)
         gather.add(found, slice(low, low + len(found)), block)
@@ -232,21 +228,27 @@ class _Gather:
     def __init__(
         self,
         reader: SortedFileReader,
-        footer: Footer,
+        index: BlockIndex,
         positions: Sequence[int],
         indices: list[int],
-        count: int,
         include_deleted: bool,
+        most: int | None = None,
     ):
-        has_deleted = bool(footer.deleted[indices].any())
+        """`most`: how many entries there can be, where it is not all of the blocks'."""
+        spans = index.spans(indices)
+        count = int(spans.entries.sum(dtype=np.int64)) if most is None else most
+        summarised = None
+        # Blocks far apart: their summaries would cost more than decoding them.
+        if not spans.deleted.any() and indices and indices[-1] - indices[0] < 2 * len(indices):
+            summarised = range(indices[0], indices[-1] + 1)
         self._numbers = np.empty(count, dtype=np.uint64)
         self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
         for position in positions:
             field = reader.schema.field(position)
-            summary = None if has_deleted else reader.summary(field.name)
-            value = None if summary is None else summary.one_number(indices)
+            summary = None if summarised is None else reader.summary(field.name, summarised)
+            value = None if summary is None else summary.one_number(np.array(indices) - indices[0])
             if value is not None:
                 self._columns[field.name] = _OneValue(field.type, value)
                 continue

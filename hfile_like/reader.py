@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -20,18 +21,21 @@ from . import codec
 from .batches import block_entries, column_positions, scan_schema, to_batch
 from .block import Block
 from .codec import Where
-from .footer import META_BYTES_MAX, TAIL_BYTES, BlockInfo, GroupHandle, open_footer
+from .footer import META_BYTES_MAX, TAIL_BYTES, GroupHandle, Tail, open_footer
+from .index_rows import BlockInfo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .source import COALESCE_GAP_BYTES, Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
-from .summaries import Summary
+from .summaries import Summary, bounds_of
 from .verify import Finding, findings_of
 
 T = TypeVar("T")
 
 READ_AHEAD_BYTES = 1 << 20
+# Of so many blocks the index is asked at once.
+INDEX_AHEAD_BLOCKS = 4096
 # Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
 _SEARCH_KEYS_MAX = 4
 
@@ -60,12 +64,14 @@ class SortedFileReader:
         except BaseException:
             self.close()
             raise
+        self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
 
     def reading_from(self, source: Source) -> SortedFileReader:
         """A reader of the same file by way of another source, which stays the caller's: the footer is shared."""
         other = copy.copy(self)
         other._source, other._owned = source, False
+        other._index = self._footer.index.reading_by(partial(_read_many, source, self._tail))
         return other
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
@@ -76,7 +82,7 @@ class SortedFileReader:
         self._check_open()
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
-        i = self._footer.block_of(key)
+        i = self._index.block_of(key)
         if i is None:
             return None
         block = self.block(i)
@@ -99,7 +105,7 @@ class SortedFileReader:
         """One row for each key, in the order given (repeats allowed): `key`, the value columns (null where the key
         is not there) and `found`. With `include_deleted`, a tombstone is found and `deleted` tells it from others."""
         self._check_open()
-        return look_up(self, self._footer, keys, self._positions(columns), include_deleted)
+        return look_up(self, self._index, keys, self._positions(columns), include_deleted)
 
     # -- scans --------------------------------------------------------------------------------------------------------
 
@@ -174,7 +180,7 @@ class SortedFileReader:
         self._check_open()
         limits = bounds or {}
         inside = dict(zip(self._positions(list(limits)), limits.values(), strict=True))
-        return scan_numbers(self, self._footer, prefix, self._positions(columns), blocks, include_deleted, inside)
+        return scan_numbers(self, self._index, prefix, self._positions(columns), blocks, include_deleted, inside)
 
     def numbered_between(
         self,
@@ -189,7 +195,7 @@ class SortedFileReader:
         self._check_open()
         if not 0 <= first <= last < 1 << 64:
             raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
-        return scan_between(self, self._footer, prefix, first, last, self._positions(columns), include_deleted)
+        return scan_between(self, self._index, prefix, first, last, self._positions(columns), include_deleted)
 
     def get_numbered(
         self,
@@ -201,7 +207,7 @@ class SortedFileReader:
         """Those entries of `numbered` whose number is among `numbers`: uint64 [k], ascending, distinct. Only the values
         of what is there are made."""
         self._check_open()
-        return look_up_numbers(self, self._footer, prefix, numbers, self._positions(columns), include_deleted)
+        return look_up_numbers(self, self._index, prefix, numbers, self._positions(columns), include_deleted)
 
     def find_numbered(self, prefix: bytes, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
         """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `numbered_between` whose column
@@ -219,24 +225,24 @@ class SortedFileReader:
         """(uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, between which numbers those lie that it
         holds below the prefix: its first and last key's, or 0 and 2^64 - 1 where it reaches beyond the prefix. From
         the index alone. Raises InvalidArgumentError as `numbered` does."""
-        return block_numbers(self._footer, prefix, self.block_range(prefix))
+        return block_numbers(self._index, prefix, self.block_range(prefix))
 
     # -- what is in the file ------------------------------------------------------------------------------------------
 
     @property
     def num_entries(self) -> int:
         """Entries of the file, tombstones counted."""
-        return self._footer.num_entries
+        return self._index.num_entries
 
     @property
     def num_deleted(self) -> int:
         """Tombstones of the file."""
-        return self._footer.num_deleted
+        return self._index.num_deleted
 
     @property
     def num_blocks(self) -> int:
         """Blocks of the file."""
-        return self._footer.block_count
+        return self._index.block_count
 
     @property
     def size_bytes(self) -> int:
@@ -250,25 +256,47 @@ class SortedFileReader:
 
     def ends(self) -> tuple[bytes, bytes]:
         """The first and the last key, tombstones counted. Raises InvalidArgumentError where there is no entry."""
-        if not self._footer.block_count:
+        if not self._index.block_count:
             raise InvalidArgumentError(f"{self.name or 'the file'}: has no entries")
-        return self._footer.first_key(0), self._footer.last_key(self._footer.block_count - 1)
+        return self._index.ends()
 
     def blocks(self) -> list[BlockInfo]:
         """Where each block lies and what it spans."""
-        return [self._footer.block(i) for i in range(self._footer.block_count)]
+        return list(self.block_infos())
+
+    def block_infos(self, blocks: range | None = None) -> Iterator[BlockInfo]:
+        """Those of `blocks`, a range of step 1, or of all, one after the other: few are held at once."""
+        within = range(self._index.block_count) if blocks is None else blocks
+        return self._index.blocks(within.start, within.stop)
 
     def block_entries(self, i: int) -> int:
         """Entries of one block, tombstones counted; from the index."""
-        return int(self._footer.entries[i])
+        return self._index.block(i).entries
 
-    def summary(self, column: str) -> Summary | None:
-        """Bounds and nulls of a value column, block by block; None where the file has none of it."""
-        return self._footer.summary(column)
+    def summary(self, column: str, blocks: range | None = None) -> Summary | None:
+        """Bounds and nulls of a value column in `blocks`, a range of step 1, or in all; None where the file has none
+        of it."""
+        return self.summaries([column], blocks)[column]
 
-    def summaries(self) -> list[str]:
+    def summaries(self, columns: Sequence[str] | None = None, blocks: range | None = None) -> dict[str, Summary | None]:
+        """The summaries of some columns, or of all that have one, read at once: see `summary`."""
+        within = range(self._index.block_count) if blocks is None else blocks
+        return self._index.summaries(self.summarised if columns is None else columns, within.start, within.stop)
+
+    def blocks_within(self, column: str, lower: object, upper: object, blocks: range | None = None) -> list[int] | None:
+        """Of `blocks`, a range of step 1, or of all: those in which a value of `column` may lie between two bounds,
+        both inclusive (None for no bound), by its summary; ascending. None where the file has no summary of it. Nodes
+        of the index in which none may are not read. Raises InvalidArgumentError for bounds of another type."""
+        within = range(self._index.block_count) if blocks is None else blocks
+        if column not in self._index.summarised:
+            return None
+        low, high = bounds_of(self.schema.field(column), lower, upper)
+        return self._index.blocks_within(column, low, high, within)
+
+    @property
+    def summarised(self) -> list[str]:
         """The columns that have a summary, in the order of the schema."""
-        return self._footer.summarised
+        return list(self._index.summarised)
 
     def groups(self) -> dict[str, GroupHandle]:
         """The groups by name, in the order written."""
@@ -284,9 +312,7 @@ class SortedFileReader:
         handle = _named("meta", name, self._footer.metas)
         stored = self._read(handle.offset, handle.stored)
         where = Where(self.name, handle.offset)
-        if codec.checksum_at(handle.offset, stored) != handle.checksum:
-            raise where.bad("meta checksum", f"the checksum of meta {name!r} does not match")
-        return bytes(codec.decompress(stored, handle.codec, handle.raw, META_BYTES_MAX, where))
+        return bytes(codec.open_piece(stored, handle, META_BYTES_MAX, f"meta {name!r}", where))
 
     def strided_sections(self) -> dict[str, StridedSection]:
         """The strided sections by name, in the order written."""
@@ -312,35 +338,35 @@ class SortedFileReader:
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""
         self._check_open()
-        return findings_of(self, self._source, self._footer)
+        return findings_of(self, self._source, self._index)
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
     def block(self, i: int) -> Block:
         """One block, checked."""
-        return self._parse(i, self._read(int(self._footer.offsets[i]), int(self._footer.lengths[i])))
+        return next(self.iter_blocks([i]))
 
     def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
-        offsets, lengths = self._footer.offsets, self._footer.lengths
-        at = 0
-        while at < len(indices):
-            ranges: list[tuple[int, int]] = []
-            size = 0
-            while at + len(ranges) < len(indices) and (not ranges or size < ahead_bytes):
-                i = indices[at + len(ranges)]
-                ranges.append((int(offsets[i]), int(lengths[i])))
-                size += ranges[-1][1]
-            self._check_open()
-            views = self._read_many(ranges)
-            for view in views:
-                yield self._parse(indices[at], view)
-                at += 1
+        for low in range(0, len(indices), INDEX_AHEAD_BLOCKS):
+            some = indices[low : low + INDEX_AHEAD_BLOCKS]
+            offsets, lengths, entries, _ = (each.tolist() for each in self._index.spans(some))
+            at = 0
+            while at < len(some):
+                stop, size = at + 1, lengths[at]
+                while stop < len(some) and size < ahead_bytes:
+                    size += lengths[stop]
+                    stop += 1
+                self._check_open()
+                ranges = list(zip(offsets[at:stop], lengths[at:stop], strict=True))
+                for j, view in enumerate(self._read_many(ranges), at):
+                    yield self._parse(some[j], view, offsets[j], entries[j])
+                at = stop
 
-    def _parse(self, i: int, view: memoryview) -> Block:
-        where = Where(self.name, int(self._footer.offsets[i]))
+    def _parse(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
+        where = Where(self.name, offset)
         block = Block(view, where, self.schema)
-        if block.entries != int(self._footer.entries[i]) or block.length_bytes != len(view):
+        if block.entries != entries or block.length_bytes != len(view):
             raise where.bad("block entries", f"block {i} is not the one that the index describes")
         return block
 
@@ -348,21 +374,18 @@ class SortedFileReader:
         return self._read_many([(offset, length)])[0]
 
     def _read_many(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
-        kept = [self._tail.slice(*r) for r in ranges]
-        missing = [r for r, part in zip(ranges, kept, strict=True) if part is None]
-        read = iter(read_exact(self._source, missing))
-        return [next(read) if part is None else part for part in kept]
+        return _read_many(self._source, self._tail, ranges)
 
     def _block_range(self, start: bytes, stop: bytes | None, group: str | None) -> tuple[int, int]:
-        footer = self._footer
-        low, high = 0, footer.block_count
+        index = self._index
+        low, high = 0, index.block_count
         if group is not None:
-            handle = _named("group", group, footer.groups)
+            handle = _named("group", group, self._footer.groups)
             low, high = handle.first_block, handle.first_block + handle.block_count
-        first = max(low, footer.first_block_from(start)) if start else low
+        first = max(low, index.first_block_from(start)) if start else low
         end = high
         if stop is not None:
-            end = min(high, footer.first_block_not_below(stop))
+            end = min(high, index.first_block_not_below(stop))
         return first, max(first, end)
 
     def _positions(self, columns: Sequence[str] | None) -> list[int]:
@@ -385,6 +408,14 @@ class SortedFileReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _read_many(source: Source, tail: Tail, ranges: list[tuple[int, int]]) -> list[memoryview]:
+    """The bytes of ranges, those that are in the tail from there."""
+    kept = [tail.slice(*r) for r in ranges]
+    missing = [r for r, part in zip(ranges, kept, strict=True) if part is None]
+    read = iter(read_exact(source, missing))
+    return [next(read) if part is None else part for part in kept]
 
 
 def _bounds(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:

@@ -1,11 +1,13 @@
-"""What the footer holds of each block beside its keys: the least and greatest value of some columns, and their nulls.
+"""What the index holds of each block beside its keys: the least and greatest value of some columns, and their nulls.
 
 A scan over statistics then reads the blocks that may matter, and no others. Bounds are exact, over the entries that are
-neither null nor tombstones; of bytes and strings they are whole values, in the order of bytes.
+neither null nor tombstones; of bytes and strings they are whole values, in the order of bytes. A node of the index has
+those of all its rows together. By the column's type, of so many rows:
 
-    string table of column names | u64 length of what follows, for each | then for each, by the column's type:
-    numbers   i64 lower [blocks] | i64 upper [blocks] | u32 nulls [blocks]
-    bytes     u32 ends of lowers [blocks + 1] | u32 ends of uppers [blocks + 1] | u32 nulls [blocks] | lowers | uppers
+    numbers   i64 lower [rows] | i64 upper [rows] | nulls [rows]
+    bytes     u32 ends of lowers [rows + 1] | u32 ends of uppers [rows + 1] | nulls [rows] | lowers | uppers
+
+`nulls` are u32 where the rows are blocks, u64 where they are nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from . import codec
 from .codec import Where
 from .values import ENCODING_BITS, ENCODING_FIXED, encoding_of, integer_dtype
 
-_NUMBERS_BYTES = 8 + 8 + 4
+_BOUNDS_BYTES_MAX = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class BlockSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """One column of all blocks. Where null_count == live, a block has no value, and its bounds mean nothing.
+    """One column of some blocks. Where null_count == live, a block has no value, and its bounds mean nothing.
 
     lower, upper   int64 [blocks] (bools as 0 and 1, dates and times as their integers), or a binary array [blocks]
     null_count     uint32 [blocks], tombstones not counted
@@ -50,7 +52,7 @@ class Summary:
     null_count: np.ndarray
     live: np.ndarray
 
-    def one_number(self, blocks: Sequence[int]) -> int | None:
+    def one_number(self, blocks: Sequence[int] | np.ndarray) -> int | None:
         """The number that every entry of some blocks has, tombstones apart; None where they differ, some are null, or
         the column is of bytes."""
         if isinstance(self.lower, pa.Array) or not len(blocks) or self.null_count[blocks].any():
@@ -60,7 +62,24 @@ class Summary:
         low, high = int(self.lower[blocks].min()), int(self.upper[blocks].max())
         return low if low == high else None
 
-    def of_block(self, i: int) -> BlockSummary:
+    def meeting(self, lower: int | bytes | None, upper: int | bytes | None) -> np.ndarray:
+        """bool [blocks]: whether a value may lie between two bounds, both inclusive; None is no bound."""
+        meets = self.null_count < self.live
+        if isinstance(self.lower, pa.Array):
+            if lower is not None:
+                meets = meets & to_numpy(pc.greater_equal(self.upper, pa.scalar(lower, pa.binary())))
+            if upper is not None:
+                meets = meets & to_numpy(pc.less_equal(self.lower, pa.scalar(upper, pa.binary())))
+            return meets
+        if lower is not None:
+            meets = meets & (self.upper >= lower)
+        return meets if upper is None else meets & (self.lower <= upper)
+
+    def sliced(self, start: int, stop: int) -> Summary:
+        """That of some rows."""
+        return Summary(*(each[start:stop] for each in (self.lower, self.upper, self.null_count, self.live)))
+
+    def of_row(self, i: int) -> BlockSummary:
         """That of one block."""
         low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (self.lower, self.upper))
         return BlockSummary(low, high, int(self.null_count[i]))
@@ -103,29 +122,48 @@ def summarise(column: pa.Array, deleted: np.ndarray | None) -> BlockSummary:
     return BlockSummary(int(some.min()), int(some.max()), total - values)
 
 
-def encode_summaries(schema: pa.Schema, summaries: Mapping[str, Sequence[BlockSummary]]) -> bytes:
-    """The bytes of the footer's section."""
-    bodies = [_encode(blocks, _is_bytes(schema.field(name).type)) for name, blocks in summaries.items()]
-    lengths = np.array([len(body) for body in bodies], dtype="<u8")
-    return b"".join((codec.pack_strings([name.encode() for name in summaries]), lengths.tobytes(), *bodies))
+def bounds_of(field: pa.Field, lower: object, upper: object) -> tuple[int | bytes | None, int | bytes | None]:
+    """Python values as the bounds of a column's summary hold them; None stays. Raises InvalidArgumentError."""
+    try:
+        given = pa.array([lower, upper], field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"bounds of column {field.name!r} must be of type {field.type} ({error})") from None
+    sides = [summarise(given[i : i + 1], None) for i in range(2)]
+    low, high = (None if side.null_count else side.lower for side in sides)
+    return low, high
 
 
-def _encode(blocks: Sequence[BlockSummary], is_bytes: bool) -> bytes:
-    nulls = np.array([b.null_count for b in blocks], dtype="<u4").tobytes()
-    if is_bytes:
-        lowers = [b.lower for b in blocks if isinstance(b.lower, bytes)]
-        uppers = [b.upper for b in blocks if isinstance(b.upper, bytes)]
-        for items in (lowers, uppers):
-            if sum(map(len, items)) > np.iinfo(np.int32).max:
-                raise InvalidArgumentError("the bounds of a column come to 2 GiB: values this long have no summary")
+def together(rows: Sequence[BlockSummary], live: Sequence[int]) -> BlockSummary:
+    """One summary of some rows, of which so many entries each are no tombstones."""
+    nulls = sum(row.null_count for row in rows)
+    some = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
+    if not some:
+        return BlockSummary(rows[0].lower, rows[0].upper, nulls)
+    return BlockSummary(min(row.lower for row in some), max(row.upper for row in some), nulls)
+
+
+def encode_summary(rows: Sequence[BlockSummary], kind: pa.DataType, *, of_nodes: bool) -> bytes:
+    """A column's summary, of blocks or of nodes; `kind`: the column's type."""
+    nulls = np.array([row.null_count for row in rows], dtype="<u8" if of_nodes else "<u4").tobytes()
+    if _is_bytes(kind):
+        lowers = [row.lower for row in rows if isinstance(row.lower, bytes)]
+        uppers = [row.upper for row in rows if isinstance(row.upper, bytes)]
+        if sum(map(len, lowers)) + sum(map(len, uppers)) > _BOUNDS_BYTES_MAX:
+            raise InvalidArgumentError("the bounds of a column come to 512 MiB: values this long have no summary")
         ends = [np.cumsum([0, *map(len, items)], dtype="<u4").tobytes() for items in (lowers, uppers)]
         return b"".join((*ends, nulls, *lowers, *uppers))
-    bounds = np.array([[b.lower for b in blocks], [b.upper for b in blocks]], dtype="<i8")
+    bounds = np.array([[row.lower for row in rows], [row.upper for row in rows]], dtype="<i8")
     return bounds.tobytes() + nulls
 
 
+def pack_summaries(bodies: Mapping[str, bytes]) -> bytes:
+    """The section of the footer: a string table of the columns, u64 length of each one's bytes, then those bytes."""
+    lengths = np.array([len(body) for body in bodies.values()], dtype="<u8")
+    return b"".join((codec.pack_strings([name.encode() for name in bodies]), lengths.tobytes(), *bodies.values()))
+
+
 def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
-    """The bytes of each column's summary. Raises CorruptionError."""
+    """The bytes of each column's summary: the inverse of `pack_summaries`. Raises CorruptionError."""
     names, rest = codec.unpack_strings(data, where)
     if len(rest) < 8 * len(names):
         raise where.bad("summaries", "the lengths of the summaries are cut short")
@@ -140,27 +178,29 @@ def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
 
 
 def read_summary(data: memoryview, kind: pa.DataType, live: np.ndarray, where: Where) -> Summary:
-    """The summary of a column of a type. Raises CorruptionError."""
-    blocks = len(live)
+    """The summary of a column of a type. `live`: entries of each row that are no tombstones, uint32 where the rows are
+    blocks and uint64 where they are nodes. Raises CorruptionError."""
+    rows = len(live)
     if _is_bytes(kind):
-        lower, upper, nulls = _read_bytes(data, blocks, where)
-    elif not _is_number(kind) or len(data) != _NUMBERS_BYTES * blocks:
-        raise where.bad("summaries", f"{len(data)} bytes are no summary of {blocks} blocks of {kind}")
+        lower, upper, nulls = _read_bytes(data, live, where)
+    elif not _is_number(kind) or len(data) != (16 + live.itemsize) * rows:
+        raise where.bad("summaries", f"{len(data)} bytes are no summary of {rows} rows of {kind}")
     else:
-        lower = np.frombuffer(data, dtype="<i8", count=blocks)
-        upper = np.frombuffer(data, dtype="<i8", count=blocks, offset=8 * blocks if blocks else 0)
-        nulls = np.frombuffer(data, dtype="<u4", count=blocks, offset=16 * blocks if blocks else 0)
+        lower = np.frombuffer(data, dtype="<i8", count=rows)
+        upper = np.frombuffer(data, dtype="<i8", count=rows, offset=8 * rows if rows else 0)
+        nulls = np.frombuffer(data, dtype=live.dtype, count=rows, offset=16 * rows if rows else 0)
     if (nulls > live).any():
         raise where.bad("summaries", "a summary counts more nulls than a block has entries")
     return Summary(lower, upper, nulls, live)
 
 
-def _read_bytes(data: memoryview, blocks: int, where: Where) -> tuple[pa.BinaryArray, pa.BinaryArray, np.ndarray]:
-    body = 2 * 4 * (blocks + 1) + 4 * blocks
+def _read_bytes(data: memoryview, live: np.ndarray, where: Where) -> tuple[pa.BinaryArray, pa.BinaryArray, np.ndarray]:
+    rows = len(live)
+    body = 2 * 4 * (rows + 1) + live.itemsize * rows
     if len(data) < body:
-        raise where.bad("summaries", f"{len(data)} bytes are no summary of {blocks} blocks of bytes")
-    lows, highs = np.frombuffer(data, dtype="<u4", count=2 * (blocks + 1)).astype(np.int64).reshape(2, -1)
-    nulls = np.frombuffer(data, dtype="<u4", count=blocks, offset=8 * (blocks + 1) if blocks else 0)
+        raise where.bad("summaries", f"{len(data)} bytes are no summary of {rows} rows of bytes")
+    lows, highs = np.frombuffer(data, dtype="<u4", count=2 * (rows + 1)).astype(np.int64).reshape(2, -1)
+    nulls = np.frombuffer(data, dtype=live.dtype, count=rows, offset=8 * (rows + 1) if rows else 0)
     cut = body + int(lows[-1])
     for ends in (lows, highs):
         if ends[0] != 0 or (ends[1:] < ends[:-1]).any() or int(ends[-1]) > np.iinfo(np.int32).max:
@@ -168,6 +208,17 @@ def _read_bytes(data: memoryview, blocks: int, where: Where) -> tuple[pa.BinaryA
     if cut + int(highs[-1]) != len(data):
         raise where.bad("summaries", "the bounds of a summary do not fill it")
     return _binary(lows, data[body:cut]), _binary(highs, data[cut:]), nulls
+
+
+def joined_summaries(parts: Sequence[Summary]) -> Summary:
+    """The summaries of rows that follow one another, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    bounds = []
+    for side in ([part.lower for part in parts], [part.upper for part in parts]):
+        bounds.append(pa.concat_arrays(side) if isinstance(side[0], pa.Array) else np.concatenate(side))
+    counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("null_count", "live"))
+    return Summary(*bounds, *counts)
 
 
 def _binary(ends: np.ndarray, data: memoryview) -> pa.BinaryArray:

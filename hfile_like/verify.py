@@ -12,7 +12,8 @@ import numpy as np
 from ..errors import CorruptionError, InvalidArgumentError
 from .codec import Where
 from .entries import check_ascending
-from .footer import HEADER, Footer, check_header
+from .footer import HEADER, check_header
+from .index import BlockIndex
 from .source import Source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .summaries import summarise
@@ -34,10 +35,11 @@ class Finding:
     message: str
 
 
-def findings_of(reader: SortedFileReader, source: Source, footer: Footer) -> list[Finding]:
+def findings_of(reader: SortedFileReader, source: Source, index: BlockIndex) -> list[Finding]:
     """Every finding of a file, part by part: damage in one does not hide another."""
     steps: list[Callable[[], object]] = [partial(_check_header, reader, source)]
-    steps += [partial(_check_block, reader, footer, i) for i in range(footer.block_count)]
+    steps += [partial(_check_block, reader, index, i) for i in range(index.block_count)]
+    steps += [partial(_check_nodes, index, name) for name in index.summarised]
     steps += [reader.groups, lambda: reader.properties]
     findings = list(_run(steps))
     for section in _or_nothing(reader.strided_sections, findings):
@@ -70,12 +72,12 @@ def _check_header(reader: SortedFileReader, source: Source) -> None:
     check_header(read_exact(source, [(0, len(HEADER))])[0], reader.name)
 
 
-def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
-    info, block = footer.block(i), reader.block(i)
+def _check_block(reader: SortedFileReader, index: BlockIndex, i: int) -> None:
+    info, block = index.block(i), reader.block(i)
     decoded = block.keys.to_arrow()
     where = Where(reader.name, info.offset)
     try:
-        check_ascending(decoded, footer.last_key(i - 1) if i else None)
+        check_ascending(decoded, index.last_key(i - 1) if i else None)
     except InvalidArgumentError as error:
         raise where.bad("key order", f"block {i}: {error}") from None
     if (decoded[0].as_py(), decoded[-1].as_py()) != (info.first_key, info.last_key):
@@ -83,14 +85,21 @@ def _check_block(reader: SortedFileReader, footer: Footer, i: int) -> None:
     deleted = block.deleted()
     if (0 if deleted is None else int(deleted.sum())) != info.deleted:
         raise where.bad("tombstones", f"block {i} does not hold the {info.deleted} tombstones that the index names")
+    summaries = index.summaries(index.summarised, i, i + 1)
     for position, name in enumerate(reader.schema.names):
         column = block.column(position).to_arrow()
         column.validate()
-        summary = footer.summary(name)
-        if summary is not None and summarise(column, deleted) != summary.of_block(i):
+        summary = summaries.get(name)
+        if summary is not None and summarise(column, deleted) != summary.of_row(0):
             raise where.bad(
-                "summaries", f"block {i} does not have the bounds and nulls of {name!r} that the footer names"
+                "summaries", f"block {i} does not have the bounds and nulls of {name!r} that the index names"
             )
+
+
+def _check_nodes(index: BlockIndex, column: str) -> None:
+    for named, held in index.summarised_nodes(column):
+        if named != held:
+            raise index.where.bad("summaries", f"a node of the index does not have the bounds and nulls of {column!r}")
 
 
 def _check_rows(source: Source, section: StridedSection) -> list[Finding]:

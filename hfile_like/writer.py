@@ -19,8 +19,11 @@ from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .batches import column_positions
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
+from .codec import Piece
 from .entries import Entries, check_ascending, entries_of, prefix_changes
-from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
+from .footer import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
+from .index_build import IndexBuilder
+from .index_rows import BlockInfo
 from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
@@ -91,7 +94,8 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = None if compression == "none" else zstandard.ZstdCompressor(level=codec.ZSTD_LEVEL)
         self._contents = Contents(self.schema, _texts(properties or {}))
-        self._contents.summaries = {name: [] for name in check_summaries(self.schema, summaries)}
+        kinds = {name: self.schema.field(name).type for name in check_summaries(self.schema, summaries)}
+        self._index = IndexBuilder(kinds, self._compressor)
         self.groups: dict[str, GroupHandle] = {}
         self.strided_sections: dict[str, StridedSection] = {}
         self.num_entries = 0
@@ -102,7 +106,9 @@ class SortedFileWriter:
         self._pending_bytes = 0
         self._pending_count = 0
         self._last_key: bytes | None = None
-        self._group_from_block = 0
+        # What was written since the last group.
+        self._group_first_block = self._group_offset = self._group_bytes = self._group_entries = 0
+        self._blocks_end = 0
         self._state = "open"
         self._offset = 0
         self._output = open_output(target)
@@ -205,18 +211,21 @@ class SortedFileWriter:
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
         summaries = {
             name: summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)
-            for name in self._contents.summaries
+            for name in self._index.summarised
         }
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
         self._put_block(data, info, summaries)
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
-        self._contents.blocks.append(info)
-        for name, blocks in self._contents.summaries.items():
-            blocks.append(summaries[name])
+        self._index.add(info, summaries)
+        if not self._group_bytes:
+            self._group_offset = info.offset
+        self._group_bytes += info.length
+        self._group_entries += info.entries
         self.num_entries += info.entries
         self.num_deleted += info.deleted
         self._put(data)
+        self._blocks_end = self._offset
 
     def end_group(self, name: str) -> GroupHandle:
         """Closes the block and names what was written since the last group: readers read it in one range. Raises
@@ -224,18 +233,18 @@ class SortedFileWriter:
         self._check_open()
         self._check_name("group", name, self.groups)
         self._flush()
-        blocks = self._contents.blocks[self._group_from_block :]
-        offset = blocks[0].offset if blocks else 0
-        length = blocks[-1].offset + blocks[-1].length - offset if blocks else 0
-        if sum(b.length for b in blocks) != length:
+        offset, length, first = self._group_offset, self._group_bytes, self._group_first_block
+        if length and offset + length != self._blocks_end:
             raise InvalidArgumentError(
                 f"a strided section was written within group {name!r}, which must be one range: end the group first"
             )
-        entries = sum(b.entries for b in blocks)
-        handle = GroupHandle(name, offset, length, entries, self._group_from_block if blocks else 0, len(blocks))
+        count = self._index.block_count - first
+        where = (offset, length, self._group_entries, first, count) if count else (0,) * 5
+        handle = GroupHandle(name, *where)
         self.groups[name] = handle
         self._contents.groups.append(handle)
-        self._group_from_block = len(self._contents.blocks)
+        self._group_first_block = self._index.block_count
+        self._group_offset = self._group_bytes = self._group_entries = 0
         return handle
 
     # -- sections beside the blocks -----------------------------------------------------------------------------------
@@ -289,11 +298,8 @@ class SortedFileWriter:
         try:
             self._flush()
             for name, data in self._metas.items():
-                packed_as, stored = codec.compress(data, self._compressor)
-                checksum = codec.checksum_at(self._offset, stored)
-                handle = MetaHandle(name, self._offset, len(stored), len(data), checksum, packed_as)
-                self._contents.metas.append(handle)
-                self._put(stored + codec.padding(len(stored)))
+                self._contents.metas[name] = self._put_piece(data)
+            self._contents.index, self._contents.summaries = self._index.write(self._put, self._offset)
             self._put(encode_footer(self._contents, self._offset, self._compressor))
             self._output.commit()
         except BaseException:
@@ -320,6 +326,12 @@ class SortedFileWriter:
             self.close()
         else:
             self.abort()
+
+    def _put_piece(self, data: bytes) -> Piece:
+        packed_as, stored = codec.compress(data, self._compressor)
+        piece = Piece(self._offset, len(stored), len(data), codec.checksum_at(self._offset, stored), packed_as)
+        self._put(stored + codec.padding(len(stored)))
+        return piece
 
     def _put(self, data: bytes) -> None:
         try:

@@ -95,7 +95,7 @@ def everything(data: bytes) -> tuple:
 
 
 def bounds_of(reader: SortedFileReader) -> list:
-    found = [reader.summary(name) for name in reader.summaries()]
+    found = [reader.summary(name) for name in reader.summarised]
     return [[part.tolist() for part in (s.lower, s.upper, s.null_count, s.live)] for s in found if s is not None]
 
 
@@ -463,7 +463,7 @@ def index_of(data: bytes) -> int:
 @pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
 def test_an_index_that_points_out_of_the_file_is_refused(place):
     data = bytearray(sample("none"))
-    at = index_of(data) + 8
+    at = index_of(data) + 16
     assert int.from_bytes(data[at : at + 8], "little") == SortedFileReader(bytes(data)).blocks()[0].offset
     data[at : at + 8] = place.to_bytes(8, "little")
     repair_trailer(data)
@@ -474,7 +474,7 @@ def test_an_index_that_points_out_of_the_file_is_refused(place):
 def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
     data = bytearray(sample("none"))
     blocks = SortedFileReader(bytes(data)).blocks()
-    at = index_of(data) + 8 + 12 * len(blocks)
+    at = index_of(data) + 16 + 12 * len(blocks)
     assert data[at] == blocks[0].entries
     data[at] += 1
     repair_trailer(data)
@@ -502,7 +502,7 @@ def test_another_version_or_an_unknown_feature_is_refused():
     with pytest.raises(FormatVersionError, match="0x4"):
         SortedFileReader(bytes(feature))
     header = bytearray(data)
-    header[6] = 1
+    header[6] = 2
     with pytest.raises(CorruptionError, match="first bytes"):
         SortedFileReader(bytes(header))
 

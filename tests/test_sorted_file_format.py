@@ -13,6 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
+from sorted_files import nodes_of
 
 PAGE = Path(skipstone.hfile_like.__file__).parent / "FORMAT.md"
 
@@ -204,10 +205,33 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
     return [v if ok else None for v, ok in zip(found, valid, strict=True)]
 
 
+def blocks_of(data: bytes, sections: dict[int, bytes]) -> list[tuple[int, int]]:
+    """(offset, length) of each block, through all levels of the index."""
+    blocks, levels, fan_out = u(sections[3], 0, 8), u(sections[3], 8, 4), u(sections[3], 12, 4)
+    tables, summarised = [sections[3][16:]], u(sections[7], 0, 4) if 7 in sections else 0
+    for level in range(levels, 0, -1):
+        rows = -(-blocks // fan_out**level)
+        below = []
+        for number, table in enumerate(tables):
+            count = rows if level == levels else min(fan_out, rows - number * fan_out)
+            assert len(table) >= count * (16 + 24 * (1 + summarised))
+            for row in range(count):
+                place = u(table, 16 * count + 8 * row, 8)
+                stored, size, checksum, codec = (u(table, (24 + 4 * f) * count + 4 * row, 4) for f in range(4))
+                assert checksum == bound(data[place : place + stored], place)
+                below.append(plain(data[place : place + stored], codec, size))
+        tables = below
+    found = []
+    for number, table in enumerate(tables):
+        count = min(fan_out, blocks - number * fan_out) if levels else blocks
+        found += [(u(table, 8 * row, 8), u(table, 8 * count + 4 * row, 4)) for row in range(count)]
+    return found
+
+
 def second_reader(data: bytes) -> list[tuple]:
     at = len(data) - 48
     offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
-    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\0\0"
+    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\1\0"
     assert u(data, at + 32, 4) == bound(data[at : at + 32] + data[at + 36 :], at)
     assert u(data, at + 24, 4) == bound(data[offset : offset + stored], offset)
     footer = plain(data[offset : offset + stored], u(data, at + 28, 4), raw_size)
@@ -216,11 +240,8 @@ def second_reader(data: bytes) -> list[tuple]:
         length = u(footer, 8 + 16 * i + 8, 8)
         sections[u(footer, 8 + 16 * i, 4)] = footer[start : start + length]
         start += length
-    index = sections[3]
-    blocks = u(index, 0, 8)
     rows = []
-    for i in range(blocks):
-        place, length = u(index, 8 + 8 * i, 8), u(index, 8 + 8 * blocks + 4 * i, 4)
+    for place, length in blocks_of(data, sections):
         block = data[place : place + length]
         count, sections_of_block = u(block, 8, 4), u(block, 12, 2)
         at = 16 + 16 * sections_of_block
@@ -275,13 +296,15 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
     ),
     block_size=st.sampled_from([1, 100, 1000, 100_000]),
     compression=st.sampled_from(["none", "zstd"]),
+    fan_out=st.sampled_from([2, 3, 256]),
 )
-def test_a_second_reader_reads_the_same(entries, block_size, compression):
+def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_out):
     ordered = sorted(entries.items())
     schema = pa.schema([("n", pa.int64()), ("b", pa.binary()), ("f", pa.bool_())])
     rows = [dict(zip(schema.names, values, strict=True)) for _, (_, *values) in ordered]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     target = io.BytesIO()
-    with SortedFileWriter(target, schema=schema, block_size=block_size, compression=compression) as writer:
+    options = {"block_size": block_size, "compression": compression, "summaries": ["n"]}
+    with nodes_of(fan_out), SortedFileWriter(target, schema=schema, **options) as writer:
         writer.write([k for k, _ in ordered], batch, [gone for _, (gone, *_) in ordered])
     assert second_reader(target.getvalue()) == [(k, *v) for k, v in ordered]

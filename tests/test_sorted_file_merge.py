@@ -192,7 +192,7 @@ def test_copying_blocks_gives_what_decoding_them_gives(runs, drop, bounds, optio
     expected = {k: v for k, v in sorted(expected.items()) if low <= k < high and not (drop and v is None)}
     assert numbered_contents(merged) == expected
     assert SortedFileReader(merged).verify() == []
-    assert SortedFileReader(merged).summaries() == ["n", "s"]
+    assert SortedFileReader(merged).summarised == ["n", "s"]
     if options.get("compression") == "none":
         assert not any(
             SortedFileReader(merged).block(i).is_compressed for i in range(len(SortedFileReader(merged).blocks()))

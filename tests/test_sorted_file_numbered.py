@@ -159,7 +159,7 @@ def test_summaries_are_exact(made):
     file, _, _, ordered = made
     reader = SortedFileReader(file)
     assert reader.summary("u") is None and reader.summary("nothing") is None
-    for name in reader.summaries():
+    for name in reader.summarised:
         summary = reader.summary(name)
         assert {len(summary.lower), len(summary.upper), len(summary.null_count), len(summary.live)} == {
             reader.num_blocks
@@ -186,7 +186,7 @@ def test_a_merge_keeps_the_summaries_of_its_runs():
         output = io.BytesIO()
         merge_runs([one, two], output, **options)
         reader = SortedFileReader(output.getvalue())
-        assert reader.summaries() == expected
+        assert reader.summarised == expected
         assert reader.verify() == []
     merge_runs([one, two], output := io.BytesIO())
     summary = SortedFileReader(output.getvalue()).summary("a")

@@ -161,8 +161,8 @@ def test_a_file_opens_with_one_read_of_its_tail():
 
 
 def test_a_footer_longer_than_the_tail_takes_a_second_read():
-    source = CountingSource(numbered(3000, block_size=1, compression="none"))
-    reader = SortedFileReader(source, tail_bytes=4096)
+    source = CountingSource(numbered(250, block_size=1, compression="none"))
+    reader = SortedFileReader(source, tail_bytes=1024)
     assert len(source.asked) == 2
     assert sum(n for _, n in source.asked) < source.size
     assert reader.get(b"k00007") == {"n": 7}

@@ -52,7 +52,7 @@ class Blocks:
     def entries(self, used: np.ndarray) -> int:
         """How many entries some of the blocks hold (tombstones apart); 0 where the run has no summaries."""
         known = self.summaries.get(stats.SCHEMA_FIELD.name)
-        return 0 if known is None else int(known.live[self.indices.start + used].sum())
+        return 0 if known is None else int(known.live[used].sum())
 
 
 class ColumnStats:
@@ -74,8 +74,9 @@ class ColumnStats:
             reader = self._readers.reader(run)
             first, last = reader.block_numbers(self.prefix)
             stop = np.where(last == LAST_ID, LAST_ID, last + np.uint64(1))
-            summaries = {name: reader.summary(name) for name in (*self._bounds, *_COUNTS)}
-            return Blocks(run, reader, reader.block_range(self.prefix), first, stop, summaries)
+            indices = reader.block_range(self.prefix)
+            summaries = reader.summaries((*self._bounds, *_COUNTS), indices)
+            return Blocks(run, reader, indices, first, stop, summaries)
 
     def cuts(self, entries: int) -> np.ndarray:
         """Numbers of files, uint64, ascending, that begin blocks, with about so many entries between them."""
@@ -89,30 +90,28 @@ class ColumnStats:
 
     def block_evidence(self, blocks: Blocks, kind: pa.DataType) -> Evidence:
         """What each block's summary says of all files in it, their bounds being of type `kind`."""
-        within = slice(blocks.indices.start, blocks.indices.stop)
         count = len(blocks.indices)
         found = Evidence.unknown(kind, count)
         lower, upper = (blocks.summaries.get(name) for name in _bounds_of(kind))
         if lower is not None and upper is not None:
-            found.lower, found.upper = lower.lower[within], upper.upper[within]
-            found.has_lower, found.has_upper = lower.null_count[within] == 0, upper.null_count[within] == 0
+            found.lower, found.upper = lower.lower, upper.upper
+            found.has_lower, found.has_upper = lower.null_count == 0, upper.null_count == 0
         for name, flags in (("null_count", found.may_be_null), ("nan_count", found.may_be_nan)):
             counts = blocks.summaries.get(name)
             if counts is not None and (name != "nan_count" or pa.types.is_floating(kind)):
-                flags[:] = (counts.null_count[within] > 0) | (counts.upper[within] > 0)
+                flags[:] = (counts.null_count > 0) | (counts.upper > 0)
         empty = blocks.summaries.get("holds_no_values")
         if empty is not None:
-            found.may_be_value[:] = (empty.null_count[within] > 0) | (empty.lower[within] == 0)
+            found.may_be_value[:] = (empty.null_count > 0) | (empty.lower == 0)
         return found
 
     def block_schemas(self, blocks: Blocks) -> np.ndarray:
         """int64 [n]: the physical schema of all files in each block; -1 where they have none, -2 where they differ."""
-        within = slice(blocks.indices.start, blocks.indices.stop)
         found = blocks.summaries.get(stats.SCHEMA_FIELD.name)
         if found is None:
             return np.full(len(blocks.indices), -2)
-        nulls, live = found.null_count[within], found.live[within]
-        one = np.where((nulls == 0) & (found.lower[within] == found.upper[within]), found.lower[within], -2)
+        nulls, live = found.null_count, found.live
+        one = np.where((nulls == 0) & (found.lower == found.upper), found.lower, -2)
         return np.where(nulls == live, -1, one)
 
     # -- entries ------------------------------------------------------------------------------------------------------
@@ -175,14 +174,13 @@ class ColumnStats:
         """(columns to decode, columns that are one value (or null, None) in all used blocks)."""
         names: list[str] = list(self._bounds)
         constant: dict[str, int | None] = {}
-        within = blocks.indices.start + used
         for name in _COUNTS:
             found = blocks.summaries.get(name)
             if found is None:
                 names.append(name)
                 continue
-            nulls, live = found.null_count[within], found.live[within]
-            lower, upper = found.lower[within], found.upper[within]
+            nulls, live = found.null_count[used], found.live[used]
+            lower, upper = found.lower[used], found.upper[used]
             if (nulls == live).all():
                 constant[name] = None
             elif (nulls == 0).all() and lower.min() == upper.max():

@@ -1,0 +1,202 @@
+"""Tables of the block index: one row a block, and above them one row a node.
+
+A file of few blocks has one table, in its footer. Where there are more than FAN_OUT, each FAN_OUT of them make a node:
+a table of its own that lies before the footer, and is described by a row of the level above (`index_build` makes the
+levels, `index` goes down them).
+
+    blocks   u64 offset, u32 length, u32 entries, u32 tombstones, u32 plain bytes
+    nodes    u64 entries, u64 tombstones; then of each of its pieces (the table, and one for each summarised column)
+             u64 offset, u32 stored, u32 plain, u32 checksum, u32 codec
+
+each an array [rows]; after them, of both kinds, u64 ends [2 * rows + 1] and the keys, first and last of each row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .block import BLOCK_ENTRIES_MAX, HEAD
+from .codec import Piece, Where
+
+FAN_OUT = 256
+# So many searches of a table go to its bytes; later ones to lists of its keys.
+_LIST_AFTER = 8
+
+_BLOCK_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
+_PIECE_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
+
+
+@dataclass(frozen=True)
+class BlockInfo:
+    """One block: where it lies (bytes), its entries, how many of them are tombstones, what its keys and values were
+    before they were encoded (bytes, as `block_size` counts them), its first and last key."""
+
+    offset: int
+    length: int
+    entries: int
+    deleted: int
+    plain_bytes: int
+    first_key: bytes
+    last_key: bytes
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """One node: what its rows hold together, and its pieces: the table, then a summary a column."""
+
+    entries: int
+    deleted: int
+    first_key: bytes
+    last_key: bytes
+    pieces: tuple[Piece, ...]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode_blocks(rows: Sequence[BlockInfo]) -> bytes:
+    """The table of some blocks."""
+    fields = [(b.offset, b.length, b.entries, b.deleted, b.plain_bytes) for b in rows]
+    return _arrays(fields, _BLOCK_FIELDS) + _keys(rows)
+
+
+def encode_nodes(rows: Sequence[NodeInfo]) -> bytes:
+    """The table of some nodes, of at least one, which have the same number of pieces."""
+    fields = [(n.entries, n.deleted, *itertools.chain.from_iterable(n.pieces)) for n in rows]
+    return _arrays(fields, _node_fields(len(rows[0].pieces))) + _keys(rows)
+
+
+def _node_fields(pieces: int) -> tuple[str, ...]:
+    return ("<u8", "<u8", *_PIECE_FIELDS * pieces)
+
+
+def _arrays(rows: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> bytes:
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    return b"".join(np.array(column, dtype=kind).tobytes() for column, kind in zip(columns, kinds, strict=True))
+
+
+def _keys(rows: Sequence[BlockInfo] | Sequence[NodeInfo]) -> bytes:
+    bounds = [key for row in rows for key in (row.first_key, row.last_key)]
+    return b"".join((np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(), *bounds))
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """A table as it was read: what blocks and nodes have in common, and that is where their keys end.
+
+    count              rows
+    size_bytes         of the table
+    entries, deleted   arrays [count]: what each row holds, and how many tombstones are among that
+    """
+
+    entries: np.ndarray
+    deleted: np.ndarray
+
+    def __init__(self, data: memoryview, count: int, kinds: Sequence[str], where: Where):
+        """Raises CorruptionError where `data` is no table of so many rows."""
+        keys_at = count * sum(np.dtype(kind).itemsize for kind in kinds)
+        body = keys_at + 8 * (2 * count + 1)
+        if body > len(data):
+            raise where.bad("index", f"an index of {count} rows is cut short")
+        at = 0
+        self._fields = []
+        for kind in kinds:
+            self._fields.append(np.frombuffer(data, dtype=kind, count=count, offset=at))
+            at += self._fields[-1].nbytes
+        self._ends = ends = np.frombuffer(data, dtype="<u8", count=2 * count + 1, offset=keys_at)
+        self._keys = data[body:]
+        if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] < ends[:-1]).any():
+            raise where.bad("index", "the keys of the index do not fit its bytes")
+        self.count, self.size_bytes = count, len(data)
+        self._asked = 0
+
+    def first_key(self, row: int) -> bytes:
+        return bytes(self._keys[self._ends[2 * row] : self._ends[2 * row + 1]])
+
+    def last_key(self, row: int) -> bytes:
+        return bytes(self._keys[self._ends[2 * row + 1] : self._ends[2 * row + 2]])
+
+    def covering(self, key: bytes) -> int | None:
+        """The one row whose keys may enclose a key."""
+        row = self._bound(bisect_right, 0, key) - 1
+        if row < 0:
+            return None
+        last = self._ends_listed[1][row] if self._asked == _LIST_AFTER else self.last_key(row)
+        return row if key <= last else None
+
+    def reaching(self, key: bytes) -> int:
+        """The first row whose last key is not below `key`."""
+        return self._bound(bisect_left, 1, key)
+
+    def beginning(self, key: bytes) -> int:
+        """The first row whose first key is not below `key`."""
+        return self._bound(bisect_left, 0, key)
+
+    def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
+        """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
+        if self._asked < _LIST_AFTER:
+            self._asked += 1
+            return bisect(range(self.count), key, key=self.last_key if which else self.first_key)
+        return bisect(self._ends_listed[which], key)
+
+    @cached_property
+    def _ends_listed(self) -> tuple[list[bytes], list[bytes]]:
+        rows = range(self.count)
+        return [self.first_key(row) for row in rows], [self.last_key(row) for row in rows]
+
+    def key_tails(self, low: int, high: int, width: int) -> np.ndarray | None:
+        """uint64 [high - low]: the last 8 bytes of keys (row i has keys 2i and 2i + 1) as big-endian numbers; None
+        where one is not of `width` bytes, at least 8."""
+        ends = self._ends[low : high + 1].astype(np.int64)
+        if (np.diff(ends) != width).any():
+            return None
+        data = np.frombuffer(self._keys, dtype=np.uint8, count=width * (high - low), offset=int(ends[0]))
+        return np.ascontiguousarray(data.reshape(-1, width)[:, -8:]).view(">u8").reshape(-1).astype(np.uint64)
+
+
+class BlockRows(Rows):
+    """Rows of blocks.
+
+    offsets, lengths   arrays [count]: bytes
+    """
+
+    def __init__(self, data: memoryview, count: int, data_end: int, where: Where):
+        """`data_end`: where the blocks of the file have ended."""
+        super().__init__(data, count, _BLOCK_FIELDS, where)
+        self.offsets, self.lengths, self.entries, self.deleted, _ = self._fields
+        if not count:
+            return
+        end = np.uint64(data_end)
+        too_far = (self.offsets < 8) | (self.offsets > end) | (self.lengths > end - self.offsets)
+        if too_far.any() or int(self.lengths.min()) < HEAD.size or (self.deleted > self.entries).any():
+            raise where.bad("index", "the index names a block that does not lie in the file")
+        if int(self.entries.max()) > BLOCK_ENTRIES_MAX or not int(self.entries.min()):
+            raise where.bad("index", "the index names a block of no entries, or of too many")
+
+    def info(self, row: int) -> BlockInfo:
+        offset, length, entries, deleted, plain_bytes = (int(field[row]) for field in self._fields)
+        return BlockInfo(offset, length, entries, deleted, plain_bytes, self.first_key(row), self.last_key(row))
+
+
+class NodeRows(Rows):
+    """Rows of nodes, each of `pieces` pieces."""
+
+    def __init__(self, data: memoryview, count: int, pieces: int, data_end: int, where: Where):
+        super().__init__(data, count, _node_fields(pieces), where)
+        self.entries, self.deleted = self._fields[:2]
+        for offsets, stored in zip(self._fields[2::5], self._fields[3::5], strict=True):
+            end = np.uint64(data_end)
+            if ((offsets > end) | (stored > end - offsets)).any():
+                raise where.bad("index", "the index names a part of itself that does not lie in the file")
+
+    def piece(self, row: int, number: int) -> Piece:
+        """Where a piece of a node lies: 0 is its table, 1 and on are its summaries."""
+        return Piece(*(int(field[row]) for field in self._fields[2 + 5 * number : 7 + 5 * number]))
