@@ -37,9 +37,14 @@ def _compiled(function):
         return njit(nogil=True)(function)
 
 
+def _called(function):
+    """Compiled for other kernels to call; without counting references, so it makes no arrays."""
+    return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
+
+
 def _inlined(function):
-    """Compiled into every caller: a call with an array costs as much as copying a few words."""
-    return function if config.DISABLE_JIT else njit(forceinline=True)(function)
+    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
+    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
 
 
 def _pointer_to(context, builder, array_type, array, index, bits):
@@ -92,7 +97,7 @@ _store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
 # -- the head of a section --------------------------------------------------------------------------------------------
 
 
-@_compiled
+@_called
 def _is_known(kind, width, flags, size, step):
     """As `templates.TemplateStrings._check`."""
     is_number = kind == _PADDED or kind == _PLAIN or kind == _HEX_NUMBER
@@ -117,7 +122,7 @@ def _is_known(kind, width, flags, size, step):
     return kind == _LITERAL
 
 
-@_compiled
+@_called
 def _read_head(raw, begin, end, count, form, spans):
     """How many parts the section at begin..end has; -1 where it does not fit. `form`, int64 [parts, 4]: kind, width,
     flags, size; `spans`, uint64 [parts, 3]: base, step, and where the part's field or literal begins."""
@@ -164,7 +169,7 @@ def _read_head(raw, begin, end, count, form, spans):
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@_compiled
+@_called
 def _items(raw, at, count, width, out):
     """The items of a frame of reference, uint64 [count]."""
     if width == 0:
@@ -195,7 +200,7 @@ def _items(raw, at, count, width, out):
             out[i] = _load64(raw, at + 8 * i)
 
 
-@_compiled
+@_called
 def _numbers(raw, count, kind, width, flags, size, base, step, start, out):
     """The numbers of a part, uint64 [count]; False where one has too many digits, or a code stands for none."""
     at = np.int64(start)
@@ -314,7 +319,7 @@ def _write_uuid(out, to, low, high, is_less):
     _store64(out, to + 28, _hex8(np.uint32(high >> half)))
 
 
-@_compiled
+@_called
 def _write_uuids(raw, at, count, kind, size, out, ends):
     """Uuids of a part, packed or not; `ends`: where each begins, moved to where it ends."""
     is_less = size <= 14
@@ -340,7 +345,7 @@ def _write_uuids(raw, at, count, kind, size, out, ends):
         ends[i] += width
 
 
-@_compiled
+@_called
 def _write_part(raw, count, form, spans, out, ends, numbers, room):
     """One part of every value of a block. `numbers`: uint64 [count], room for them; `room`: uint8 [16 KiB]."""
     kind, width, flags, size = form[0], form[1], form[2], form[3]
@@ -394,7 +399,7 @@ def _write_part(raw, count, form, spans, out, ends, numbers, room):
             ends[i] += digits
 
 
-@_compiled
+@_called
 def _width_of(kind, size):
     """Characters of a part that is no plain number."""
     if kind == _HEX:
@@ -404,7 +409,7 @@ def _width_of(kind, size):
     return size
 
 
-@_compiled
+@_called
 def _is_ascii(raw, form, spans, parts):
     """Whether the literals are."""
     for p in range(parts):

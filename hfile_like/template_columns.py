@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import offsets_of
-from .lazy import kernels_for, read_only
+from .key_columns import joined_sections
+from .lazy import kernels_for
 from .strings import is_large, is_text
 
 # About what a value costs without compiled code.
@@ -29,13 +29,11 @@ def render_templates(
     kernels = kernels_for("templates", _PLAIN_NS * total)
     if kernels is None or not total:
         return None
-    raw = read_only(sections[0] if len(sections) == 1 else b"".join(sections))
-    ends = offsets_of(np.fromiter(map(len, sections), dtype=np.int64, count=len(sections)))
-    sizes = np.fromiter(counts, dtype=np.int64, count=len(sections))
+    raw, begins, ends, sizes = joined_sections(sections, counts)
     offsets = np.empty(total + 1, dtype=np.int64 if is_large(kind) else np.int32)
     cap = min(cap, np.iinfo(offsets.dtype).max)
-    if not kernels.measure(raw, ends[:-1], ends[1:], sizes, cap, is_text(kind), offsets):
+    if not kernels.measure(raw, begins, ends, sizes, cap, is_text(kind), offsets):
         return None
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    kernels.render(raw, ends[:-1], ends[1:], sizes, offsets, out)
+    kernels.render(raw, begins, ends, sizes, offsets, out)
     return pa.Array.from_buffers(kind, total, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
