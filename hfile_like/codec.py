@@ -111,19 +111,16 @@ def compress(
     data: bytes, compressor: zstandard.ZstdCompressor | None, gain: int = GAIN_LEAST, tail_bytes: int = 0
 ) -> tuple[int, bytes]:
     """(codec, stored bytes). Raw where there is no compressor, or compression gains less than one part in `gain`.
-    `tail_bytes`: so many bytes at the end are not expected to compress; what is before them may then do so alone."""
-    if compressor is None or len(data) < _COMPRESS_MIN_BYTES:
-        return CODEC_RAW, data
-    best = CODEC_RAW, data
-    packed = compressor.compress(data)
-    if len(packed) <= len(data) - len(data) // gain:
-        best = CODEC_ZSTD, packed
+    `tail_bytes`: so many bytes at the end will not compress: only what is before them is tried."""
     head_bytes = len(data) - tail_bytes
-    if tail_bytes and head_bytes >= _COMPRESS_MIN_BYTES:
-        head = compressor.compress(data[:head_bytes])
-        if len(head) <= head_bytes - head_bytes // gain and 4 + len(head) + tail_bytes < len(best[1]):
-            best = CODEC_ZSTD_HEAD, b"".join((len(head).to_bytes(4, "little"), head, data[head_bytes:]))
-    return best
+    if compressor is None or head_bytes < _COMPRESS_MIN_BYTES:
+        return CODEC_RAW, data
+    packed = compressor.compress(data[:head_bytes] if tail_bytes else data)
+    if len(packed) + 4 > head_bytes - head_bytes // gain:
+        return CODEC_RAW, data
+    if not tail_bytes:
+        return CODEC_ZSTD, packed
+    return CODEC_ZSTD_HEAD, b"".join((len(packed).to_bytes(4, "little"), packed, data[head_bytes:]))
 
 
 def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:

@@ -25,6 +25,8 @@ _LINE_SPAN_MAX = 1 << 61
 LISTED_MAX = 256
 # A byte that carries more is not worth coding.
 _PLAIN_BITS = 7.5
+UNITS = 256  # of a bit
+_weights = np.zeros(0, dtype=np.int64)
 
 
 class Line(NamedTuple):
@@ -153,7 +155,7 @@ def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
     if places is None:
         places = np.arange(len(numbers), dtype=np.int64)
     first, start = int(numbers[0]), int(places[0])
-    slopes = {int(above[i] - above[0]) // (int(places[i]) - start) for i in (1, -1)}
+    slopes = [int(above[i] - above[0]) // (int(places[i]) - start) for i in (1, -1)]
     best = plain
     for step in slopes:
         # The second number may lie far off: a line that leaves int64 is no use.
@@ -197,16 +199,32 @@ def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return values[order].astype("<u8"), codes[at]
 
 
-def listed_bits(values: np.ndarray, codes: np.ndarray) -> float:
-    """Bits that values and codes take, as `coded_bits`."""
-    return 64 * len(values) + len(codes) * _entropy_bits(codes)
+def listed_units(values: np.ndarray, codes: np.ndarray) -> int:
+    """What values and codes take, as `coded_units`."""
+    return 64 * UNITS * len(values) + entropy(codes)
 
 
-def coded_bits(line: Line, count: int) -> float:
-    """Bits that the items take, if each byte of them is coded by how common it is in its place."""
+def coded_units(line: Line, count: int) -> int:
+    """What the items take, if each byte of them is coded by how common it is in its place: in units of 1/256 bit."""
     parts = [part for part in (line.items, line.high) if part is not None]
-    by_byte = [column for part in parts for column in part.view(np.uint8).reshape(count, -1).T]
-    return count * sum(map(_entropy_bits, by_byte))
+    return sum(entropy(column) for part in parts for column in part.view(np.uint8).reshape(count, -1).T)
+
+
+def entropy(codes: np.ndarray) -> int:
+    """What uint8 codes take, if each is coded by how common it is: in units of 1/256 bit. Whole numbers, so that
+    compiled code comes to the same."""
+    weights = entropy_weights(len(codes))
+    return int(weights[len(codes)] - weights[np.bincount(codes, minlength=256)].sum())
+
+
+def entropy_weights(most: int) -> np.ndarray:
+    """int64, more than `most`: n log2 n of each n, in units of 1/256 bit."""
+    global _weights
+    if len(_weights) <= most:
+        counts = np.arange(2 * most + 1, dtype=np.float64)
+        _weights = np.rint(counts * np.log2(np.maximum(counts, 1)) * UNITS).astype(np.int64)
+        _weights.flags.writeable = False
+    return _weights
 
 
 def planes(line: Line, count: int) -> tuple[bytes, int] | None:
@@ -219,16 +237,9 @@ def planes(line: Line, count: int) -> tuple[bytes, int] | None:
         items |= line.high.astype("<u8") << np.uint64(8 * line.items.itemsize)
     by_byte = items.view(np.uint8).reshape(count, 8)[:, line.width - 1 :: -1]
     rest = line.width
-    while rest and _entropy_bits(by_byte[:, rest - 1]) > _PLAIN_BITS:
+    while rest and entropy(by_byte[:, rest - 1]) > _PLAIN_BITS * UNITS * count:
         rest -= 1
     return (by_byte.T.tobytes(), count * (line.width - rest)) if rest else None
-
-
-def _entropy_bits(values: np.ndarray) -> float:
-    """Bits that a uint8 takes, if each is coded by how common it is."""
-    shares = np.bincount(values, minlength=256) / len(values)
-    some = shares[shares > 0]
-    return float(-(some * np.log2(some)).sum())
 
 
 def read_planes(

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
 from ..errors import InvalidArgumentError
-from . import integers
+from . import integers, key_columns
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, padding
 from .template_inference import infer_template
 from .template_keys import TemplateKeys
@@ -189,7 +189,7 @@ class FixedKeys:
         self._prefix = bytes(raw[_FIXED_HEAD.size : body])
         self._columns = np.frombuffer(raw, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
         self._columns = self._columns.reshape(rest, count)
-        self._count = count
+        self._raw, self._count, self._cap = raw, count, cap
 
     def __len__(self) -> int:
         return self._count
@@ -215,6 +215,9 @@ class FixedKeys:
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
+        rendered = key_columns.render_fixed([self._raw], [self._count], self._cap)
+        if rendered is not None:
+            return rendered
         table = np.empty((self._count, self.width), dtype=np.uint8)
         shared = len(self._prefix)
         table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)
@@ -249,6 +252,7 @@ class BundleKeys:
             further = np.repeat(head_lengths.astype(np.int64), BUNDLE_KEYS)[:count]
             if shared * count + int(further.sum()) + suffix_bytes > cap:
                 raise where.bad("key section", f"{count} keys would take more than {cap} bytes")
+        self._raw, self._cap = raw, cap
         self._prefix = bytes(raw[_BUNDLE_HEAD.size : heads_at])
         self._head_data = raw[data_at : data_at + head_bytes]
         self._suffix_data = raw[data_at + head_bytes :]
@@ -264,6 +268,9 @@ class BundleKeys:
         return self._head(i // BUNDLE_KEYS) + self._suffix_data[self._suffixes[i] : self._suffixes[i + 1]]
 
     def to_arrow(self) -> pa.BinaryArray:
+        rendered = key_columns.render_bundles([self._raw], [self._count], self._cap)
+        if rendered is not None:
+            return rendered
         buffers = [None, pa.py_buffer(self._suffixes.astype(np.int32)), pa.py_buffer(self._suffix_data)]
         suffixes = pa.Array.from_buffers(pa.binary(), self._count, buffers, 0)
         bundles = len(self._heads) - 1

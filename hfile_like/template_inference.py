@@ -8,13 +8,14 @@ case. So a template that takes every value to its end gives every value back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import offsets_and_data
 from . import integers
+from .lazy import kernels_for, read_only
 from .templates import (
     DIGITS_MAX,
     HEX,
@@ -22,7 +23,6 @@ from .templates import (
     PADDED,
     PARTS_MAX,
     PLAIN,
-    RANDOM_UUID,
     SHAPES_MAX,
     UUID,
     UUID_BYTES,
@@ -39,39 +39,114 @@ _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
+# What a value costs without compiled code, about; and by what share a guess may take more than when it was made.
+_PLAIN_NS = 1_500
+_MORE_SHARE = 1.04
 _PLAIN_MAX = 12
-# So many uuids, of which that share ascend, are worth a number for their first bytes.
-_LED_LEAST, _LED_SHARE = 16, 0.9
-# Numbers in a chain, or a list, are slower to read: only where that takes less than two thirds.
-_LESS_SHARE = 1.5
+# So many uuids, of which nine of ten ascend, are worth a number for their first bytes.
+_LED_LEAST = 16
+# Digits look random where a code of their bytes gains little, and few rows are as the one before.
+_RANDOM_LEAST_BYTES, RANDOM_MOST_BYTES, _RANDOM_UNITS, _EQUAL_SHARE = 1024, 4096, 1920, 16
+
+
+# The parts of a template, before their fields: (kind, a literal's bytes or a size) of each.
+Guess = list[tuple[int, bytes | int]]
+
+
+class TemplateEncoder:
+    """Templates of the blocks of one column: what the last block was made of is tried first.
+
+    Other parts are sought where that does not fit, or takes more for a value than when they were last sought.
+    """
+
+    def __init__(self, *, is_sorted: bool = False):
+        """`is_sorted`: the values ascend, so what uuids begin with goes up by little."""
+        self._is_sorted = is_sorted
+        self._guess: Guess | None = None
+        self._usual_bytes = 0.0
+
+    def encode(self, column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
+        """As `infer_template`."""
+        if self._guess is not None:
+            found = encode_guess(self._guess, column, valid, is_sorted=self._is_sorted)
+            if found is not None and len(found[0]) <= _MORE_SHARE * self._usual_bytes * len(column):
+                return found
+        for guess in guesses_of(column, valid):
+            found = encode_guess(guess, column, valid, is_sorted=self._is_sorted)
+            if found is not None:
+                self._guess, self._usual_bytes = guess, len(found[0]) / len(column)
+                return found
+        self._guess = None
+        return None
 
 
 def infer_template(column: pa.Array, valid: np.ndarray | None, *, is_sorted: bool = False) -> tuple[bytes, int] | None:
     """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null, and how
-    many of them, the last, are hexadecimal digits; None where not all values fit one template. With `is_sorted`, what
-    uuids begin with goes up by little."""
+    many of them, the last, will not compress; None where not all values fit one template."""
+    return TemplateEncoder(is_sorted=is_sorted).encode(column, valid)
+
+
+def guesses_of(column: pa.Array, valid: np.ndarray | None) -> Iterator[Guess]:
+    """What the values may be made of, from a few of them."""
+    offsets, data = offsets_and_data(column)
+    live = np.arange(len(column)) if valid is None else np.flatnonzero(valid)
+    picks = live[np.linspace(0, len(live) - 1, min(_SAMPLE, len(live))).astype(np.int64)].tolist()
+    samples = [bytes(data[int(offsets[i]) : int(offsets[i + 1])]) for i in picks]
+    for pattern in _FIELDS:
+        guess = _guess(samples, pattern)
+        if guess is not None:
+            yield guess
+
+
+def encode_guess(
+    guess: Guess, column: pa.Array, valid: np.ndarray | None, *, is_sorted: bool
+) -> tuple[bytes, int] | None:
+    """As `infer_template`, of a guess at the parts; None where a value does not fit it."""
+    kernels = None if valid is not None else kernels_for("template_encoding", _PLAIN_NS * len(column))
+    if kernels is None:
+        return encode_plainly(guess, column, valid, is_sorted=is_sorted)
+    offsets, data = offsets_and_data(column)
+    parts = np.zeros((len(guess), 3), dtype=np.int64)
+    literals: list[bytes] = []
+    at = 0
+    for i, (kind, what) in enumerate(guess):
+        parts[i, 0], parts[i, 2] = kind, at
+        if isinstance(what, bytes):
+            literals.append(what)
+            parts[i, 1] = len(what)
+            at += len(what)
+        else:
+            parts[i, 1] = what
+    weights = integers.entropy_weights(max(len(column), RANDOM_MOST_BYTES))
+    window = offsets.view()
+    window.flags.writeable = False
+    found, tail = kernels.encode(read_only(data), window, parts, read_only(b"".join(literals)), is_sorted, weights)
+    return None if tail < 0 else (found.tobytes(), tail)
+
+
+def encode_plainly(
+    guess: Guess, column: pa.Array, valid: np.ndarray | None, *, is_sorted: bool
+) -> tuple[bytes, int] | None:
+    """The twin of the compiled `encode`."""
     offsets, data = offsets_and_data(column)
     offsets = offsets.astype(np.int64)
     live = None if valid is None else np.flatnonzero(valid)
     starts, ends = (offsets[:-1], offsets[1:]) if live is None else (offsets[live], offsets[live + 1])
-    picks = np.unique(np.linspace(0, len(starts) - 1, _SAMPLE).astype(np.int64)).tolist()
-    samples = [bytes(data[int(starts[i]) : int(ends[i])]) for i in picks]
-    for pattern in _FIELDS:
-        guess = _guess(samples, pattern)
-        if guess is not None:
-            base = int(starts[0])
-            values = _Values(data[base : int(ends[-1])], starts - base, ends - base, live)
-            parts = values.read(guess)
-            if parts is not None:
-                spread = parts if live is None else _spread(parts, live, len(column))
-                narrowed = _joined([_narrowed(part) for part in spread])
-                if is_sorted:
-                    narrowed = [piece for part in narrowed for piece in (led(part) if _goes_up(part) else [part])]
-                return encode_template(narrowed)
-    return None
+    base = int(starts[0])
+    parts = _Values(data[base : int(ends[-1])], starts - base, ends - base, live).read(guess)
+    if parts is None:
+        return None
+    found: list[Part] = []
+    leads = 0
+    for part in parts if live is None else _spread(parts, live, len(column)):
+        is_led = is_sorted and len(guess) + leads < PARTS_MAX and _goes_up(part)
+        leads += is_led
+        narrowed = _narrowed(part)
+        found += led(narrowed) if is_led and narrowed.data is not None else [narrowed]
+    return encode_template(_joined(found))
 
 
-def _guess(samples: Sequence[bytes], pattern: bytes) -> list[tuple[int, bytes | int]] | None:
+def _guess(samples: Sequence[bytes], pattern: bytes) -> Guess | None:
     """(kind, literal or size) of each part; None where the samples are not of one make, or without fields."""
     split = [re.split(pattern, sample) for sample in samples]
     first = split[0]
@@ -102,7 +177,7 @@ class _Values:
         # Room to look ahead of the last value.
         self._data = np.concatenate([np.frombuffer(data, dtype=np.uint8), np.zeros(DIGITS_MAX + 2, dtype=np.uint8)])
 
-    def read(self, guess: list[tuple[int, bytes | int]]) -> list[Part] | None:
+    def read(self, guess: Guess) -> list[Part] | None:
         """The parts with their fields; None where a value does not fit."""
         parts: list[Part] = []
         lengths: list[np.ndarray] = []
@@ -167,12 +242,13 @@ class _Values:
         if line.items is None or self._places is not None:
             return Part(kind, size, line=line)
         count = len(numbers)
+        # In a chain, or a list, they are slower to read: only where that takes less than two thirds.
         chained, listed = integers.chained(numbers), integers.listed(numbers)
-        bits = integers.coded_bits(chained, count)
-        listed_bits = bits if listed is None else integers.listed_bits(*listed)
-        if _LESS_SHARE * min(bits, listed_bits) >= integers.coded_bits(line, count):
+        by_chain = integers.coded_units(chained, count)
+        by_list = by_chain if listed is None else integers.listed_units(*listed)
+        if 3 * min(by_chain, by_list) >= 2 * integers.coded_units(line, count):
             return Part(kind, size, line=line)
-        if listed_bits < bits:
+        if by_list < by_chain:
             return Part(kind, size, listed=listed)
         return Part(kind, size, line=chained, is_chained=True)
 
@@ -208,20 +284,35 @@ def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
 
 
 def _narrowed(part: Part) -> Part:
-    """The part in the fewest bytes: a number that all values share is a literal."""
+    """The part in the fewest bytes: what all values share is a literal."""
     if part.line is not None and part.line.items is None and not part.line.step:
         literal = b"%0*d" % (part.size, part.line.base)
         return Part(LITERAL, len(literal), literal)
-    if part.kind != UUID or part.data is None:
+    if part.data is None:
         return part
-    return random_uuids(part.data) or part
+    if (part.data == part.data[0]).all():
+        digits = part.data[0].tobytes().hex()
+        literal = "-".join(digits[first : first + size] for first, _, size in part.runs).encode()
+        return Part(LITERAL, len(literal), literal)
+    is_random = _is_random(part.data)
+    packed = random_uuids(part.data) if part.kind == UUID else None
+    return (packed or part)._replace(is_random=is_random)
+
+
+def _is_random(data: np.ndarray) -> bool:
+    """Whether digits, uint8 [n, size], look as if they did not compress."""
+    some = data.reshape(-1)[:RANDOM_MOST_BYTES]
+    if len(some) < _RANDOM_LEAST_BYTES:
+        return False
+    equal = int((data[1:] == data[:-1]).all(axis=1).sum())
+    return _EQUAL_SHARE * equal <= len(data) and integers.entropy(some) > _RANDOM_UNITS * len(some)
 
 
 def _goes_up(part: Part) -> bool:
     """Whether the first bytes of uuids, most of them, are little above those before."""
-    if part.kind not in (UUID, RANDOM_UUID) or part.data is None or len(part.data) < _LED_LEAST:
+    if part.kind != UUID or part.data is None or len(part.data) < _LED_LEAST:
         return False
-    return bool((part.data[1:, 0] >= part.data[:-1, 0]).mean() > _LED_SHARE)
+    return 10 * int((part.data[1:, 0] >= part.data[:-1, 0]).sum()) > 9 * (len(part.data) - 1)
 
 
 def _joined(parts: list[Part]) -> list[Part]:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 import pyarrow as pa
 
 from .codec import Where
+from .template_columns import render_templates
 from .templates import DIGITS_MAX, HEX_NUMBER, LITERAL, Part, TemplateStrings
 
 
@@ -20,9 +21,15 @@ class TemplateKeys:
     """The keys of a block in encoding 4."""
 
     def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
-        """At most `cap` bytes once decoded. Raises CorruptionError."""
-        self._strings = TemplateStrings(pa.binary(), count, raw, 0, cap, where)
-        self._count, self._where = count, where
+        """At most `cap` bytes once decoded. What does not fit raises CorruptionError, when keys are asked for."""
+        self._raw, self._count, self._cap, self._where = raw, count, cap, where
+        self._parsed: TemplateStrings | None = None
+
+    @property
+    def _strings(self) -> TemplateStrings:
+        if self._parsed is None:
+            self._parsed = TemplateStrings(pa.binary(), self._count, self._raw, 0, self._cap, self._where)
+        return self._parsed
 
     def __len__(self) -> int:
         return self._count
@@ -64,4 +71,5 @@ class TemplateKeys:
         return "-".join(pieces).encode()
 
     def to_arrow(self) -> pa.BinaryArray:
-        return self._strings.take(slice(0, self._count), None)
+        rendered = render_templates(pa.binary(), [self._raw], [self._count], self._cap)
+        return rendered if rendered is not None else self._strings.take(slice(0, self._count), None)

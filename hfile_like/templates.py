@@ -77,6 +77,7 @@ class Part(NamedTuple):
     line         the numbers; `is_chained`: it is `integers.chained`
     listed       in place of a line, what `integers.listed` gives
     data, bits   uint8 [n, size] of hexadecimal digits or of uuids, uint8 [n / 4] of random ones
+    is_random    those will not compress
     """
 
     kind: int
@@ -87,6 +88,7 @@ class Part(NamedTuple):
     bits: np.ndarray | None = None
     is_chained: bool = False
     listed: tuple[np.ndarray, np.ndarray] | None = None
+    is_random: bool = False
 
     def digits(self, rows: Rows) -> np.ndarray:
         """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
@@ -122,9 +124,10 @@ class Part(NamedTuple):
 
 
 def encode_template(parts: list[Part]) -> tuple[bytes, int]:
-    """The bytes of a template and its fields, and how many of them, the last, are hexadecimal digits."""
+    """The bytes of a template and its fields, and how many of them, the last, will not compress."""
     literals = b"".join(part.literal for part in parts)
     records, numbers, digits = [], [], []
+    tail = 0
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
         flags = FLAG_CHAINED if part.is_chained else 0
@@ -140,8 +143,9 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
         else:
             body = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
             digits += [body, padding(len(body))]
+            tail = tail + len(body) + len(digits[-1]) if part.is_random else 0
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
-    return b"".join((head, padding(len(head)), *numbers, *digits)), sum(map(len, digits))
+    return b"".join((head, padding(len(head)), *numbers, *digits)), tail
 
 
 def led(part: Part) -> list[Part]:

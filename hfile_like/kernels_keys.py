@@ -1,0 +1,323 @@
+"""Compiled twins of `keys`: keys of many blocks as one column, and bundles from a column.
+
+A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
+What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
+
+Imported by `lazy` alone; see `kernels_templates` for the rules.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+_BUNDLE_KEYS = 16
+_BUNDLE_HEAD_BYTES = 8
+_FIXED_HEAD_BYTES = 8
+
+
+def _compiled(function):
+    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
+    if config.DISABLE_JIT:
+        return np.errstate(over="ignore")(function)
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        return njit(nogil=True)(function)
+
+
+def _inlined(function):
+    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
+    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
+
+
+def _pointer_to(context, builder, array_type, array, index, bits):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
+
+
+def _load_of(bits):
+    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
+    of so many bits."""
+    if config.DISABLE_JIT:
+        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
+
+    @intrinsic
+    def load(typing_context, array, index):
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            return builder.load(pointer, align=1)
+
+        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
+
+    return load
+
+
+def _store_of(bits):
+    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
+    if config.DISABLE_JIT:
+
+        def put(array, index, number):
+            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
+
+        return put
+
+    @intrinsic
+    def store(typing_context, array, index, number):
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            builder.store(arguments[2], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
+
+    return store
+
+
+_load16, _load32, _load64 = _load_of(16), _load_of(32), _load_of(64)
+_store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
+
+
+@_inlined
+def _copy(out, to, raw, at, size):
+    """Copies bytes: the last word overlaps those before. Pieces are short: a loop takes longer than one."""
+    if size >= 8:
+        last = size - 8
+        _store64(out, to, _load64(raw, at))
+        if size > 16:
+            _store64(out, to + 8, _load64(raw, at + 8))
+            for k in range(16, last, 8):
+                _store64(out, to + k, _load64(raw, at + k))
+        _store64(out, to + last, _load64(raw, at + last))
+    elif size >= 4:
+        _store32(out, to, _load32(raw, at))
+        _store32(out, to + size - 4, _load32(raw, at + size - 4))
+    elif size:
+        out[to] = raw[at]
+        out[to + (size >> 1)] = raw[at + (size >> 1)]
+        out[to + size - 1] = raw[at + size - 1]
+
+
+@_inlined
+def _length(raw, at, width, i):
+    """Length i of lengths of `width` bytes from `at` on."""
+    if width == 1:
+        return np.int64(raw[at + i])
+    if width == 2:
+        return np.int64(_load16(raw, at + 2 * i))
+    return np.int64(_load32(raw, at + 4 * i))
+
+
+@_inlined
+def _put_length(out, at, width, i, length):
+    if width == 1:
+        out[at + i] = np.uint8(length)
+    elif width == 2:
+        _store16(out, at + 2 * i, np.uint16(length))
+    else:
+        _store32(out, at + 4 * i, np.uint32(length))
+
+
+# -- bundles ----------------------------------------------------------------------------------------------------------
+
+
+@_compiled
+def measure_bundles(raw, begins, ends, counts, cap, offsets):
+    """Fills int32 `offsets` [entries + 1] with where the keys of some blocks begin, one after the other. The section of
+    block b is raw[begins[b]:ends[b]], of counts[b] keys. Returns whether all fit, and take at most `cap` bytes."""
+    first, at = 0, np.int64(0)
+    offsets[0] = 0
+    for b in range(len(counts)):
+        count, begin, size = counts[b], begins[b], ends[b] - begins[b]
+        if size < _BUNDLE_HEAD_BYTES:
+            return False
+        shared = np.int64(_load32(raw, begin))
+        head_width, suffix_width = np.int64(raw[begin + 4]), np.int64(raw[begin + 5])
+        fits = head_width == 1 or head_width == 2 or head_width == 4
+        if not fits or not (suffix_width == 1 or suffix_width == 2 or suffix_width == 4):
+            return False
+        bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
+        heads = begin + _BUNDLE_HEAD_BYTES + shared
+        suffixes = heads + head_width * bundles
+        data = suffixes + suffix_width * count
+        if data > ends[b]:
+            return False
+        stored = np.int64(0)
+        for bundle in range(bundles):
+            head = _length(raw, heads, head_width, bundle)
+            stored += head
+            for i in range(bundle * _BUNDLE_KEYS, min(count, (bundle + 1) * _BUNDLE_KEYS)):
+                suffix = _length(raw, suffixes, suffix_width, i)
+                stored += suffix
+                at += shared + head + suffix
+                if at > cap:
+                    return False
+                offsets[first + i + 1] = at
+        if data + stored != ends[b]:
+            return False
+        first += count
+    return True
+
+
+@_compiled
+def render_bundles(raw, begins, counts, offsets, out):
+    """Fills uint8 `out` with the keys of blocks that `measure_bundles` found to fit, at its `offsets`."""
+    first = 0
+    for b in range(len(counts)):
+        count, begin = counts[b], begins[b]
+        shared = np.int64(_load32(raw, begin))
+        head_width, suffix_width = np.int64(raw[begin + 4]), np.int64(raw[begin + 5])
+        bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
+        prefix = begin + _BUNDLE_HEAD_BYTES
+        heads = prefix + shared
+        suffixes = heads + head_width * bundles
+        head_at = suffixes + suffix_width * count
+        suffix_at = head_at
+        for bundle in range(bundles):
+            suffix_at += _length(raw, heads, head_width, bundle)
+        for bundle in range(bundles):
+            head = _length(raw, heads, head_width, bundle)
+            for i in range(bundle * _BUNDLE_KEYS, min(count, (bundle + 1) * _BUNDLE_KEYS)):
+                to = np.int64(offsets[first + i])
+                suffix = np.int64(offsets[first + i + 1]) - to - shared - head
+                _copy(out, to, raw, prefix, shared)
+                _copy(out, to + shared, raw, head_at, head)
+                _copy(out, to + shared + head, raw, suffix_at, suffix)
+                suffix_at += suffix
+            head_at += head
+        first += count
+
+
+@_inlined
+def _shared(data, a, a_end, b, b_end):
+    """How many leading bytes two keys share."""
+    most, k = min(a_end - a, b_end - b), np.int64(0)
+    while k + 8 <= most and _load64(data, a + k) == _load64(data, b + k):
+        k += 8
+    while k < most and data[a + k] == data[b + k]:
+        k += 1
+    return k
+
+
+@_inlined
+def _width_of(length):
+    return 1 if length < 1 << 8 else 2 if length < 1 << 16 else 4
+
+
+@_compiled
+def encode_bundles(data, offsets, cuts, out):
+    """Fills uint8 `out` [20 + 4 * bundles + 4 * keys + their bytes] with the section of the keys
+    data[offsets[i]:offsets[i + 1]], ascending and at least one. `cuts`: int64 [bundles], room. Returns its bytes."""
+    count = len(offsets) - 1
+    bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
+    start, last = np.int64(offsets[0]), np.int64(offsets[count - 1])
+    shared = _shared(data, start, np.int64(offsets[1]), last, np.int64(offsets[count]))
+    head_most, suffix_most = np.int64(0), np.int64(0)
+    for bundle in range(bundles):
+        low, high = bundle * _BUNDLE_KEYS, min(count, (bundle + 1) * _BUNDLE_KEYS) - 1
+        # The last key of a bundle of one would share all of itself: leave the suffix to hold it.
+        cut = shared
+        if high > low:
+            a, b = np.int64(offsets[low]), np.int64(offsets[high])
+            cut = _shared(data, a, np.int64(offsets[low + 1]), b, np.int64(offsets[high + 1]))
+        cuts[bundle] = cut
+        head_most = max(head_most, cut - shared)
+        for i in range(low, high + 1):
+            suffix_most = max(suffix_most, np.int64(offsets[i + 1]) - np.int64(offsets[i]) - cut)
+    head_width, suffix_width = _width_of(head_most), _width_of(suffix_most)
+    _store32(out, 0, np.uint32(shared))
+    out[4], out[5], out[6], out[7] = np.uint8(head_width), np.uint8(suffix_width), np.uint8(0), np.uint8(0)
+    _copy(out, _BUNDLE_HEAD_BYTES, data, start, shared)
+    heads = _BUNDLE_HEAD_BYTES + shared
+    suffixes = heads + head_width * bundles
+    at = suffixes + suffix_width * count
+    for bundle in range(bundles):
+        head = cuts[bundle] - shared
+        _put_length(out, heads, head_width, bundle, head)
+        _copy(out, at, data, np.int64(offsets[bundle * _BUNDLE_KEYS]) + shared, head)
+        at += head
+    for i in range(count):
+        begin = np.int64(offsets[i]) + cuts[i // _BUNDLE_KEYS]
+        suffix = np.int64(offsets[i + 1]) - begin
+        _put_length(out, suffixes, suffix_width, i, suffix)
+        _copy(out, at, data, begin, suffix)
+        at += suffix
+    return at
+
+
+# -- fixed width ------------------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _swap(low, high, shift, mask):
+    """Exchanges the upper parts of what `mask` shows of `low` with the lower ones of `high`."""
+    moved = (low >> shift ^ high) & mask
+    return low ^ moved << shift, high ^ moved
+
+
+@_inlined
+def _transpose(raw, at, rows, columns, out, to, stride):
+    """Writes uint8 [columns, rows] at raw[at:] as rows, `stride` bytes apart. Eight by eight, the bytes of eight words
+    change places in three steps (H. S. Warren, "Hacker's Delight", 7-3)."""
+    row_blocks, column_blocks = rows // 8, columns // 8
+    s8, s16, s32 = np.uint64(8), np.uint64(16), np.uint64(32)
+    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+    m32 = np.uint64(0x00000000FFFFFFFF)
+    for kb in range(column_blocks):
+        k = 8 * kb
+        for ib in range(row_blocks):
+            i = 8 * ib
+            here = at + k * rows + i
+            a, b = _load64(raw, here), _load64(raw, here + rows)
+            c, d = _load64(raw, here + 2 * rows), _load64(raw, here + 3 * rows)
+            e, f = _load64(raw, here + 4 * rows), _load64(raw, here + 5 * rows)
+            g, h = _load64(raw, here + 6 * rows), _load64(raw, here + 7 * rows)
+            a, b = _swap(a, b, s8, m8)
+            c, d = _swap(c, d, s8, m8)
+            e, f = _swap(e, f, s8, m8)
+            g, h = _swap(g, h, s8, m8)
+            a, c = _swap(a, c, s16, m16)
+            b, d = _swap(b, d, s16, m16)
+            e, g = _swap(e, g, s16, m16)
+            f, h = _swap(f, h, s16, m16)
+            a, e = _swap(a, e, s32, m32)
+            b, f = _swap(b, f, s32, m32)
+            c, g = _swap(c, g, s32, m32)
+            d, h = _swap(d, h, s32, m32)
+            place = to + i * stride + k
+            _store64(out, place, a)
+            _store64(out, place + stride, b)
+            _store64(out, place + 2 * stride, c)
+            _store64(out, place + 3 * stride, d)
+            _store64(out, place + 4 * stride, e)
+            _store64(out, place + 5 * stride, f)
+            _store64(out, place + 6 * stride, g)
+            _store64(out, place + 7 * stride, h)
+    for k in range(columns):
+        for i in range(8 * row_blocks if k < 8 * column_blocks else 0, rows):
+            out[to + i * stride + k] = raw[at + k * rows + i]
+
+
+@_compiled
+def render_fixed(raw, begins, ends, counts, width, out):
+    """Fills uint8 `out` [entries x width] with the keys, all `width` bytes long, of some blocks of transposed keys.
+    Returns whether all fit."""
+    first = np.int64(0)
+    for b in range(len(counts)):
+        count, begin, size = counts[b], begins[b], ends[b] - begins[b]
+        if size < _FIXED_HEAD_BYTES or np.int64(_load32(raw, begin)) != width:
+            return False
+        shared = np.int64(_load32(raw, begin + 4))
+        rest = width - shared
+        if rest < 0 or size != _FIXED_HEAD_BYTES + shared + rest * count or (rest == 0 and count > 1):
+            return False
+        prefix = begin + _FIXED_HEAD_BYTES
+        columns = prefix + shared
+        to = first * width
+        for i in range(count):
+            _copy(out, to + i * width, raw, prefix, shared)
+        _transpose(raw, columns, count, rest, out, to + shared, width)
+        first += count
+    return True

@@ -1,0 +1,51 @@
+"""Keys of one block or of many as one column, by compiled code: see `template_columns`, which does it for templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import binary_rows, offsets_of
+from .lazy import kernels_for, read_only
+
+BYTES_MAX = np.iinfo(np.int32).max
+# About what a key costs without compiled code.
+_BUNDLED_PLAIN_NS = 60
+_FIXED_PLAIN_NS = 10
+
+
+def render_bundles(sections: Sequence[memoryview | bytes], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+    """The keys of blocks in bundles, as `template_columns.render_templates`."""
+    total = sum(counts)
+    kernels = kernels_for("keys", _BUNDLED_PLAIN_NS * total)
+    if kernels is None or not total:
+        return None
+    raw, begins, ends, sizes = joined_sections(sections, counts)
+    offsets = np.empty(total + 1, dtype=np.int32)
+    if not kernels.measure_bundles(raw, begins, ends, sizes, min(cap, BYTES_MAX), offsets):
+        return None
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    kernels.render_bundles(raw, begins, sizes, offsets, out)
+    return pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
+
+
+def render_fixed(sections: Sequence[memoryview | bytes], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+    """The keys of blocks of transposed keys, all of one width, as `template_columns.render_templates`."""
+    total, width = sum(counts), int.from_bytes(sections[0][:4], "little")
+    kernels = kernels_for("keys", _FIXED_PLAIN_NS * total)
+    if kernels is None or not 0 < width * total <= min(cap, BYTES_MAX):
+        return None
+    raw, begins, ends, sizes = joined_sections(sections, counts)
+    out = np.empty((total, width), dtype=np.uint8)
+    return binary_rows(out) if kernels.render_fixed(raw, begins, ends, sizes, width, out.reshape(-1)) else None
+
+
+def joined_sections(
+    sections: Sequence[memoryview | bytes], counts: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sections one after the other, uint8 [bytes], where each begins and ends, and their counts, int64."""
+    raw = read_only(sections[0] if len(sections) == 1 else b"".join(sections))
+    ends = offsets_of(np.fromiter(map(len, sections), dtype=np.int64, count=len(sections)))
+    return raw, ends[:-1], ends[1:], np.fromiter(counts, dtype=np.int64, count=len(sections))
