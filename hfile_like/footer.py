@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 
 from ..errors import FormatVersionError, StorageError
 from . import codec
 from .block import BLOCK_ENTRIES_MAX, HEAD
-from .codec import Where
+from .codec import Compressor, Where
 from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, Summary, encode_summaries, has_bounds, read_summaries, read_summary
@@ -29,7 +28,9 @@ from .values import check_schema
 FORMAT_VERSION = 0
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
-KNOWN_FLAGS = 0
+# Bits of the trailer: features without which a file cannot be read.
+FLAG_DICTIONARY = 1
+KNOWN_FLAGS = FLAG_DICTIONARY
 
 # footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
 TRAILER = struct.Struct("<QQQIIIHH8s")
@@ -41,7 +42,10 @@ META_BYTES_MAX = 1 << 30
 
 _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_PROPERTIES, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS = range(1, 7)
-SECTION_SUMMARIES = 7
+SECTION_SUMMARIES, SECTION_PIECES = 7, 8
+
+# Pieces of the file's own, by name.
+PIECE_DICTIONARY, PIECE_KEY_FILTER = "dictionary", "key filter"
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class MetaHandle:
     codec: int
 
 
+_HANDLE = ("offset:<u8", "stored:<u8", "raw:<u8", "checksum:<u4", "codec:<u4")
+
+
 @dataclass
 class Contents:
     """What a writer tells the footer."""
@@ -98,12 +105,13 @@ class Contents:
     strided: list[StridedSection] = field(default_factory=list)
     metas: list[MetaHandle] = field(default_factory=list)
     summaries: dict[str, list[BlockSummary]] = field(default_factory=dict)
+    pieces: list[MetaHandle] = field(default_factory=list)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def encode_footer(contents: Contents, offset: int, compressor: zstandard.ZstdCompressor | None) -> bytes:
+def encode_footer(contents: Contents, offset: int, compressor: Compressor | None) -> bytes:
     """The footer that will lie at `offset`, and the trailer after it."""
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
@@ -111,17 +119,20 @@ def encode_footer(contents: Contents, offset: int, compressor: zstandard.ZstdCom
         (SECTION_INDEX, _encode_index(contents.blocks)),
         (SECTION_GROUPS, _table(contents.groups, "first_block:<u4", "block_count:<u4", "entries:<u8")),
         (SECTION_STRIDED, _table(contents.strided, "offset:<u8", "rows:<u8", "stride:<u4")),
-        (SECTION_METAS, _table(contents.metas, "offset:<u8", "stored:<u8", "raw:<u8", "checksum:<u4", "codec:<u4")),
+        (SECTION_METAS, _table(contents.metas, *_HANDLE)),
     ]
     if contents.summaries:
         sections.append((SECTION_SUMMARIES, encode_summaries(contents.schema, contents.summaries)))
+    if contents.pieces:
+        sections.append((SECTION_PIECES, _table(contents.pieces, *_HANDLE)))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
     packed_as, stored = codec.compress(raw, compressor)
     sizes = (offset, len(stored), len(raw), codec.checksum_at(offset, stored), packed_as)
-    trailer = TRAILER.pack(*sizes, 0, KNOWN_FLAGS, FORMAT_VERSION, MAGIC_TRAILER)
+    flags = FLAG_DICTIONARY if any(piece.name == PIECE_DICTIONARY for piece in contents.pieces) else 0
+    trailer = TRAILER.pack(*sizes, 0, flags, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
-    return stored + TRAILER.pack(*sizes, checksum, KNOWN_FLAGS, FORMAT_VERSION, MAGIC_TRAILER)
+    return stored + TRAILER.pack(*sizes, checksum, flags, FORMAT_VERSION, MAGIC_TRAILER)
 
 
 def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
@@ -325,12 +336,18 @@ class Footer:
 
     @cached_property
     def metas(self) -> dict[str, MetaHandle]:
+        return self._handles(SECTION_METAS, "meta")
+
+    @cached_property
+    def pieces(self) -> dict[str, MetaHandle]:
+        """The file's own pieces: its dictionary and its key filter, where it has them."""
+        return self._handles(SECTION_PIECES, "piece") if SECTION_PIECES in self._sections else {}
+
+    def _handles(self, kind: int, what: str) -> dict[str, MetaHandle]:
         found = {}
-        for name, offset, stored, raw, checksum, packed_as in self._rows(
-            SECTION_METAS, "<u8", "<u8", "<u8", "<u4", "<u4"
-        ):
+        for name, offset, stored, raw, checksum, packed_as in self._rows(kind, *(f.split(":")[1] for f in _HANDLE)):
             if offset + stored > self._data_end:
-                raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
+                raise self._where.bad(f"{what}s", f"{what} {name!r} does not lie in the file")
             found[name] = MetaHandle(name, offset, stored, raw, checksum, packed_as)
         return found
 

@@ -38,7 +38,7 @@ def findings_of(reader: SortedFileReader, source: Source, footer: Footer) -> lis
     """Every finding of a file, part by part: damage in one does not hide another."""
     steps: list[Callable[[], object]] = [partial(_check_header, reader, source)]
     steps += [partial(_check_block, reader, footer, i) for i in range(footer.block_count)]
-    steps += [reader.groups, lambda: reader.properties]
+    steps += [reader.groups, lambda: reader.properties, lambda: reader.dictionary, reader.key_filter_bytes]
     findings = list(_run(steps))
     for section in _or_nothing(reader.strided_sections, findings):
         findings += _check_rows(source, section)
