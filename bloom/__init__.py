@@ -1,6 +1,7 @@
 """Hashing and bloom filters.
 
 SplitBlockFilter     one filter, with Parquet's blocks, salts and block choice
+SplitBlockBuilder    one of values that come a few at a time
 FilterGroup          many, transposed, so that one range read answers for all
 hash_array, hash_raw the hashes that they hold
 solve_blocks, cheapest_blocks, fpp_of
@@ -8,6 +9,7 @@ solve_blocks, cheapest_blocks, fpp_of
 DistinctCounter      how many values they must be sized for
 """
 
+from .builder import SplitBlockBuilder
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
@@ -28,6 +30,7 @@ __all__ = [
     "GroupPart",
     "HashedValues",
     "Probes",
+    "SplitBlockBuilder",
     "SplitBlockFilter",
     "bucket_of",
     "cheapest_blocks",

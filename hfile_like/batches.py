@@ -12,6 +12,7 @@ from ..arrays import from_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from .block import Block
 from .codec import Where
+from .dictionary import Dictionary
 from .entries import Entries
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strings import Rows
@@ -28,10 +29,12 @@ def read_block_range(
     schema: pa.Schema,
     columns: Sequence[str] | None = None,
     include_deleted: bool = False,
+    dictionary: bytes | None = None,
 ) -> pa.Table:
     """The entries of the blocks in a range (a GroupHandle's offset and length), without a footer: one range read.
-    `schema` is that of the value columns, as the file was written with. Raises CorruptionError where the range does
-    not hold whole blocks of that schema."""
+    `schema` is that of the value columns, as the file was written with; `dictionary`: `SortedFileReader.dictionary` of
+    it, where there is one. Raises CorruptionError where the range does not hold whole blocks of that schema,
+    InvalidArgumentError where a block needs the dictionary and it is not given."""
     schema = check_schema(schema)
     if offset < 0 or length < 0:
         raise InvalidArgumentError(f"there is no range of {length} bytes at {offset}: give a GroupHandle's")
@@ -43,9 +46,10 @@ def read_block_range(
         if owned:
             close_source(given)
     result = scan_schema(schema, positions, include_deleted)
+    shared = None if dictionary is None else Dictionary.of(dictionary)
     batches, at = [], 0
     while at < length:
-        block = Block(view[at:], Where(name_of(given), offset + at), schema)
+        block = Block(view[at:], Where(name_of(given), offset + at), schema, shared)
         batches.append(to_batch(block_entries(block, positions), result, include_deleted))
         at += block.length_bytes
     return pa.Table.from_batches(batches, result)

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 
 from . import codec, keys, values
-from .codec import Where
+from .codec import Compressor, Where
+from .dictionary import Dictionary
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
@@ -42,7 +43,7 @@ def build_block(
     block_keys: pa.BinaryArray,
     columns: Sequence[pa.Array],
     deleted: np.ndarray | None,
-    compressor: zstandard.ZstdCompressor | None,
+    compressor: Compressor | None,
     compact: Collection[int] = (),
     *,
     random_keys: bool = False,
@@ -73,6 +74,15 @@ def build_block(
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
+class Section(NamedTuple):
+    """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain."""
+
+    codec: int
+    encoding: int
+    stored: int
+    plain: int
+
+
 class Block:
     """A block whose head is checked; sections are checked and decoded one by one, as asked.
 
@@ -80,9 +90,9 @@ class Block:
     length_bytes   of the whole block
     """
 
-    def __init__(self, view: memoryview, where: Where, schema: pa.Schema):
-        """`view` begins at the block and may go on after it. Raises CorruptionError."""
-        self._where, self._schema = where, schema
+    def __init__(self, view: memoryview, where: Where, schema: pa.Schema, dictionary: Dictionary | None = None):
+        """`view` begins at the block and may go on after it; `dictionary`: the file's. Raises CorruptionError."""
+        self._where, self._schema, self._dictionary = where, schema, dictionary
         if len(view) < HEAD.size:
             raise where.bad("block head", f"a block has only {len(view)} bytes")
         stored, self.length_bytes, self.entries, sections, _ = HEAD.unpack_from(view)
@@ -124,12 +134,29 @@ class Block:
 
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where)
+        return codec.decompress(
+            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where, self._dictionary
+        )
+
+    def sections(self) -> list[Section]:
+        """How each section lies here: tombstones, keys, then the value columns."""
+        return [
+            Section(packed_as, encoding, stored, raw) for _, stored, packed_as, encoding, _, raw, _ in self._sections
+        ]
+
+    def plain(self, section: int) -> memoryview | bytes:
+        """The bytes of a section before compression, checked. Raises CorruptionError."""
+        return self._raw(section)
 
     @property
     def is_compressed(self) -> bool:
         """Whether any section is."""
         return any(packed_as != codec.CODEC_RAW for _, _, packed_as, *_ in self._sections)
+
+    @property
+    def needs_dictionary(self) -> bool:
+        """Whether any section was compressed with the file's dictionary."""
+        return any(packed_as == codec.CODEC_ZSTD_DICTIONARY for _, _, packed_as, *_ in self._sections)
 
     def copied_to(self, offset: int) -> bytes:
         """The bytes of this block for another place. All sections are checked against their checksums, and none is

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 
 from ..errors import FormatVersionError, StorageError
 from . import codec
-from .codec import Piece, Where
+from .codec import Compressor, Piece, Where
 from .index import BlockIndex
 from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
@@ -27,7 +26,9 @@ from .values import check_schema
 FORMAT_VERSION = 1
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
-KNOWN_FLAGS = 0
+# Bits of the trailer: features without which a file cannot be read.
+FLAG_DICTIONARY = 1
+KNOWN_FLAGS = FLAG_DICTIONARY
 
 # footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
 TRAILER = struct.Struct("<QQQIIIHH8s")
@@ -39,11 +40,14 @@ META_BYTES_MAX = 1 << 30
 
 _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_PROPERTIES, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS = range(1, 7)
-SECTION_SUMMARIES = 7
+SECTION_SUMMARIES, SECTION_PIECES = 7, 8
+
+# Pieces of the file's own, by name.
+PIECE_DICTIONARY, PIECE_KEY_FILTER = "dictionary", "key filter"
 
 _GROUP_FIELDS = {"offset": "<u8", "length": "<u8", "entries": "<u8", "first_block": "<u4", "block_count": "<u4"}
 _STRIDED_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
-_META_FIELDS = {"offset": "<u8", "stored": "<u8", "plain": "<u8", "checksum": "<u4", "codec": "<u4"}
+_PIECE_FIELDS = {"offset": "<u8", "stored": "<u8", "plain": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
 @dataclass(frozen=True)
@@ -74,31 +78,34 @@ class Contents:
     groups: list[GroupHandle] = field(default_factory=list)
     strided: list[StridedSection] = field(default_factory=list)
     metas: dict[str, Piece] = field(default_factory=dict)
+    pieces: dict[str, Piece] = field(default_factory=dict)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def encode_footer(contents: Contents, offset: int, compressor: zstandard.ZstdCompressor | None) -> bytes:
+def encode_footer(contents: Contents, offset: int, compressor: Compressor | None) -> bytes:
     """The footer that will lie at `offset`, and the trailer after it."""
-    names = list(contents.metas)
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_PROPERTIES, _encode_properties(contents.properties)),
         (SECTION_INDEX, contents.index),
-        (SECTION_GROUPS, _table([g.name for g in contents.groups], contents.groups, _GROUP_FIELDS)),
-        (SECTION_STRIDED, _table([s.name for s in contents.strided], contents.strided, _STRIDED_FIELDS)),
-        (SECTION_METAS, _table(names, [contents.metas[name] for name in names], _META_FIELDS)),
+        (SECTION_GROUPS, _table({g.name: g for g in contents.groups}, _GROUP_FIELDS)),
+        (SECTION_STRIDED, _table({s.name: s for s in contents.strided}, _STRIDED_FIELDS)),
+        (SECTION_METAS, _table(contents.metas, _PIECE_FIELDS)),
     ]
     if contents.summaries is not None:
         sections.append((SECTION_SUMMARIES, contents.summaries))
+    if contents.pieces:
+        sections.append((SECTION_PIECES, _table(contents.pieces, _PIECE_FIELDS)))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
     packed_as, stored = codec.compress(raw, compressor)
     sizes = (offset, len(stored), len(raw), codec.checksum_at(offset, stored), packed_as)
-    trailer = TRAILER.pack(*sizes, 0, KNOWN_FLAGS, FORMAT_VERSION, MAGIC_TRAILER)
+    flags = FLAG_DICTIONARY if PIECE_DICTIONARY in contents.pieces else 0
+    trailer = TRAILER.pack(*sizes, 0, flags, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
-    return stored + TRAILER.pack(*sizes, checksum, KNOWN_FLAGS, FORMAT_VERSION, MAGIC_TRAILER)
+    return stored + TRAILER.pack(*sizes, checksum, flags, FORMAT_VERSION, MAGIC_TRAILER)
 
 
 def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
@@ -110,10 +117,11 @@ def _encode_properties(properties: dict[str, str]) -> bytes:
     return codec.pack_strings(items)
 
 
-def _table(names: Sequence[str], rows: Sequence[object], fields: Mapping[str, str]) -> bytes:
+def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
     """The names of the rows, then one array for each field."""
-    arrays = [np.array([getattr(row, name) for row in rows], dtype=kind).tobytes() for name, kind in fields.items()]
-    return codec.pack_strings([name.encode() for name in names]) + b"".join(arrays)
+    columns = [([getattr(row, name) for row in rows.values()], kind) for name, kind in fields.items()]
+    arrays = [np.array(column, dtype=kind).tobytes() for column, kind in columns]
+    return codec.pack_strings([name.encode() for name in rows]) + b"".join(arrays)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -194,11 +202,19 @@ class Footer:
 
     @cached_property
     def metas(self) -> dict[str, Piece]:
+        return self._named_pieces(SECTION_METAS, "meta")
+
+    @cached_property
+    def pieces(self) -> dict[str, Piece]:
+        """The file's own pieces: its dictionary and its key filter, where it has them."""
+        return self._named_pieces(SECTION_PIECES, "piece") if SECTION_PIECES in self._sections else {}
+
+    def _named_pieces(self, kind: int, what: str) -> dict[str, Piece]:
         found = {}
-        for name, *fields in self._rows(SECTION_METAS, _META_FIELDS):
+        for name, *fields in self._rows(kind, _PIECE_FIELDS):
             found[name] = piece = Piece(*fields)
             if piece.offset + piece.stored > self._data_end:
-                raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
+                raise self._where.bad(f"{what}s", f"{what} {name!r} does not lie in the file")
         return found
 
     def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import zstandard
 
 from . import codec
-from .codec import Piece
+from .codec import Compressor, Piece
 from .index_rows import FAN_OUT, BlockInfo, NodeInfo, encode_blocks, encode_nodes
 from .summaries import BlockSummary, encode_summary, pack_summaries, together
 
@@ -46,7 +45,7 @@ class IndexBuilder:
     summarised   the columns that have a summary, with their types
     """
 
-    def __init__(self, summarised: Mapping[str, pa.DataType], compressor: zstandard.ZstdCompressor | None):
+    def __init__(self, summarised: Mapping[str, pa.DataType], compressor: Compressor | None):
         self._kinds, self._compressor = dict(summarised), compressor
         self._blocks: list[BlockInfo] = []
         self._summaries: list[list[BlockSummary]] = [[] for _ in self._kinds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,11 +30,14 @@ def look_up(
     keys: Sequence[bytes] | pa.Array | pa.ChunkedArray,
     positions: list[int],
     include_deleted: bool,
+    may_hold: Callable[[pa.ChunkedArray], np.ndarray] | None = None,
 ) -> pa.Table:
-    """What `SortedFileReader.get_many` gives, with the value columns at `positions`."""
+    """What `SortedFileReader.get_many` gives, with the value columns at `positions`; `may_hold`: bool [n], False for
+    keys that are not in the file."""
     wanted = pa.chunked_array(key_chunks(keys), pa.binary())
     listed = wanted.to_pylist()
-    order = sorted(range(len(listed)), key=listed.__getitem__)
+    candidates = range(len(listed)) if may_hold is None else np.flatnonzero(may_hold(wanted)).tolist()
+    order = sorted(candidates, key=listed.__getitem__)
     ranked = [listed[i] for i in order]
     rows = np.full(len(listed), -1, dtype=np.int64)
     parts: list[Entries] = []

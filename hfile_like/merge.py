@@ -23,9 +23,10 @@ from .block import Block
 from .entries import Entries, check_ascending
 from .index_rows import BlockInfo
 from .reader import SortedFileReader
+from .settings import BLOCK_SIZE_MAX_BYTES, carried_over
 from .source import Source
 from .summaries import summarise
-from .writer import BLOCK_SIZE_MAX_BYTES, SortedFileWriter, WriterOptions
+from .writer import SortedFileWriter, WriterOptions
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,9 @@ def merge_runs(
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
     options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
-                      any of the runs has. Blocks that only one run has are copied, and keep their size between a
-                      half and twice block_size
+                      any of the runs has. "auto" is what the largest run was written with. Blocks that only one run has
+                      are copied, and keep their size between a half and twice block_size. A key filter is not carried
+                      over: hand in one that is to be filled with the keys of all runs
 
     Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
     """
@@ -65,11 +67,12 @@ def merge_runs(
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
-        writer = stack.enter_context(_MergingWriter(output, schema=schema, **options))
+        largest = max(readers, key=lambda reader: reader.size_bytes)
+        writer = stack.enter_context(_MergingWriter(output, largest, schema=schema, **options))
 
         def may_copy(whole: _Whole) -> bool:
             inside = (start is None or whole.info.first_key >= start) and (stop is None or whole.info.last_key < stop)
-            return inside and not (drop_tombstones and whole.info.deleted) and writer.may_copy(whole.block, whole.info)
+            return inside and not (drop_tombstones and whole.info.deleted) and writer.may_copy(whole)
 
         for piece in _merged([_Cursor(reader, start, stop) for reader in readers], may_copy):
             if isinstance(piece, _Whole):
@@ -100,15 +103,25 @@ class _MergingWriter(SortedFileWriter):
     block that was laid over then stays one, and leaves no crumbs before the next that is copied."""
 
     def __init__(
-        self, target: str | os.PathLike[str] | BinaryIO, *, schema: pa.Schema, **options: Unpack[WriterOptions]
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        like: SortedFileReader,
+        *,
+        schema: pa.Schema,
+        **options: Unpack[WriterOptions],
     ):
         super().__init__(target, schema=schema, **options)
+        self._sample = None
+        self._set(carried_over(self._asked, like.properties, like.dictionary))
         self._full_bytes = min(self._block_bytes * 3 // 2, BLOCK_SIZE_MAX_BYTES)
 
-    def may_copy(self, block: Block, info: BlockInfo) -> bool:
-        """Whether a block is as this writer would have it: of about its size, within one prefix, no more compressed.
-        Entries that wait for more of their kind must not become a small block before it either."""
-        cut = self._cut_prefix_bytes
+    def may_copy(self, whole: _Whole) -> bool:
+        """Whether a block is as this writer would have it: of about its size, within one prefix, no more compressed,
+        without a dictionary that is another's. Entries that wait for more of their kind must not become a small block
+        before it either."""
+        cut, block, info = self._cut_prefix_bytes, whole.block, whole.info
+        if block.needs_dictionary and self._settings.dictionary_bytes != whole.reader.dictionary:
+            return False
         if not self._block_bytes <= 2 * info.plain_bytes <= 4 * self._block_bytes:
             return False
         if info.first_key[:cut] != info.last_key[:cut] or (self._compressor is None and block.is_compressed):
@@ -119,6 +132,8 @@ class _MergingWriter(SortedFileWriter):
     def copy(self, whole: _Whole) -> None:
         """Adds a block as it lies. Raises CorruptionError where its checksums do not match."""
         self._flush()
+        if self._key_filter is not None:
+            self._key_filter.add(whole.block.keys.to_arrow())
         summaries = {}
         for name in self._index.summarised:
             kept = whole.reader.summary(name, range(whole.i, whole.i + 1))

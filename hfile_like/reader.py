@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from . import codec
 from .batches import block_entries, column_positions, scan_schema, to_batch
 from .block import Block
 from .codec import Where
-from .footer import META_BYTES_MAX, TAIL_BYTES, GroupHandle, Tail, open_footer
+from .footer import TAIL_BYTES, GroupHandle, Tail, open_footer
 from .index_rows import BlockInfo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
+from .pieces import LoadFilter, OwnPieces, read_piece
 from .source import COALESCE_GAP_BYTES, Source, close_source, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary, bounds_of
@@ -45,6 +45,9 @@ class SortedFileReader:
 
     source      a path, bytes, or an object with `size` and `read_ranges` (see `source.Source`)
     tail_bytes  how much the one read that opens a file takes
+    key_filter  makes an object with `contains(keys) -> booleans` of the bytes of the filter that the writer was handed:
+                look-ups then ask it first, and read no block for a key that it has not. Without it, or where the file
+                has no filter, none is asked
 
     Tombstones are not found and not returned, except where `include_deleted` asks for them. Raises NotATableError
     where there is no file, CorruptionError, FormatVersionError, StorageError.
@@ -55,6 +58,7 @@ class SortedFileReader:
         source: str | os.PathLike[str] | bytes | bytearray | memoryview | pa.Buffer | Source,
         *,
         tail_bytes: int = TAIL_BYTES,
+        key_filter: LoadFilter | None = None,
     ):
         self._source, self._owned = open_source(source)
         self.name = name_of(self._source)
@@ -66,11 +70,13 @@ class SortedFileReader:
             raise
         self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
+        self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
 
     def reading_from(self, source: Source) -> SortedFileReader:
         """A reader of the same file by way of another source, which stays the caller's: the footer is shared."""
         other = copy.copy(self)
         other._source, other._owned = source, False
+        other._pieces = self._pieces.reading_from(source)
         other._index = self._footer.index.reading_by(partial(_read_many, source, self._tail))
         return other
 
@@ -83,7 +89,7 @@ class SortedFileReader:
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
-        if i is None:
+        if i is None or not self._pieces.may_hold_key(key):
             return None
         block = self.block(i)
         at = lower_bound(block.keys, key)
@@ -105,7 +111,8 @@ class SortedFileReader:
         """One row for each key, in the order given (repeats allowed): `key`, the value columns (null where the key
         is not there) and `found`. With `include_deleted`, a tombstone is found and `deleted` tells it from others."""
         self._check_open()
-        return look_up(self, self._index, keys, self._positions(columns), include_deleted)
+        may_hold = self._pieces.may_hold if self._pieces.filters_keys else None
+        return look_up(self, self._index, keys, self._positions(columns), include_deleted, may_hold)
 
     # -- scans --------------------------------------------------------------------------------------------------------
 
@@ -308,11 +315,18 @@ class SortedFileReader:
 
     def meta(self, name: str) -> bytes:
         """The bytes of a meta. Raises InvalidArgumentError where there is none of the name."""
-        self._check_open()
         handle = _named("meta", name, self._footer.metas)
-        stored = self._read(handle.offset, handle.stored)
-        where = Where(self.name, handle.offset)
-        return bytes(codec.open_piece(stored, handle, META_BYTES_MAX, f"meta {name!r}", where))
+        return read_piece(self._source, self._tail, handle, f"meta {name!r}")
+
+    @property
+    def dictionary(self) -> bytes | None:
+        """The zstandard dictionary that blocks of this file need, which `read_block_range` asks for; None where none
+        does. Raises CorruptionError."""
+        return self._pieces.dictionary.data if self._pieces.has_dictionary else None
+
+    def key_filter_bytes(self) -> bytes | None:
+        """The filter of the keys that the writer was handed; None where it was handed none. Raises CorruptionError."""
+        return self._pieces.key_filter_bytes()
 
     def strided_sections(self) -> dict[str, StridedSection]:
         """The strided sections by name, in the order written."""
@@ -365,7 +379,7 @@ class SortedFileReader:
 
     def _parse(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
         where = Where(self.name, offset)
-        block = Block(view, where, self.schema)
+        block = Block(view, where, self.schema, self._pieces.dictionary)
         if block.entries != entries or block.length_bytes != len(view):
             raise where.bad("block entries", f"block {i} is not the one that the index describes")
         return block

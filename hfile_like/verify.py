@@ -40,7 +40,7 @@ def findings_of(reader: SortedFileReader, source: Source, index: BlockIndex) -> 
     steps: list[Callable[[], object]] = [partial(_check_header, reader, source)]
     steps += [partial(_check_block, reader, index, i) for i in range(index.block_count)]
     steps += [partial(_check_nodes, index, name) for name in index.summarised]
-    steps += [reader.groups, lambda: reader.properties]
+    steps += [reader.groups, lambda: reader.properties, lambda: reader.dictionary, reader.key_filter_bytes]
     findings = list(_run(steps))
     for section in _or_nothing(reader.strided_sections, findings):
         findings += _check_rows(source, section)

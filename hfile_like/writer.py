@@ -9,30 +9,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .batches import column_positions
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
-from .codec import Piece
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, build_block
+from .codec import Compressor, Piece
 from .entries import Entries, check_ascending, entries_of, prefix_changes
-from .footer import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
+from .footer import (
+    HEADER,
+    META_BYTES_MAX,
+    PIECE_DICTIONARY,
+    PIECE_KEY_FILTER,
+    Contents,
+    GroupHandle,
+    encode_footer,
+)
 from .index_build import IndexBuilder
 from .index_rows import BlockInfo
 from .output import open_output
+from .pieces import KeyFilterBuilder
+from .settings import BLOCK_SIZE_MAX_BYTES, Sample, Settings, asked_settings, choose, without_settings
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
-# A get pays for a block, a scan for the requests between blocks.
-BLOCK_SIZE_AUTO_BYTES = {"get": 16 * 1024, "both": 32 * 1024, "scan": 64 * 1024}
 _CUT_SHARE = 64  # of a block: less than that is little
-BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
 _STRIDED_AT_ONCE_BYTES = 1 << 20
 
 
@@ -41,7 +48,10 @@ class WriterOptions(TypedDict, total=False):
 
     block_size: str | int
     compression: str
+    level: int | None
     use: str
+    dictionary: bytes | None
+    key_filter: KeyFilterBuilder | None
     properties: Mapping[str, str] | None
     summaries: Sequence[str]
     cut_prefix_bytes: int
@@ -56,16 +66,27 @@ class SortedFileWriter:
                   file object, left open
     schema        of the value columns: integers, floats, bool, decimal128, date, time, timestamp, duration, string,
                   binary and their large and fixed-size kinds. Fields become nullable
-    block_size    bytes of keys and values before compression, or "auto" by `use`
-    compression   "zstd", "none", or "auto" (zstd, sections that do not shrink stay raw)
-    use           "get", "scan" or "both": what "auto" sizes for
-    properties    short texts kept in the footer
+    block_size    bytes of keys and values before compression, or "auto": chosen, see below
+    compression   "zstd" (sections that do not shrink stay raw), "none", or "auto": chosen
+    level         of zstandard, with "zstd": 1, which is the default and nearly always right, to 19
+    use           "get", "scan" or "both": what "auto" chooses for
+    dictionary    a trained zstandard dictionary to compress blocks with, kept in the file. "auto" trains its own where
+                  that pays
+    key_filter    an object with `add(keys: pa.BinaryArray)`, which is called with all keys in turn, tombstones' too,
+                  and `to_bytes() -> bytes`: kept in the file, for readers that are told how to load it. It must keep
+                  no reference to the keys. `skipstone.bloom.SplitBlockBuilder` is one
+    properties    short texts kept in the footer. Names that begin with "skipstone.settings." are the writer's: left out
     summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
     cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change, unless there is little on
                   both sides: what is read by that prefix then shares no block, and no summary, with anything else.
                   0 for never
     compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
     random_keys   the keys are values, not names: writing is twice as fast where no names are sought in them
+
+    "auto" keeps the first 4 MiB back, encodes a part of them in several ways and takes the one that costs least by
+    bytes and by the time of a get or a scan, which follow from the entries alone (`settings.py`); the properties
+    `skipstone.settings.*` tell the choice and its reason. A smaller file takes 16 (get), 32 (both) or 64 KiB (scan)
+    and zstandard's level 1, and has no such property.
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
@@ -79,7 +100,10 @@ class SortedFileWriter:
         schema: pa.Schema,
         block_size: str | int = "auto",
         compression: str = "auto",
+        level: int | None = None,
         use: str = "both",
+        dictionary: bytes | None = None,
+        key_filter: KeyFilterBuilder | None = None,
         properties: Mapping[str, str] | None = None,
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
@@ -89,13 +113,15 @@ class SortedFileWriter:
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
         self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
-        self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
-        if compression not in ("auto", "zstd", "none"):
-            raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
-        self._compressor = None if compression == "none" else zstandard.ZstdCompressor(level=codec.ZSTD_LEVEL)
-        self._contents = Contents(self.schema, _texts(properties or {}))
+        self._asked = asked_settings(block_size, compression, level, use, dictionary)
+        self._sample = Sample() if self._asked.is_free else None
+        self._key_filter = key_filter
+        self._contents = Contents(self.schema, without_settings(_texts(properties or {})))
+        self._set(self._asked.settings)
+        # What is beside the blocks is small, or is no text of theirs: it takes the default level, and no dictionary.
+        self._packer = None if self._asked.settings.level is None else Compressor()
         kinds = {name: self.schema.field(name).type for name in check_summaries(self.schema, summaries)}
-        self._index = IndexBuilder(kinds, self._compressor)
+        self._index = IndexBuilder(kinds, self._packer)
         self.groups: dict[str, GroupHandle] = {}
         self.strided_sections: dict[str, StridedSection] = {}
         self.num_entries = 0
@@ -140,14 +166,37 @@ class SortedFileWriter:
         for size in sizes:
             if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
                 raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
-        for part, size in zip(parts, sizes, strict=True):
-            self._add_cut(part, size)
+        if self._sample is not None:
+            for part, size in zip(parts, sizes, strict=True):
+                self._sample.add(part, size)
+            if self._sample.is_full:
+                self._settle()
+            else:
+                self._sample.own()
+        else:
+            for part, size in zip(parts, sizes, strict=True):
+                self._add_cut(part, size)
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
         given = self._pending[self._own_parts :]
         if given:
             self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
             self._own_parts = len(self._pending)
         self._last_key = last
+
+    def _set(self, settings: Settings) -> None:
+        self._settings = settings
+        self._full_bytes = self._block_bytes = settings.block_bytes
+        self._compressor = settings.compressor()
+
+    def _settle(self) -> None:
+        """Chooses the settings that are open, if the sample is large enough to, and cuts it into blocks."""
+        sample, self._sample = self._sample, None
+        if sample is None:
+            return
+        if sample.is_full:
+            self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
+        for part, size in sample.parts:
+            self._add_cut(part, size)
 
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
         """Adds entries; a block ends where the first bytes of the key change, but for crumbs: what is little on both
@@ -195,26 +244,31 @@ class SortedFileWriter:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
-        data = build_block(
-            self._offset,
-            entries.keys,
-            entries.columns,
-            entries.deleted,
-            self._compressor,
-            self._compact,
-            random_keys=self._random_keys,
-        )
+        data = self._build(self._offset, entries, self._compressor)
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
+        if self._key_filter is not None:
+            self._key_filter.add(entries.keys)
         summaries = {
             name: summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)
             for name in self._index.summarised
         }
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
         self._put_block(data, info, summaries)
+
+    def _build(self, offset: int, entries: Entries, compressor: Compressor | None) -> bytes:
+        return build_block(
+            offset,
+            entries.keys,
+            entries.columns,
+            entries.deleted,
+            compressor,
+            self._compact,
+            random_keys=self._random_keys,
+        )
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
         self._index.add(info, summaries)
@@ -232,7 +286,7 @@ class SortedFileWriter:
         InvalidArgumentError for a name twice, or where a strided section was written in between."""
         self._check_open()
         self._check_name("group", name, self.groups)
-        self._flush()
+        self._end_block()
         offset, length, first = self._group_offset, self._group_bytes, self._group_first_block
         if length and offset + length != self._blocks_end:
             raise InvalidArgumentError(
@@ -269,7 +323,7 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"a stride of {stride} bytes: give 1 to {STRIDE_BYTES_MAX:,}")
         chunks = iter(strided.row_chunks(rows, stride))
         chunk = next(chunks, None)
-        self._flush()
+        self._end_block()
         start, count = self._offset, 0
         at_once = max(1, _STRIDED_AT_ONCE_BYTES // stride)
         try:
@@ -296,16 +350,29 @@ class SortedFileWriter:
             return
         self._check_open()
         try:
-            self._flush()
+            self._end_block()
+            # What is read before the dictionary, or whole, does without it.
             for name, data in self._metas.items():
-                self._contents.metas[name] = self._put_piece(data)
+                self._contents.metas[name] = self._put_piece(data, self._packer)
+            if self._settings.dictionary is not None:
+                self._contents.pieces[PIECE_DICTIONARY] = self._put_piece(self._settings.dictionary.data, None)
+            if self._key_filter is not None:
+                filter_bytes = bytes(self._key_filter.to_bytes())
+                self._contents.pieces[PIECE_KEY_FILTER] = self._put_piece(filter_bytes, None)
+            self._contents.properties.update(self._settings.properties())
             self._contents.index, self._contents.summaries = self._index.write(self._put, self._offset)
-            self._put(encode_footer(self._contents, self._offset, self._compressor))
+            self._put(encode_footer(self._contents, self._offset, self._packer))
             self._output.commit()
         except BaseException:
             self.abort()
             raise
         self._state = "closed"
+
+    def _put_piece(self, data: bytes, packer: Compressor | None) -> Piece:
+        packed_as, stored = codec.compress(data, packer)
+        piece = Piece(self._offset, len(stored), len(data), codec.checksum_at(self._offset, stored), packed_as)
+        self._put(stored + codec.padding(len(stored)))
+        return piece
 
     def abort(self) -> None:
         """Discards the file: nothing is left of it. After `close` it does nothing."""
@@ -315,7 +382,7 @@ class SortedFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far; of the whole file once closed."""
+        """Bytes written so far, without what is kept back for a sample or a block; of the whole file once closed."""
         return self._offset
 
     def __enter__(self) -> Self:
@@ -327,11 +394,9 @@ class SortedFileWriter:
         else:
             self.abort()
 
-    def _put_piece(self, data: bytes) -> Piece:
-        packed_as, stored = codec.compress(data, self._compressor)
-        piece = Piece(self._offset, len(stored), len(data), codec.checksum_at(self._offset, stored), packed_as)
-        self._put(stored + codec.padding(len(stored)))
-        return piece
+    def _end_block(self) -> None:
+        self._settle()
+        self._flush()
 
     def _put(self, data: bytes) -> None:
         try:
@@ -352,16 +417,6 @@ class SortedFileWriter:
         _texts({name: ""})
         if name in taken:
             raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
-
-
-def _block_bytes(block_size: str | int, use: str) -> int:
-    if use not in BLOCK_SIZE_AUTO_BYTES:
-        raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
-    if block_size == "auto":
-        return BLOCK_SIZE_AUTO_BYTES[use]
-    if isinstance(block_size, bool) or not isinstance(block_size, int) or not 1 <= block_size <= BLOCK_SIZE_MAX_BYTES:
-        raise InvalidArgumentError(f"block_size {block_size!r}: give bytes, 1 to {BLOCK_SIZE_MAX_BYTES:,}, or 'auto'")
-    return block_size
 
 
 def _texts(properties: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,8 @@ class TaskIndexWriter:
     def __init__(self, storage: Storage, path: str):
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(storage.create(path))
-        self._writer = SortedFileWriter(self._sink, schema=FINE_SCHEMA, use="get")
+        # Its groups are read without its footer, and so without a dictionary that might be chosen.
+        self._writer = SortedFileWriter(self._sink, schema=FINE_SCHEMA, use="get", compression="zstd")
         self._stack.enter_context(self._writer)
         self._index = TaskIndex(path)
         self._count = 0

@@ -41,6 +41,7 @@ class Form:
         """For the writer of one run."""
         return {
             "block_size": self.block_bytes,
+            "compression": "zstd",
             "summaries": self.summaries,
             "cut_prefix_bytes": self.cut_prefix_bytes,
             "compact": self.compact,
