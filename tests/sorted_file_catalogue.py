@@ -210,6 +210,29 @@ def wide_text(compression: str) -> bytes:
     return make(keys, columns, [i % 11 == 0 for i in range(n)], compression=compression, compact=["n"], block_size=3000)
 
 
+def large(compression: str) -> bytes:
+    """Some thousand entries in a hundred blocks or so, in groups, with rows and a meta."""
+    target = io.BytesIO()
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("f", pa.float64()), ("p", pa.string())])
+    with SortedFileWriter(
+        target, schema=schema, compression=compression, block_size=8000, summaries=["n", "s"], compact=["n"]
+    ) as writer:
+        for g in range(8):
+            ids = range(1000 * g, 1000 * g + 1000)
+            keys = [f"d={g}/part-{i:05d}-{uuid_text(i)}.parquet".encode() for i in ids]
+            columns = {
+                "n": pa.array([i * i % 100_003 for i in ids], pa.int64()),
+                "s": _with_nulls([noise(i, 5).hex()[: i % 10] for i in ids], pa.string(), 7),
+                "f": pa.array([i / 7 for i in ids], pa.float64()),
+                "p": pa.array([f"{i % 10}/{uuid_text(i, 7)}" for i in ids], pa.string()),
+            }
+            writer.write(keys, pa.record_batch(columns), [i % 50 == 0 for i in ids])
+            writer.end_group(f"g{g}")
+        writer.write_strided("rows", np.frombuffer(noise(1, 4096), np.uint8).reshape(-1, 32), 32)
+        writer.put_meta("m", noise(2, 500) * 2)
+    return target.getvalue()
+
+
 MAKERS: dict[str, Callable[[str], bytes]] = {
     maker.__name__: maker
     for maker in (
@@ -234,17 +257,17 @@ COMPRESSIONS = ("none", "zstd")
 
 
 def names() -> list[str]:
-    """Of all files: maker/compression."""
+    """Of all small files: maker/compression."""
     return [f"{maker}/{compression}" for maker in MAKERS for compression in COMPRESSIONS]
 
 
 def file_of(name: str) -> bytes:
-    """The bytes of one of `names`."""
+    """The bytes of one of `names`, or of large/none, large/zstd."""
     maker, compression = name.split("/")
-    return MAKERS[maker](compression)
+    return large(compression) if maker == "large" else MAKERS[maker](compression)
 
 
 def files() -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of all."""
+    """(name, bytes) of all small ones."""
     for name in names():
         yield name, file_of(name)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from skipstone.commands.inspecting import inspect_file
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, read_strided_rows
+from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
 
 NUMBERED_PREFIX = b"\x03\x00\x07"
 NAME = "damaged.skb"
@@ -50,12 +51,8 @@ class Faces:
         self._schema, self._metas = reader.schema, reader.metas()
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
         self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
-        self.answers = {name: self.ask(face, SortedFileReader(Named(sound))) for name, face in self.faces()}
+        self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
         reader.close()
-
-    def ask(self, face: Face, reader: SortedFileReader) -> str:
-        """What a face answers, as a text."""
-        return _text(face(reader))
 
     def faces(self) -> Iterator[tuple[str, Face]]:
         """(name, question) of all that fit this file."""
@@ -93,7 +90,7 @@ class Faces:
         return [*told, reader.ends() if reader.num_entries else None]
 
     def _summaries(self, reader: SortedFileReader) -> object:
-        found = [(name, reader.summary(name)) for name in reader.summaries()]
+        found = [(name, reader.summary(name)) for name in reader.summarised]
         return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
 
     def _range(self, offset: int, length: int) -> Face:
@@ -135,11 +132,32 @@ def _other(schema: pa.Schema, key: bytes) -> bytes:
     return target.getvalue()
 
 
-def _text(answer: object) -> str:
+def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
+    """(name, question) of a file of many blocks: those of one block, and those of none."""
+    found: list[tuple[str, Face]] = [
+        ("ends", lambda r: r.ends()),
+        ("properties", lambda r: [r.properties, r.groups(), r.metas(), r.strided_sections()]),
+        ("metas", lambda r: [r.meta(name) for name in r.metas()]),
+    ]
+    if block is None:
+        rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
+        return [*found, ("rows", lambda r: r.read_strided_many(list(rows.items())))]
+    info = SortedFileReader(sound).blocks()[block]
+    keys = [info.first_key, info.last_key]
+    return [
+        *found,
+        ("get", lambda r: [r.get(key) for key in keys]),
+        ("get_many", lambda r: r.get_many(keys * 5)),
+        ("scan", lambda r: r.scan_table(start=keys[0], stop=keys[1], include_deleted=True)),
+    ]
+
+
+def text_of(answer: object) -> str:
+    """An answer as a text: it compares as NaN does not."""
     if isinstance(answer, list | tuple):
-        return "\n".join(map(_text, answer))
+        return "\n".join(map(text_of, answer))
     if isinstance(answer, dict):
-        return "\n".join(f"{name}: {_text(value)}" for name, value in answer.items())
+        return "\n".join(f"{name}: {text_of(value)}" for name, value in answer.items())
     if isinstance(answer, pa.Table | pa.ChunkedArray | pa.Array):
         arrays = answer.columns if isinstance(answer, pa.Table) else [answer]
         return repr([_plain(array) for array in arrays])
@@ -152,8 +170,8 @@ def _text(answer: object) -> str:
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> list:
     """Values as Python has them; those of times as the integers that they are: Python's own end in the year 9999."""
-    # A decimal of too many digits is no danger: that alone is not looked for.
-    array.validate(full=not pa.types.is_decimal(array.type))
+    # Of strings, every offset and every character; a decimal of too many digits, or half a day, is no danger.
+    array.validate(full=encoding_of(array.type) in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64))
     if pa.types.is_temporal(array.type):
         array = array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32())
     return array.to_pylist()
