@@ -16,6 +16,7 @@ from .keycode import KeyLayout
 from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
 from .numbered import Numbered
+from .ordered import OrderedCode
 from .reader import SortedFileReader
 from .source import BytesSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
@@ -31,6 +32,7 @@ __all__ = [
     "KeyLayout",
     "MergeSummary",
     "Numbered",
+    "OrderedCode",
     "PathSource",
     "SortedFileReader",
     "SortedFileWriter",

@@ -3,6 +3,8 @@
     KeyLayout([("kind", 1), ("column", 4), ("partition", 4)]).encode(kind=1, column=7, partition=parts)
 
 `parts` is an array, `kind` and `column` stand for every row. `prefix(kind=1, column=7)` is what a prefix scan takes.
+The bytes are those that `OrderedCode` gives to columns of unsigned integers that are never null: this is the face of
+keys that are made of numbers, over numpy and by name.
 """
 
 from __future__ import annotations
@@ -56,8 +58,7 @@ class KeyLayout:
         at = 0
         for name, width in zip(self.names, self.widths, strict=True):
             if name in arrays:
-                wide = _unsigned(name, arrays[name], width).astype(">u8")
-                out[:, at : at + width] = wide.view(np.uint8).reshape(count, 8)[:, 8 - width :]
+                out[:, at : at + width] = big_endian(_unsigned(name, arrays[name], width), width)
             else:
                 out[:, at : at + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
             at += width
@@ -78,10 +79,7 @@ class KeyLayout:
         table = table.reshape(count, self.width_bytes)
         fields, at = {}, 0
         for name, width in zip(self.names, self.widths, strict=True):
-            native = 1 << (width - 1).bit_length()
-            wide = np.zeros((count, native), dtype=np.uint8)
-            wide[:, native - width :] = table[:, at : at + width]
-            fields[name] = wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
+            fields[name] = from_big_endian(table[:, at : at + width])
             at += width
         return fields
 
@@ -91,6 +89,20 @@ class KeyLayout:
             raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
         pairs = zip(self.names, self.widths, strict=True)
         return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
+
+
+def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
+    """uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
+    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
+
+
+def from_big_endian(table: np.ndarray) -> np.ndarray:
+    """The numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type that holds the width."""
+    count, width = table.shape
+    native = 1 << (width - 1).bit_length()
+    wide = np.zeros((count, native), dtype=np.uint8)
+    wide[:, native - width :] = table
+    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
 
 
 def _field(name: str, value: int, width: int) -> bytes:

@@ -4,7 +4,8 @@
     keys = code.encode([names, numbers])           # binary [n]
     names, numbers = code.decode(keys)
 
-Each value is a marker, 0 for null and 1 for what is there, and its body, so that nulls come first:
+Each value is a marker, 0 for null and 1 for what is there, and its body, so that nulls come first. A column that is
+never null (`pa.field(..., nullable=False)`) has no markers:
 
     body of           bytes
     numbers, times    8   the order code of `canon`, big-endian, its sign bit flipped: every width of signed and small
@@ -13,9 +14,11 @@ Each value is a marker, 0 for null and 1 for what is there, and its body, so tha
     decimal           16  (32 where the type has 256 bits) the unscaled value, big-endian, its sign bit flipped
     fixed binary      as many as it has
     string, binary    any 0 becomes 1 1, any 1 becomes 1 2, and a 0 ends it: so no value is another's prefix
+    unsigned, never null      as many as its type has, big-endian: what `KeyLayout` writes
 
 The body of a null is zeros, or none where bodies differ in length. No key is the beginning of another, so a key may be
-followed by anything; the first columns of a tuple are the prefix of all tuples that begin with them.
+followed by anything; the first columns of a tuple are the prefix of all tuples that begin with them. FORMAT.md has an
+example, byte by byte.
 """
 
 from __future__ import annotations
@@ -37,10 +40,12 @@ from ..arrays import (
     joined,
     offsets_and_data,
     offsets_of,
+    to_numpy,
     valid_mask,
 )
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .key_order import key_table
+from .keycode import big_endian, from_big_endian
 
 NULL_MARK, VALUE_MARK = b"\x00", b"\x01"
 _END = b"\x00"
@@ -76,23 +81,37 @@ def ordered_class(kind: pa.DataType) -> str | None:
 
 
 class OrderedCode:
-    """The encoding of tuples of some types. Raises SchemaError for a type that has no order.
+    """The encoding of tuples of some types: keys ascend (memcmp) as tuples do, a null before any value, a NaN after any
+    number and equal to itself, -0.0 equal to 0.0, strings by their UTF-8 bytes, times by instant.
+
+    columns   the types; a pyarrow Field that is not nullable for a column that is never null
+
+        code = OrderedCode([pa.field("kind", pa.uint8(), nullable=False), pa.string()])
+        code.encode([pa.array([7], pa.uint8()), pa.array(["ab"])])      # [b"\\x07" b"\\x01ab\\x00"]
 
     kinds     the types, dictionaries decoded
     widths    bytes of each value with its marker, None where they differ
+
+    Raises SchemaError for a type that has no order.
     """
 
-    def __init__(self, kinds: Sequence[pa.DataType]):
-        for kind in kinds:
-            if ordered_class(kind) is None:
-                raise SchemaError(f"values of type {kind} have no order: they cannot be a key")
+    def __init__(self, columns: Sequence[pa.DataType | pa.Field]):
+        fields = [column if isinstance(column, pa.Field) else pa.field("", column) for column in columns]
+        for field in fields:
+            if ordered_class(field.type) is None:
+                raise SchemaError(f"values of type {field.type} have no order: they cannot be a key")
+        kinds = [field.type for field in fields]
         self.kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-        self.widths = [_width(kind) for kind in self.kinds]
+        self._marker_bytes = [int(field.nullable) for field in fields]
+        self.widths = [
+            None if (body := _body_bytes(kind, not marker)) is None else marker + body
+            for kind, marker in zip(self.kinds, self._marker_bytes, strict=True)
+        ]
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
         """Binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a column's
-        type may be any of its type's class. Raises InvalidArgumentError for columns of other classes or lengths, and
-        for more than 2 GiB of keys."""
+        type may be any of its type's class. Raises InvalidArgumentError for columns of other classes or lengths, for a
+        null where there is none, for a number that does not fit, and for more than 2 GiB of keys."""
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
@@ -100,8 +119,10 @@ class OrderedCode:
             if ordered_class(array.type) != ordered_class(kind):
                 raise InvalidArgumentError(f"values of {array.type} are not encoded as {kind}: cast them")
         pieces: list[Piece] = []
-        for array, width in zip(arrays, self.widths, strict=False):
-            pieces.append(_variable(array) if width is None else _fixed(array))
+        for array, kind, width, marker in zip(arrays, self.kinds, self.widths, self._marker_bytes, strict=False):
+            if not marker:
+                array = _never_null(array, kind)
+            pieces.append(_variable(array, marker) if width is None else _fixed(array, marker))
         _check_size(sum(piece.nbytes for piece in pieces))
         tables = [piece for piece in pieces if isinstance(piece, np.ndarray)]
         if len(tables) == len(pieces):
@@ -126,14 +147,15 @@ class OrderedCode:
         at, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         found = []
         try:
-            for kind, width in zip(self.kinds, self.widths, strict=True):
-                marks = data[at] if len(at) else np.zeros(0, dtype=np.uint8)
+            for kind, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
+                marks = data[at] if len(at) and marker else np.ones(len(at), dtype=np.uint8)
                 if (marks > 1).any():
                     raise CorruptionError("a key holds a value that is neither null nor there", check="key")
                 if width is None:
-                    values, at = _bytes_at(data, at, marks == 1, kind)
+                    values, at = _bytes_at(data, at + marker, ends, marks == 1, kind)
                 else:
-                    values, at = _fixed_at(data, at, marks == 1, kind, width), at + width
+                    bodies = _table_at(data, at + marker, width - marker)
+                    values, at = _values_of(bodies, marks == 1, kind, not marker), at + width
                 found.append(values)
         except (IndexError, pa.ArrowException) as error:
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))} ({error})", check="key") from None
@@ -149,14 +171,14 @@ def beginning(text: bytes) -> bytes:
     return VALUE_MARK + text
 
 
-def _width(kind: pa.DataType) -> int | None:
+def _body_bytes(kind: pa.DataType, never_null: bool) -> int | None:
     if pa.types.is_decimal(kind):
-        return 1 + max(128, kind.bit_width) // 8
-    if pa.types.is_fixed_size_binary(kind):
-        return 1 + kind.byte_width
+        return max(128, kind.bit_width) // 8
+    if pa.types.is_fixed_size_binary(kind) or (never_null and pa.types.is_unsigned_integer(kind)):
+        return kind.byte_width
     if canon.is_bytes_like(kind):
         return None
-    return 2 if pa.types.is_boolean(kind) else 9
+    return 1 if pa.types.is_boolean(kind) else 8
 
 
 def _check_size(size_bytes: int) -> None:
@@ -167,13 +189,26 @@ def _check_size(size_bytes: int) -> None:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def _fixed(array: pa.Array) -> np.ndarray:
-    """uint8 [n, width]: markers and bodies of a type of one width."""
-    kind = array.type
+def _never_null(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of what is never null; unsigned integers of their own type, whose bytes are their body."""
+    if array.null_count:
+        raise InvalidArgumentError(f"a column of {kind} that is never null has {array.null_count:,} nulls")
+    try:
+        return array.cast(kind) if pa.types.is_unsigned_integer(kind) else array
+    except pa.ArrowInvalid as error:
+        raise InvalidArgumentError(f"a number does not fit a column of {kind} ({error})") from None
+
+
+def _fixed(array: pa.Array, marker: int) -> np.ndarray:
+    """uint8 [n, width]: markers, if there are any, and bodies of a type of one width."""
+    if not marker and pa.types.is_unsigned_integer(array.type):
+        return np.ascontiguousarray(big_endian(to_numpy(array).astype(np.uint64), array.type.byte_width))
+    bodies = _bodies(array)
+    if not marker:
+        return bodies
+    out = np.empty((len(array), 1 + bodies.shape[1]), dtype=np.uint8)
+    out[:, 0], out[:, 1:] = 1, bodies
     valid = valid_mask(array)
-    out = np.empty((len(array), _width(kind) or 0), dtype=np.uint8)
-    out[:, 0] = 1
-    out[:, 1:] = _bodies(array)
     return out if valid is None else out * valid[:, None]
 
 
@@ -189,11 +224,12 @@ def _bodies(array: pa.Array) -> np.ndarray:
     codes = canon.order_codes(array)
     if pa.types.is_boolean(kind):
         return codes.astype(np.uint8)[:, None]
-    return (codes.view(np.uint64) ^ canon.SIGN_BIT).astype(">u8").view(np.uint8).reshape(-1, 8)
+    return big_endian(codes.view(np.uint64) ^ canon.SIGN_BIT, 8)
 
 
-def _variable(array: pa.Array) -> Piece:
-    """Markers and bodies of strings or binary values; as a table where all are there and of one length."""
+def _variable(array: pa.Array, marker: int) -> Piece:
+    """Markers, if there are any, and bodies of strings or binary values; as a table where all are there and of one
+    length."""
     try:
         plain = canon.order_bytes(array)
     except pa.ArrowInvalid:
@@ -206,10 +242,11 @@ def _variable(array: pa.Array) -> Piece:
     _check_size(plain.nbytes + 2 * len(plain))
     table = None if plain.null_count else key_table(plain)
     if table is not None:
-        out = np.empty((len(table), table.shape[1] + 2), dtype=np.uint8)
-        out[:, 0], out[:, 1:-1], out[:, -1] = 1, table, 0
+        out = np.empty((len(table), marker + table.shape[1] + 1), dtype=np.uint8)
+        out[:, :marker], out[:, marker:-1], out[:, -1] = 1, table, 0
         return out
-    found = pc.binary_join_element_wise(_scalar(VALUE_MARK), plain, _scalar(_END), empty_bytes())
+    before = [_scalar(VALUE_MARK)] if marker else []
+    found = pc.binary_join_element_wise(*before, plain, _scalar(_END), empty_bytes())
     return found.fill_null(_scalar(NULL_MARK)) if found.null_count else found
 
 
@@ -220,32 +257,63 @@ def _scalar(value: bytes) -> pa.Scalar:
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def _fixed_at(data: np.ndarray, at: np.ndarray, is_there: np.ndarray, kind: pa.DataType, width: int) -> pa.Array:
-    bodies = data[(at + 1)[:, None] + np.arange(width - 1)] if len(at) else np.zeros((0, width - 1), dtype=np.uint8)
+def _table_at(data: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
+    """uint8 [n, width]: the bytes at each place. Raises IndexError where they are not there."""
+    return data[at[:, None] + np.arange(width)] if len(at) else np.zeros((0, width), dtype=np.uint8)
+
+
+def _values_of(bodies: np.ndarray, is_there: np.ndarray, kind: pa.DataType, never_null: bool) -> pa.Array:
+    """The values of bodies of one width: uint8 [n, width]. Raises CorruptionError for a body that no value has."""
     valid = None if is_there.all() else is_there
+    if valid is not None and bodies[~valid].any():
+        raise _no_body(kind)
+    if never_null and pa.types.is_unsigned_integer(kind):
+        return from_numpy(from_big_endian(bodies))
+    if pa.types.is_fixed_size_binary(kind):
+        return binary_rows(bodies, valid).cast(kind)
     if pa.types.is_decimal(kind):
         wide = pa.decimal256(76, kind.scale) if kind.bit_width > 128 else pa.decimal128(38, kind.scale)
-        return canon.values_of_bytes(binary_rows(np.ascontiguousarray(bodies), valid), wide).cast(kind)
-    if pa.types.is_fixed_size_binary(kind):
-        return binary_rows(np.ascontiguousarray(bodies), valid).cast(kind)
-    if pa.types.is_boolean(kind):
-        return canon.values_of_codes(bodies[:, 0].astype(np.int64), kind, valid)
-    codes = (np.ascontiguousarray(bodies).view(">u8").reshape(-1).astype(np.uint64) ^ canon.SIGN_BIT).view(np.int64)
-    return canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
+        found = canon.values_of_bytes(binary_rows(bodies, valid), wide).cast(kind)
+    elif pa.types.is_boolean(kind):
+        found = canon.values_of_codes(bodies[:, 0].astype(np.int64), kind, valid)
+    else:
+        codes = (from_big_endian(bodies) ^ canon.SIGN_BIT).view(np.int64)
+        with np.errstate(all="ignore"):  # of a body that no value has
+            found = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
+    # A type may hold fewer values than its body, and a float has more bits than values.
+    if (_bodies(found) != bodies)[is_there].any():
+        raise _no_body(kind)
+    return found
 
 
-def _bytes_at(data: np.ndarray, at: np.ndarray, is_there: np.ndarray, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
-    """(the values, where what follows each begins)."""
+def _bytes_at(
+    data: np.ndarray, at: np.ndarray, limits: np.ndarray, is_there: np.ndarray, kind: pa.DataType
+) -> tuple[pa.Array, np.ndarray]:
+    """(the values whose bodies begin at those places, where what follows each begins). Raises IndexError for one that
+    does not end before its limit: together they would take more than the keys have."""
     zeros = np.flatnonzero(data == 0)
-    ends = np.where(is_there, at, at + 1)
-    ends[is_there] = zeros[np.searchsorted(zeros, at[is_there] + 1)]
-    starts = np.where(is_there, at + 1, ends)
-    offsets = offsets_of(ends - starts)
-    places = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], ends - starts)
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[places])]
-    stored = pa.Array.from_buffers(pa.binary(), len(at), buffers, 0)
-    for plain, escaped in reversed(_ESCAPES):
-        stored = pc.replace_substring(stored, pattern=escaped, replacement=plain)
+    ends = at.copy()
+    ends[is_there] = zeros[np.searchsorted(zeros, at[is_there])]
+    if (ends + is_there > limits).any():
+        raise IndexError("a string does not end")
+    offsets = offsets_of(ends - at)
+    places = np.arange(int(offsets[-1])) + np.repeat(at - offsets[:-1], ends - at)
+    plain = data[places]
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(plain)]
+    escaped = stored = pa.Array.from_buffers(pa.binary(), len(at), buffers, 0)
+    if (plain == 1).any():
+        # Not every 1 may be followed by anything: what was undone must be what was done.
+        for one, written in reversed(_ESCAPES):
+            stored = pc.replace_substring(stored, pattern=written, replacement=one)
+        again = stored
+        for one, written in _ESCAPES:
+            again = pc.replace_substring(again, pattern=one, replacement=written)
+        if not again.equals(escaped):
+            raise _no_body(kind)
     if not is_there.all():
         stored = pc.if_else(from_numpy(is_there), stored, pa.nulls(len(stored), pa.binary()))
     return stored.cast(kind), ends + is_there
+
+
+def _no_body(kind: pa.DataType) -> CorruptionError:
+    return CorruptionError(f"a key holds a body that no value of {kind} has", check="key")

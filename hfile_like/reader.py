@@ -84,7 +84,7 @@ class SortedFileReader:
 
     def get(self, key: bytes) -> dict[str, object] | None:
         """The values of a key as Python objects, or None. A value that Python's own type cannot hold (a timestamp of
-        the year 12,000) comes as a pyarrow Scalar."""
+        the year 12,000, or of a zone that Python does not know) comes as a pyarrow Scalar."""
         self._check_open()
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
@@ -456,5 +456,10 @@ def _named(what: str, name: str, there: dict[str, T]) -> T:
 def _as_python(value: pa.Scalar) -> object:
     try:
         return value.as_py()
-    except (ValueError, ArithmeticError, pa.ArrowException):
+    except (
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        pa.ArrowException,
+    ):  # a zone that Python does not know: LookupError
         return value

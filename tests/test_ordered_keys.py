@@ -5,15 +5,18 @@ from __future__ import annotations
 import decimal
 import math
 from functools import cmp_to_key
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import skipstone.hfile_like
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError, SchemaError
+from skipstone.hfile_like import KeyLayout, OrderedCode
 from skipstone.hfile_like.key_order import sorted_keys
-from skipstone.hfile_like.ordered import OrderedCode, beginning, ordered_class
+from skipstone.hfile_like.ordered import beginning, ordered_class
 from strategies_predicates import tables
 from test_canon_values import TYPES
 
@@ -81,7 +84,8 @@ def test_keys_order_as_the_tuples_do_and_give_them_back(data: st.DataObject) -> 
     columns = data.draw(_columns(names, data.draw(st.integers(0, 12))))
     if data.draw(st.booleans()) and len(columns[0]) > 2:
         columns = [column.slice(1, len(column) - 2) for column in columns]
-    code = OrderedCode([KINDS[name] for name in names])
+    never_null = [not column.null_count and data.draw(st.booleans()) for column in columns]
+    code = OrderedCode([pa.field(n, KINDS[n], nullable=not never) for n, never in zip(names, never_null, strict=True)])
     given_as = [pa.chunked_array([c[:1], c[1:]]) if data.draw(st.booleans()) else c for c in columns]
     keys = code.encode(given_as)
     assert keys.type == pa.binary() and not keys.null_count
@@ -102,12 +106,71 @@ def test_keys_order_as_the_tuples_do_and_give_them_back(data: st.DataObject) -> 
     assert is_again.tolist() == [i > 0 and texts[wanted[i]] == texts[wanted[i - 1]] for i in range(len(wanted))]
 
 
+@st.composite
+def _damaged(draw: st.DrawFn, keys: list[bytes]) -> list[bytes]:
+    found = []
+    for key in keys:
+        data, how = bytearray(key), draw(st.integers(0, 3))
+        for _ in range(how):
+            at = draw(st.integers(0, len(data)))
+            data[at : at + draw(st.integers(0, 2))] = draw(
+                st.binary(max_size=2) | st.sampled_from([b"\0", b"\1", b"\2"])
+            )
+        found.append(bytes(data))
+    return found
+
+
+@given(data=st.data())
+def test_bytes_that_no_tuple_has_are_refused(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    columns = data.draw(_columns(names, 4))
+    code = OrderedCode([KINDS[name] for name in names])
+    keys = pa.array(data.draw(_damaged(code.encode(columns).to_pylist())), pa.binary())
+    try:
+        found = code.decode(keys)
+    except CorruptionError:
+        return
+    assert code.encode(found).equals(keys)
+
+
+def test_a_string_that_does_not_end_takes_no_memory() -> None:
+    keys = pa.array([b"\1"] * 200_000 + [b"\1\0"], pa.binary())
+    with pytest.raises(CorruptionError):
+        OrderedCode([pa.binary()]).decode(keys)
+
+
+@given(
+    rows=st.lists(st.tuples(*(st.integers(0, 2 ** (8 * w) - 1) | st.integers(0, 2) for w in (1, 2, 4, 8))), max_size=20)
+)
+def test_a_layout_is_the_code_of_unsigned_numbers_that_are_never_null(rows: list[tuple[int, ...]]) -> None:
+    widths = (1, 2, 4, 8)
+    columns = {f"u{w}": np.array([row[i] for row in rows], dtype=f"u{w}") for i, w in enumerate(widths)}
+    code = OrderedCode([pa.field(n, pa.from_numpy_dtype(c.dtype), nullable=False) for n, c in columns.items()])
+    keys = code.encode([pa.array(column) for column in columns.values()])
+    layout = KeyLayout([(name, int(name[1:])) for name in columns])
+    assert keys.equals(layout.encode(**columns))
+    for back, (name, column) in zip(code.decode(keys), layout.decode(keys).items(), strict=True):
+        assert back.to_pylist() == column.tolist() == columns[name].tolist()
+
+
 @given(keys=st.lists(st.lists(st.sampled_from([0, 1, 255]), max_size=30).map(bytes), max_size=40))
 def test_any_prefix_free_keys_are_sorted(keys: list[bytes]) -> None:
     code = OrderedCode([pa.binary()])
     encoded = code.encode([pa.array(keys, pa.binary())])
     order, _ = sorted_keys(encoded)
     assert order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def test_the_example_of_the_page_is_what_is_written() -> None:
+    page = (Path(skipstone.hfile_like.__file__).parent / "FORMAT.md").read_text()
+    shown = page.split("## Ordered keys")[1].split("```")[1:4:2]
+    kinds = [pa.int32(), pa.string(), pa.float64(), pa.bool_(), pa.decimal128(9, 2)]
+    code = OrderedCode([pa.field("kind", pa.uint16(), nullable=False), *kinds])
+    rows = [(7, -2, "a\0b", -0.0, True, decimal.Decimal("-1.50")), (7, None, None, math.nan, None, None)]
+    columns = [pa.array(items, kind) for items, kind in zip(zip(*rows, strict=True), code.kinds, strict=True)]
+    wanted = [bytes.fromhex("".join(line[:51] for line in text.strip().splitlines())) for text in shown]
+    assert code.encode(columns).to_pylist() == wanted
+    assert wanted[1] < wanted[0]
 
 
 def test_classes_share_an_encoding() -> None:
@@ -140,6 +203,16 @@ def test_what_cannot_be_a_key_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
         code.encode([pa.array([1]), pa.array(["a", "b"])])
     assert code.encode([pa.array([1])]).to_pylist() == [code.encode([pa.array([1]), pa.array(["x"])])[0].as_py()[:9]]
+    never = OrderedCode([pa.field("n", pa.uint8(), nullable=False), pa.field("s", pa.string(), nullable=False)])
+    for columns in (
+        [pa.array([256])],
+        [pa.array([-1])],
+        [pa.array([None], pa.uint8())],
+        [pa.array([1]), pa.array([None], pa.string())],
+    ):
+        with pytest.raises(InvalidArgumentError):
+            never.encode(columns)
+    assert never.encode([pa.array([7]), pa.array(["ab"])]).to_pylist() == [b"\7ab\0"]
     for bad in (b"", b"\x02" + bytes(8), b"\x01" + bytes(8) + b"\x01abc", b"\x01" + bytes(8) + b"\x00z"):
         with pytest.raises(CorruptionError):
             code.decode(pa.array([bad], pa.binary()))

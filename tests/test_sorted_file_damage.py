@@ -1,532 +1,104 @@
 """Damaged sorted-block files: every flipped bit and every truncation is found or changes nothing, and checksums that
-were repaired after the damage do not get it past the structural checks."""
+were repaired after the damage do not get it past the structural checks.
 
-import contextlib
-import io
-import random
-import struct
-import zlib
+Some of the bits by default; every bit of the small files, and 100,000 of large ones, with SKIPSTONE_TEST=all."""
 
-import numpy as np
-import pyarrow as pa
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
-import zstandard
-from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
-from skipstone.hfile_like import (
-    SortedFileReader,
-    SortedFileWriter,
-    merge_runs,
-    read_block_range,
-    read_strided_rows,
-)
-from skipstone.hfile_like.block import Block, build_block
-from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
-from skipstone.hfile_like.footer import TRAILER
-from skipstone.hfile_like.keys import decode_keys
+from conftest import is_thorough
+from sorted_file_bytes import HEAD_BYTES, SECTION_BYTES, Layout, u
+from sorted_file_catalogue import COMPRESSIONS, file_of, names
+from sorted_file_harm import Job
 
-SCHEMA = pa.schema(
-    [
-        ("n", pa.int64()),
-        ("s", pa.string()),
-        ("d", pa.decimal128(9, 2)),
-        ("b", pa.bool_()),
-        ("z", pa.int8()),
-        ("t", pa.uint32()),
-        ("k", pa.string()),
-        ("w", pa.large_binary()),
-        ("c", pa.bool_()),
-    ]
-)
-TRAILER_BYTES = TRAILER.size
+PROGRAM = Path(__file__).parent / "sorted_file_harm.py"
+# Of files of many blocks, blocks of one kind.
+_LARGE_BYTES = 3500
 
 
-def sample(compression: str, count: int = 24) -> bytes:
-    target = io.BytesIO()
-    with SortedFileWriter(
-        target,
-        schema=SCHEMA,
-        compression=compression,
-        block_size=2500,
-        properties={"p": "q"},
-        summaries=["n", "s", "b"],
-    ) as writer:
-        rows = [
-            {
-                "n": i,
-                "s": None if i % 3 else "é" * i,
-                "d": i,
-                "b": i % 2 == 0,
-                "z": None,
-                "t": 10**9 + i * i,
-                "k": "base" if i % 4 else "lög",
-                "w": b"x" * 300,
-                "c": True,
-            }
-            for i in range(count)
-        ]
-        batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-        keys = [b"key/%d/%s" % (i // 10, b"x" * (i % 10)) for i in range(count)]
-        order = sorted(range(count), key=keys.__getitem__)
-        writer.write([keys[i] for i in order], batch.take(order), [i % 5 == 0 for i in order])
-        writer.end_group("g")
-        writer.write_strided("rows", np.arange(40, dtype=np.uint8).reshape(5, 8), 8)
-        writer.put_meta("m", b"meta" * 20)
-    return target.getvalue()
+def harm(folder: Path, jobs: list[Job]) -> list[dict]:
+    """What came of jobs, all done by one process."""
+    listed = folder / "jobs.json"
+    listed.write_text(json.dumps([asdict(job) for job in jobs]))
+    done = subprocess.run([sys.executable, str(PROGRAM), str(listed)], capture_output=True, text=True, env=os.environ)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(told) != len(jobs):
+        job = jobs[min(len(told), len(jobs) - 1)]
+        pytest.fail(f"{job.name} ended with {done.returncode} at {Path(job.place).read_text()}\n{done.stderr[-3000:]}")
+    complaints = [f"{j.name}: {c}" for j, t in zip(jobs, told, strict=True) for c in t["complaints"]]
+    assert not complaints, "\n".join(complaints[:20])
+    return told
 
 
-def everything(data: bytes) -> tuple:
-    """All that a file says, through every way to ask."""
-    reader = SortedFileReader(data)
-    table = reader.scan_table(include_deleted=True)
-    keys = table["key"].to_pylist()
-    return (
-        table.to_pydict(),
-        [reader.get(k) for k in keys],
-        reader.get_many(keys[:9]).to_pydict(),
-        reader.blocks(),
-        reader.groups(),
-        [reader.scan_table(group=g).to_pydict() for g in reader.groups()],
-        {m: reader.meta(m) for m in reader.metas()},
-        {s: reader.read_strided(s, range(t.rows)).tolist() for s, t in reader.strided_sections().items()},
-        reader.properties,
-        bounds_of(reader),
-        str(reader.schema),
-    )
+def jobs_of(folder: Path, mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
+    """A job for each small file: every `share`-th bit, or with SKIPSTONE_TEST=all every one of those that are small."""
+    place = str(folder / "place")
+    found = []
+    for i, name in enumerate(names()):
+        is_large = len(file_of(name)) >= _LARGE_BYTES
+        each = (7 if is_large else 1) if is_thorough() else share * (3 if is_large else 1)
+        found.append(Job(name, mode, place, str(folder), share=each, first=(first + i) % each, **more))
+    return found
 
 
-def bounds_of(reader: SortedFileReader) -> list:
-    found = [reader.summary(name) for name in reader.summarised]
-    return [[part.tolist() for part in (s.lower, s.upper, s.null_count, s.live)] for s in found if s is not None]
-
-
-PREFIX = b"\x03\0\x07"
-
-
-def sample_of_numbers(compression: str) -> bytes:
-    """Keys that are a prefix and a number: on a line, near a line, far apart, and over the edge of the prefix."""
-    numbers = sorted({*range(30), *(100 + 7 * i + i * i % 5 for i in range(30)), *(2**40 + i**6 for i in range(20))})
-    keys = [bytes([3, 0, p]) + n.to_bytes(8, "big") for p in (6, 7, 8) for n in numbers]
-    schema = pa.schema([("n", pa.int64()), ("k", pa.string()), ("s", pa.binary()), ("b", pa.bool_())])
-    name = b"dir=%d/part-%05d-%08x-00000000-0000-4000-8000-%012x.parquet"
-    rows = [
-        {
-            "n": i * i,
-            "k": "xy"[i % 2],
-            "s": name % (i, i * 7, i * 0x1FFFFF + 0xA0000000, i**4),
-            "b": None if i % 3 else i > 9,
-        }
-        for i in range(len(keys))
-    ]
-    target = io.BytesIO()
-    with SortedFileWriter(
-        target, schema=schema, compression=compression, block_size=2500, summaries=["s", "n"]
-    ) as writer:
-        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-        writer.write(keys, batch, [i % 11 == 0 for i in range(len(keys))])
-    return target.getvalue()
-
-
-def sample_of_names(compression: str) -> bytes:
-    """Keys that are names of one make, and integers in planes."""
-    fields = [(i << 26, i, i * 7 % 4096, i * 5 % 4096, i**5) for i in range(60)]
-    uuids = [f"{a:08x}-{b:04x}-4{c:03x}-8{d:03x}-{e:012x}" for a, b, c, d, e in fields]
-    keys = [f"d={i // 30:02d}/{u}-{i % 3}-{i * 7 % 30 + 5}.parquet".encode() for i, u in enumerate(uuids)]
-    schema = pa.schema([("n", pa.int64())])
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=schema, compression=compression, block_size=3000, compact=["n"]) as writer:
-        batch = pa.RecordBatch.from_pylist([{"n": 10**6 + i * i * 37 % 5000} for i in range(60)], schema=schema)
-        writer.write(keys, batch, [i % 11 == 0 for i in range(60)])
-    data = target.getvalue()
-    # The directory's second entry is the keys, its third the integers.
-    at = SortedFileReader(data).blocks()[0].offset + 16
-    assert (data[at + 16 + 1], data[at + 32 + 1]) == (4, 9)
-    return data
-
-
-def numbers_of(data: bytes) -> list:
-    """All that the scans of numbers say, and the summaries."""
-    reader = SortedFileReader(data)
-    first, last = reader.block_numbers(PREFIX)
-    some = np.arange(0, 3000, 7, dtype=np.uint64)
-    scans = [reader.numbered(PREFIX, include_deleted=True), reader.numbered(PREFIX), reader.get_numbered(PREFIX, some)]
-    told = [(s.numbers.tolist(), [c.to_pylist() for c in s.columns.values()], str(s.deleted)) for s in scans]
-    return [first.tolist(), last.tolist(), told, bounds_of(reader), reader.scan_table().to_pydict()]
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_every_flipped_bit_is_found_or_changes_nothing(compression):
-    data = sample(compression)
-    expected = everything(data)
-    harmless = 0
-    for position in range(len(data)):
-        for bit in range(8) if position % 7 == 0 or position > len(data) - TRAILER_BYTES else (position % 8,):
-            damaged = bytearray(data)
-            damaged[position] ^= 1 << bit
-            try:
-                found = everything(bytes(damaged))
-            except (CorruptionError, FormatVersionError):
-                continue
-            assert found == expected, (position, bit)
-            harmless += 1
+def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    told = harm(tmp_path, jobs_of(tmp_path, "flips", 397))
     # Only padding outside blocks may be touched unseen.
-    assert harmless <= 32 * 8
+    for name, one in zip(names(), told, strict=True):
+        sound = file_of(name)
+        padding = sum(8 * (r.stop - r.start) for r in Layout(sound).regions if r.kind == "padding")
+        assert one["harmless"] <= padding and one["tried"] >= 8 * len(sound) // 1191
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_every_flipped_bit_is_found_by_scans_of_numbers(compression):
-    data = sample_of_numbers(compression)
-    expected = numbers_of(data)
-    for position in range(0, len(data), 3):
-        damaged = bytearray(data)
-        damaged[position] ^= 1 << position % 8
-        with contextlib.suppress(CorruptionError, FormatVersionError):
-            assert numbers_of(bytes(damaged)) == expected, position
+def test_every_truncation_is_found(tmp_path: Path) -> None:
+    told = harm(tmp_path, jobs_of(tmp_path, "cuts", 23))
+    assert all(one["refused"] == one["tried"] > 0 for one in told)
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_every_truncation_is_found(compression):
-    data = sample(compression)
-    for length in range(len(data)):
-        with pytest.raises(CorruptionError):
-            everything(data[:length])
-    with pytest.raises(CorruptionError):
-        everything(data[1:])
-    with pytest.raises(CorruptionError):
-        everything(data + b"\0")
+def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path) -> None:
+    told = harm(tmp_path, jobs_of(tmp_path, "repaired", 331, first=7))
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
 
 
-def test_verify_reports_each_part_that_is_damaged():
-    data = bytearray(sample("zstd"))
-    reader = SortedFileReader(bytes(data))
-    blocks, section = reader.blocks(), reader.strided("rows")
-    assert reader.verify() == []
-    data[0] ^= 1
-    data[blocks[0].offset + 40] ^= 1
-    data[blocks[1].offset + blocks[1].length - 9] ^= 1
-    data[section.offset + 12] ^= 1
-    data[section.offset + 4 * 12] ^= 1
-    # The header is checked on opening where it is in the tail: open with a short tail.
-    findings = SortedFileReader(bytes(data), tail_bytes=64).verify()
-    assert [f.check for f in findings] == [
-        "magic",
-        "block checksum",
-        "section checksum",
-        "row checksum",
-        "row checksum",
+def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path) -> None:
+    told = harm(tmp_path, jobs_of(tmp_path, "wild", 1, first=11, count=3000 if is_thorough() else 30))
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+def test_random_bits_of_large_files(tmp_path: Path) -> None:
+    place, count = str(tmp_path / "place"), 25_000 if is_thorough() else 250
+    jobs = [
+        Job(f"large/{c}", "large", place, str(tmp_path), first=i, count=count, repaired=repaired)
+        for i, (c, repaired) in enumerate((c, repaired) for c in COMPRESSIONS for repaired in (False, True))
     ]
-    assert [f.offset for f in findings] == [
-        0,
-        blocks[0].offset,
-        blocks[1].offset,
-        section.offset + 12,
-        section.offset + 48,
-    ]
+    told = harm(tmp_path, jobs)
+    for job, one in zip(jobs, told, strict=True):
+        assert job.repaired or one["harmless"] < count / 100
 
 
-def test_errors_say_file_offset_and_check(tmp_path):
-    path = tmp_path / "run.skb"
-    data = bytearray(sample("zstd"))
-    block = SortedFileReader(bytes(data)).blocks()[1]
-    data[block.offset + 50] ^= 4
-    path.write_bytes(data)
-    with SortedFileReader(path) as reader, pytest.raises(CorruptionError) as caught:
-        reader.get(block.first_key)
-    assert (caught.value.path, caught.value.offset, caught.value.check) == (str(path), block.offset, "block checksum")
+def test_the_small_files_have_every_encoding() -> None:
+    """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
+    from skipstone.hfile_like import codec, keys, values
 
-
-def test_a_block_at_another_place_is_found():
-    data = sample("none")
-    reader = SortedFileReader(data)
-    sizes = {}
-    for block in reader.blocks():
-        sizes.setdefault(block.length, []).append(block)
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.schema([("n", pa.int64())]), block_size=1, compression="none") as writer:
-        writer.write([b"a", b"b"], pa.record_batch({"n": [1, 2]}))
-    data = bytearray(target.getvalue())
-    first, second = SortedFileReader(bytes(data)).blocks()
-    assert first.length == second.length
-    data[first.offset : first.offset + first.length] = data[second.offset : second.offset + second.length]
-    with pytest.raises(CorruptionError, match="checksum"):
-        SortedFileReader(bytes(data)).get(b"a")
-
-
-def test_rule_30_rows_are_bound_to_their_place():
-    data = bytearray(sample("zstd"))
-    section = SortedFileReader(bytes(data)).strided("rows")
-    for position in range(section.length_bytes):
-        for bit in range(8):
-            damaged = bytearray(data)
-            damaged[section.offset + position] ^= 1 << bit
-            with pytest.raises(CorruptionError, match=f"row {position // 12} "):
-                read_strided_rows(SourceOf(damaged), section, range(5))
-    data[section.offset : section.offset + 12] = data[section.offset + 12 : section.offset + 24]
-    with pytest.raises(CorruptionError, match="row 0 "):
-        read_strided_rows(SourceOf(data), section, [0])
-    assert read_strided_rows(SourceOf(data), section, [1]).tolist() == [list(range(8, 16))]
-
-
-class SourceOf:
-    def __init__(self, data):
-        self.data, self.size = bytes(data), len(data)
-
-    def read_ranges(self, ranges):
-        return [self.data[o : o + n] for o, n in ranges]
-
-
-def test_checksums_are_affine_in_the_offset():
-    offsets = np.array([0, 1, 255, 256, 2**32, 2**40 + 12345, 2**63 - 1], dtype=np.uint64)
-    assert place_crcs(offsets).tolist() == [zlib.crc32(int(o).to_bytes(8, "little")) for o in offsets]
-    assert checksum_at(8, b"ab", b"c") ^ place_crc(8) ^ place_crc(99) == checksum_at(99, b"abc")
-
-
-# -- damage whose checksums were repaired -----------------------------------------------------------------------------
-
-
-def repair_trailer(data: bytearray) -> None:
-    at = len(data) - TRAILER_BYTES
-    offset, stored = (int.from_bytes(data[at + i : at + i + 8], "little") for i in (0, 8))
-    if offset + stored <= at:
-        data[at + 24 : at + 28] = checksum_at(offset, data[offset : offset + stored]).to_bytes(4, "little")
-    data[at + 32 : at + 36] = checksum_at(at, data[at : at + 32], data[at + 36 :]).to_bytes(4, "little")
-
-
-def repair_block(data: bytearray, offset: int, length: int) -> None:
-    """Makes the checksums of a block's sections and of its head fit, as far as the directory lies in the block."""
-    end = 16 + 16 * int.from_bytes(data[offset + 12 : offset + 14], "little")
-    if end > length:
-        return
-    at = offset + end
-    for entry in range(offset + 16, offset + end, 16):
-        stored = int.from_bytes(data[entry + 4 : entry + 8], "little")
-        next_at = at + stored + -stored % 8
-        if next_at > offset + length:
-            break
-        data[entry + 12 : entry + 16] = checksum_at(at, data[at:next_at]).to_bytes(4, "little")
-        at = next_at
-    data[offset : offset + 4] = checksum_at(offset, data[offset + 4 : offset + end]).to_bytes(4, "little")
-
-
-def damage(data: bytearray, low: int, high: int, chooser: random.Random) -> None:
-    for _ in range(chooser.choice((1, 1, 2, 4))):
-        at = chooser.randrange(low, high)
-        width = chooser.choice((1, 2, 4, 8))
-        value = chooser.choice(
-            (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, chooser.getrandbits(64), chooser.randrange(300))
-        )
-        end = min(high, at + width)
-        data[at:end] = (value % (1 << 8 * width)).to_bytes(width, "little")[: end - at]
-
-
-def harmless_or_refused(data: bytes) -> None:
-    for step in (lambda: everything(data), lambda: numbers_of(data), lambda: SortedFileReader(data).verify()):
-        with contextlib.suppress(SkipstoneError):
-            step()
-    try:
-        merge_runs([data, data], io.BytesIO())
-    except SkipstoneError as error:
-        # A merge must not blame its caller for what is in a file.
-        assert not isinstance(error, (InvalidArgumentError, SchemaError)), error
-
-
-@pytest.mark.parametrize("made", [sample, sample_of_numbers, sample_of_names])
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_repaired_checksums_do_not_get_damage_past_the_blocks(compression, made):
-    data = made(compression)
-    blocks = SortedFileReader(data).blocks()
-    chooser = random.Random(1)
-    for _ in range(300):
-        block = chooser.choice(blocks)
-        damaged = bytearray(data)
-        directory = chooser.random() < 0.5
-        damage(damaged, block.offset + 4, block.offset + (100 if directory else block.length), chooser)
-        repair_block(damaged, block.offset, block.length)
-        harmless_or_refused(bytes(damaged))
-
-
-@pytest.mark.parametrize("made", [sample, sample_of_numbers, sample_of_names])
-def test_repaired_checksums_do_not_get_damage_past_the_footer(made):
-    data = made("none")
-    at = len(data) - TRAILER_BYTES
-    footer = int.from_bytes(data[at : at + 8], "little")
-    chooser = random.Random(2)
-    for _ in range(450):
-        damaged = bytearray(data)
-        inside = chooser.random() < 0.85
-        damage(damaged, *((footer, at) if inside else (at, at + 36)), chooser)
-        repair_trailer(damaged)
-        harmless_or_refused(bytes(damaged))
-
-
-def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.schema([]), block_size=1 << 20) as writer:
-        writer.write([b"%08d" % i for i in range(1000)])
-    data = bytearray(target.getvalue())
-    block = SortedFileReader(bytes(data)).blocks()[0]
-    # The directory's second entry is the keys: its last four bytes are the raw length.
-    for claimed in (2**28, 2**32 - 1):
-        damaged = bytearray(data)
-        at = block.offset + 16 + 16 + 8
-        damaged[at : at + 4] = claimed.to_bytes(4, "little")
-        repair_block(damaged, block.offset, block.length)
-        with pytest.raises(CorruptionError, match=r"claim|fit"):
-            SortedFileReader(bytes(damaged)).get(b"%08d" % 5)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "count", "raw"),
-    [
-        (1, 92, struct.pack("<II", 99, 100) + bytes(8)),
-        (1, 5, struct.pack("<II", 3, 3) + b"abc"),
-        (1, 1000, struct.pack("<II", 101, 100) + bytes(100 + 1000)),
-        (1, 2, struct.pack("<II", 1, 0) + b"a"),
-        (1, 1, b"abc"),
-        (2, 1000, struct.pack("<IBBH", 100, 1, 1, 0) + bytes(100) + bytes(63) + bytes(1000)),
-        (2, 17, struct.pack("<IBBH", 0, 1, 1, 0) + bytes([255, 0]) + bytes(17)),
-        (2, 17, struct.pack("<IBBH", 0, 3, 1, 0) + bytes(100)),
-        (2, 1, struct.pack("<IBBH", 2**31, 1, 1, 0) + bytes(100)),
-        (2, 1, struct.pack("<IBBH", 0, 1, 4, 0) + b"\0" + struct.pack("<I", 2**32 - 1)),
-        (3, 1, b"\0" * 20),
-        (3, 1, struct.pack("<IIQQ", 0, 0, 0, 0)),
-        (3, 2, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
-        (3, 1, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(7)),
-        (3, 1, struct.pack("<IIQQ", 9, 0, 0, 1) + bytes(1)),
-        (3, 1, struct.pack("<IIQQ", 2**32 - 1, 0, 0, 1) + bytes(100)),
-        (3, 60_000, struct.pack("<IIQQ", 8, 0, 0, 1)),
-        (4, 1, b"\0" * 20),
-        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 6, 1, 0, 3, 0, 0) + bytes(8)),
-        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 2, 0, 0, 257) + bytes(8 * 257 + 8)),
-        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 2, 0, 0, 1) + bytes(8) + bytes([0, 0, 1]) + bytes(5)),
-        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 2, 1, 3, 0, 0, 1) + bytes(16)),
-        (4, 3, struct.pack("<IIBBHIQQ", 1, 0, 5, 0, 0, 14, 0, 0) + bytes(48)),
-        (9, 1, b"\0" * 20),
-    ],
-)
-def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
-    with pytest.raises(CorruptionError) as caught:
-        decode_keys(encoding, memoryview(raw), count, 50_000, Where("f", 7))
-    assert (caught.value.path, caught.value.offset) == ("f", 7)
-
-
-@pytest.mark.parametrize(
-    ("at", "forged", "why"),
-    [
-        (4, 120 + 8, "do not fill it"),
-        (4, 120 - 8, "does not fit its block|do not fill it"),
-        (4, 56, "directory of a block is cut short"),
-        (4, 2**31, "a block claims"),
-        (4, 121, "a block claims"),
-        (8, 0, "claims 0 entries"),
-        (8, 2**20 + 1, "claims 1048577 entries"),
-        (16 + 4, 2**31, "does not fit its block"),
-        (16 + 8, 2**28 + 1, "does not fit its block"),
-        (12, 0x1000, "directory of a block is cut short"),
-        (12, 2, "0 value columns, the schema 1"),
-    ],
-)
-def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
-    schema = pa.schema([("n", pa.int32())])
-    block = build_block(
-        8, pa.array([b"a/1", b"a/22", b"b"]), [pa.array([7, None, 9], pa.int32())], np.array([0, 1, 0]), None
-    )
-    assert len(block) == 120
-    assert Block(memoryview(block), Where("f", 8), schema).entries == 3
-    damaged = bytearray(block + bytes(64))
-    damaged[at : at + 4] = forged.to_bytes(4, "little")
-    end = 16 + 16 * int.from_bytes(damaged[12:14], "little")
-    damaged[:4] = checksum_at(8, damaged[4:end]).to_bytes(4, "little")
-    with pytest.raises(CorruptionError, match=why):
-        Block(memoryview(damaged), Where("f", 8), schema)
-
-
-def test_a_frame_is_not_decompressed_past_its_cap():
-    frame = zstandard.ZstdCompressor().compress(bytes(1 << 20))
-    where = Where("f", 7)
-    assert len(decompress(memoryview(frame), 1, 1 << 20, 1 << 20, where)) == 1 << 20
-    with pytest.raises(CorruptionError, match="claim to be"):
-        decompress(memoryview(frame), 1, 1 << 20, (1 << 20) - 1, where)
-    with pytest.raises(CorruptionError, match="claim to be"):
-        decompress(memoryview(frame[:20]), 1, 1 << 20, 1 << 20, where)
-    with pytest.raises(CorruptionError, match="not of the"):
-        decompress(memoryview(frame), 1, 1000, 1 << 20, where)
-
-
-def index_of(data: bytes) -> int:
-    """Where the index of an uncompressed file begins: its count of blocks."""
-    footer = int.from_bytes(data[-48:-40], "little")
-    count = int.from_bytes(data[footer : footer + 8], "little")
-    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(count)]
-    return footer + 8 + count * 16 + lengths[0] + lengths[1]
-
-
-@pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
-def test_an_index_that_points_out_of_the_file_is_refused(place):
-    data = bytearray(sample("none"))
-    at = index_of(data) + 16
-    assert int.from_bytes(data[at : at + 8], "little") == SortedFileReader(bytes(data)).blocks()[0].offset
-    data[at : at + 8] = place.to_bytes(8, "little")
-    repair_trailer(data)
-    with pytest.raises(CorruptionError, match="does not lie in the file"):
-        SortedFileReader(bytes(data))
-
-
-def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
-    data = bytearray(sample("none"))
-    blocks = SortedFileReader(bytes(data)).blocks()
-    at = index_of(data) + 16 + 12 * len(blocks)
-    assert data[at] == blocks[0].entries
-    data[at] += 1
-    repair_trailer(data)
-    with pytest.raises(CorruptionError, match="not the one that the index describes"):
-        SortedFileReader(bytes(data)).get(blocks[0].first_key)
-
-
-# -- versions ---------------------------------------------------------------------------------------------------------
-
-
-def test_another_version_or_an_unknown_feature_is_refused():
-    data = bytearray(sample("none"))
-    at = len(data) - TRAILER_BYTES
-    later = bytearray(data)
-    later[at + 38] = 9
-    # The checksum tells a damaged version from another one.
-    with pytest.raises(CorruptionError, match="only the version"):
-        SortedFileReader(bytes(later))
-    repair_trailer(later)
-    with pytest.raises(FormatVersionError, match="version 9"):
-        SortedFileReader(bytes(later))
-    feature = bytearray(data)
-    feature[at + 36] = 4
-    repair_trailer(feature)
-    with pytest.raises(FormatVersionError, match="0x4"):
-        SortedFileReader(bytes(feature))
-    header = bytearray(data)
-    header[6] = 2
-    with pytest.raises(CorruptionError, match="first bytes"):
-        SortedFileReader(bytes(header))
-
-
-@pytest.mark.parametrize("junk", [b"", b"x", b"x" * 55, b"x" * 56, b"PAR1" + bytes(200) + b"PAR1", bytes(70_000)])
-def test_what_is_no_such_file_is_refused(junk):
-    with pytest.raises(CorruptionError):
-        SortedFileReader(junk)
-
-
-def test_a_block_range_that_is_none_is_refused():
-    data = sample("zstd")
-    group = SortedFileReader(data).groups()["g"]
-    for offset, length in (
-        (group.offset, group.length - 8),
-        (group.offset + 8, group.length),
-        (group.offset, 5),
-        (0, 64),
-        (len(data) - 10, 100),
-        (group.offset, 2**40),
-    ):
-        with pytest.raises(CorruptionError):
-            read_block_range(data, offset, length, SCHEMA)
-    with pytest.raises(CorruptionError, match="9 value columns, the schema 1"):
-        read_block_range(data, group.offset, group.length, pa.schema([("n", pa.int64())]))
-    with pytest.raises(InvalidArgumentError):
-        read_block_range(data, -1, 10, SCHEMA)
+    found: dict[str, set[int]] = {"codec": set(), "keys": set(), "values": set()}
+    for name in names():
+        data = file_of(name)
+        for offset, _ in Layout(data).blocks:
+            for s in range(u(data, offset + 12, 2)):
+                at = offset + HEAD_BYTES + SECTION_BYTES * s
+                found["codec"].add(data[at])
+                if s:
+                    found["keys" if s == 1 else "values"].add(data[at + 1])
+    known = {
+        "codec": {value for name, value in vars(codec).items() if name.startswith("CODEC_")},
+        "keys": {value for name, value in vars(keys).items() if name.startswith("ENCODING_")},
+        "values": {value for name, value in vars(values).items() if name.startswith("ENCODING_")},
+    }
+    assert found == known

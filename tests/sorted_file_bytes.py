@@ -1,0 +1,175 @@
+"""Where things lie in a sorted-block file, from FORMAT.md and not from the library: to name its bytes, and to make
+checksums fit again after damage, so that the checks behind them are what is tested."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import zstandard
+
+HEADER_BYTES, TRAILER_BYTES = 8, 48
+HEAD_BYTES, SECTION_BYTES = 16, 16
+SCHEMA, PROPERTIES, INDEX, GROUPS, STRIDED, METAS, SUMMARIES = range(1, 8)
+FOOTER_NAMES = ("schema", "properties", "index", "groups", "strided sections", "metas", "summaries")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bytes that one checksum is over, or that none is.
+
+    kind    header, block, row, meta, footer, trailer, padding
+    number  which of its kind
+    """
+
+    kind: str
+    start: int
+    stop: int
+    number: int = 0
+
+
+def u(data: bytes | bytearray | memoryview, at: int, width: int) -> int:
+    """An integer of the file."""
+    return int.from_bytes(data[at : at + width], "little")
+
+
+def bound(data: bytes | bytearray, offset: int) -> int:
+    """The checksum of bytes at an offset."""
+    return zlib.crc32(data) ^ zlib.crc32(offset.to_bytes(8, "little"))
+
+
+def up(n: int) -> int:
+    """The next multiple of 8."""
+    return (n + 7) // 8 * 8
+
+
+def plain(data: bytes, codec: int) -> bytes:
+    """The plain bytes of a stored piece."""
+    if codec == 2:
+        head = u(data, 0, 4)
+        return zstandard.decompress(data[4 : 4 + head]) + data[4 + head :]
+    return data if codec == 0 else zstandard.decompress(data)
+
+
+def strings(data: bytes, at: int = 0) -> tuple[list[bytes], int]:
+    """(a table of strings, where it ends)."""
+    count = u(data, at, 4)
+    lengths = struct.unpack_from(f"<{count}I", data, at + 4)
+    cuts = list(accumulate(lengths, initial=at + 4 + 4 * count))
+    return [data[a:b] for a, b in pairwise(cuts)], cuts[-1]
+
+
+def columns(data: bytes, formats: str) -> list[tuple]:
+    """(name, number ...) of each row of a table of the footer; a letter of `struct` for each number."""
+    names, at = strings(data)
+    found = []
+    for letter in formats:
+        found.append(struct.unpack_from(f"<{len(names)}{letter}", data, at))
+        at += struct.calcsize(f"<{len(names)}{letter}")
+    return list(zip(names, *found, strict=True))
+
+
+class Layout:
+    """Where everything lies in a sound file.
+
+    footer    its plain bytes; `sections`: id -> (where it begins in them, its bytes)
+    regions   in order, without gaps
+    """
+
+    def __init__(self, data: bytes):
+        at = len(data) - TRAILER_BYTES
+        self.size = len(data)
+        self.footer_at, self.footer_stored = u(data, at, 8), u(data, at + 8, 8)
+        self.footer_codec = u(data, at + 28, 4)
+        self.footer = plain(data[self.footer_at : at], self.footer_codec)
+        self.sections: dict[int, tuple[int, bytes]] = {}
+        start = 8 + 16 * u(self.footer, 0, 8)
+        for i in range(u(self.footer, 0, 8)):
+            kind, length = u(self.footer, 8 + 16 * i, 4), u(self.footer, 16 + 16 * i, 8)
+            self.sections[kind] = (start, self.footer[start : start + length])
+            start += length
+        self.metas = columns(self.sections[METAS][1], "QQQII")
+        self.strided = columns(self.sections[STRIDED][1], "QQI")
+        self.blocks = self._blocks()
+        self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        index = self.sections[INDEX][1]
+        count = u(index, 0, 8)
+        return [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * count + 4 * i, 4)) for i in range(count)]
+
+    def _regions(self) -> Iterator[Region]:
+        yield Region("header", 0, HEADER_BYTES)
+        for i, (offset, length) in enumerate(self.blocks):
+            yield Region("block", offset, offset + length, i)
+        for _, offset, rows, stride in self.strided:
+            for i in range(rows):
+                yield Region("row", offset + i * (stride + 4), offset + (i + 1) * (stride + 4), i)
+        for i, (_, offset, stored, *_) in enumerate(self.metas):
+            if stored:
+                yield Region("meta", offset, offset + stored, i)
+        yield Region("footer", self.footer_at, self.footer_at + self.footer_stored)
+        yield Region("trailer", self.size - TRAILER_BYTES, self.size)
+
+    @staticmethod
+    def _filled(regions: list[Region]) -> Iterator[Region]:
+        at = 0
+        for region in regions:
+            if region.start > at:
+                yield Region("padding", at, region.start)
+            yield region
+            at = region.stop
+
+    def region_at(self, position: int) -> Region:
+        """The region of a byte."""
+        return next(r for r in self.regions if r.start <= position < r.stop)
+
+    def repair(self, data: bytearray, region: Region) -> None:
+        """Makes the checksums of a region that was damaged fit what it says now."""
+        if region.kind == "block":
+            repair_block(data, region.start, region.stop - region.start)
+        elif region.kind == "row":
+            end = region.stop - 4
+            data[end : region.stop] = bound(data[region.start : end], region.start).to_bytes(4, "little")
+        elif region.kind == "meta":
+            self._repair_meta(data, region)
+        if region.kind in ("meta", "footer", "trailer"):
+            repair_trailer(data)
+
+    def _repair_meta(self, data: bytearray, region: Region) -> None:
+        """The checksums of metas lie in the footer, which may be compressed: then it is written anew in its place, and
+        only where it takes as many bytes."""
+        begins, table = self.sections[METAS]
+        _, at = strings(table)
+        at += len(self.metas) * 24 + 4 * region.number
+        checksum = bound(data[region.start : region.stop], region.start).to_bytes(4, "little")
+        if self.footer_codec == 0:
+            place = self.footer_at + begins + at
+            data[place : place + 4] = checksum
+
+
+def repair_trailer(data: bytearray) -> None:
+    """The checksums of the footer and of the trailer, wherever that now says that the footer is."""
+    at = len(data) - TRAILER_BYTES
+    offset, stored = u(data, at, 8), u(data, at + 8, 8)
+    if offset + stored <= at:
+        data[at + 24 : at + 28] = bound(data[offset : offset + stored], offset).to_bytes(4, "little")
+    data[at + 32 : at + 36] = bound(data[at : at + 32] + data[at + 36 :], at).to_bytes(4, "little")
+
+
+def repair_block(data: bytearray, offset: int, length: int) -> None:
+    """The checksums of a block's sections and of its head, as far as what its directory now says lies in the block."""
+    end = HEAD_BYTES + SECTION_BYTES * u(data, offset + 12, 2)
+    if end > length:
+        return
+    at = offset + end
+    for entry in range(offset + HEAD_BYTES, offset + end, SECTION_BYTES):
+        next_at = at + up(u(data, entry + 4, 4))
+        if next_at > offset + length:
+            break
+        data[entry + 12 : entry + 16] = bound(data[at:next_at], at).to_bytes(4, "little")
+        at = next_at
+    data[offset : offset + 4] = bound(data[offset + 4 : offset + end], offset).to_bytes(4, "little")

@@ -1,0 +1,177 @@
+"""Every way to ask a sorted-block file, to be asked of a damaged one as of the sound one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from skipstone.commands.inspecting import inspect_file
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, read_strided_rows
+from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
+
+NUMBERED_PREFIX = b"\x03\x00\x07"
+NAME = "damaged.skb"
+_KEYS_MAX = 6
+
+
+class Named:
+    """A file in memory with a name, as errors should tell it."""
+
+    name = NAME
+
+    def __init__(self, data: bytes | bytearray):
+        self.data, self.size = memoryview(data), len(data)
+
+    def read_ranges(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
+        return [self.data[offset : offset + length] for offset, length in ranges]
+
+
+Face = Callable[[SortedFileReader], object]
+
+
+class Faces:
+    """The questions that fit a sound file, with the answers that it gives. Answers are texts: they compare as NaN
+    does not.
+
+    answers   by the name of a face
+    """
+
+    def __init__(self, sound: bytes, folder: str | None = None):
+        self._path = None if folder is None else os.path.join(folder, NAME)
+        reader = SortedFileReader(sound)
+        keys = reader.scan_table(include_deleted=True, columns=[])["key"].to_pylist()
+        self._keys = keys[:: max(1, len(keys) // _KEYS_MAX)]
+        self._middle = keys[len(keys) // 3 : 1 + 2 * len(keys) // 3] or [b""]
+        self._groups = list(reader.groups().values())
+        self._strided = list(reader.strided_sections().values())
+        self._schema, self._metas = reader.schema, reader.metas()
+        self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
+        self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
+        self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
+        reader.close()
+
+    def faces(self) -> Iterator[tuple[str, Face]]:
+        """(name, question) of all that fit this file."""
+        yield "told", self._told
+        yield "get", lambda r: [r.get(key) for key in [*self._keys, b"\x00nowhere"]]
+        yield "get_many", lambda r: r.get_many([*self._keys, b"\x00nowhere"], include_deleted=True)
+        yield "get_many of many", lambda r: r.get_many(self._middle * 3)
+        yield "scan", lambda r: r.scan_table(include_deleted=True)
+        yield "scan between", lambda r: r.scan_table(start=self._middle[0], stop=self._middle[-1])
+        yield "scan a prefix", lambda r: r.scan_table(self._middle[0][:2])
+        yield "keys", lambda r: r.keys()
+        yield "summaries", self._summaries
+        for group in self._groups:
+            yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
+            yield f"range of {group.name}", self._range(group.offset, group.length)
+        for section in self._strided:
+            yield f"rows of {section.name}", lambda r, s=section: r.read_strided(s.name, range(s.rows))
+            yield f"rows of {section.name} alone", lambda r, s=section: read_strided_rows(r._source, s, range(s.rows))
+        for meta in self._metas:
+            yield f"meta {meta}", lambda r, m=meta: r.meta(m)
+        if self._is_numbered:
+            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX, include_deleted=True))
+            yield "numbered between", lambda r: self._numbered(r.numbered_between(NUMBERED_PREFIX, 7, 40))
+            yield "get numbered", lambda r: self._numbered(r.get_numbered(NUMBERED_PREFIX, _SOME))
+            yield "block numbers", lambda r: [part.tolist() for part in r.block_numbers(NUMBERED_PREFIX)]
+            for name in self._texts:
+                yield f"find in {name}", lambda r, n=name: self._find(r, n)
+        yield "merge", self._merge
+        if self._path is not None:
+            yield "inspect", self._inspect
+
+    def _told(self, reader: SortedFileReader) -> object:
+        told = [reader.schema, reader.num_entries, reader.num_deleted, reader.properties, reader.groups()]
+        told += [reader.metas(), reader.strided_sections(), reader.blocks()]
+        return [*told, reader.ends() if reader.num_entries else None]
+
+    def _summaries(self, reader: SortedFileReader) -> object:
+        found = [(name, reader.summary(name)) for name in reader.summarised]
+        return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
+
+    def _range(self, offset: int, length: int) -> Face:
+        return lambda r: read_block_range(r._source, offset, length, self._schema, include_deleted=True)
+
+    def _numbered(self, found: object) -> object:
+        return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
+
+    def _find(self, reader: SortedFileReader, name: str) -> object:
+        value = reader.numbered_between(NUMBERED_PREFIX, 8, 8, [name]).columns[name]
+        wanted = [v.encode() for v in value.to_pylist() if v is not None]
+        return reader.find_numbered(NUMBERED_PREFIX, 0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
+
+    def _merge(self, reader: SortedFileReader) -> object:
+        target = io.BytesIO()
+        newer = _other(self._schema, self._middle[0])
+        merge_runs([reader, newer], target, block_size=120)
+        return SortedFileReader(Named(target.getvalue())).scan_table(include_deleted=True)
+
+    def _inspect(self, reader: SortedFileReader) -> object:
+        assert self._path is not None
+        with open(self._path, "wb") as out:
+            out.write(reader._source.data)  # type: ignore[attr-defined]
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            inspect_file(self._path, True, None, 5, True, True)
+            inspect_file(self._path, False, "", 5, False, False)
+        return told.getvalue()
+
+
+_SOME = np.arange(0, 400, 3, dtype=np.uint64)
+
+
+def _other(schema: pa.Schema, key: bytes) -> bytes:
+    """A run of one tombstone, newer than any."""
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=schema, compression="none") as writer:
+        writer.write([key], None, [True])
+    return target.getvalue()
+
+
+def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
+    """(name, question) of a file of many blocks: those of one block, and those of none."""
+    found: list[tuple[str, Face]] = [
+        ("ends", lambda r: r.ends()),
+        ("properties", lambda r: [r.properties, r.groups(), r.metas(), r.strided_sections()]),
+        ("metas", lambda r: [r.meta(name) for name in r.metas()]),
+    ]
+    if block is None:
+        rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
+        return [*found, ("rows", lambda r: r.read_strided_many(list(rows.items())))]
+    info = SortedFileReader(sound).blocks()[block]
+    keys = [info.first_key, info.last_key]
+    return [
+        *found,
+        ("get", lambda r: [r.get(key) for key in keys]),
+        ("get_many", lambda r: r.get_many(keys * 5)),
+        ("scan", lambda r: r.scan_table(start=keys[0], stop=keys[1], include_deleted=True)),
+    ]
+
+
+def text_of(answer: object) -> str:
+    """An answer as a text: it compares as NaN does not."""
+    if isinstance(answer, list | tuple):
+        return "\n".join(map(text_of, answer))
+    if isinstance(answer, dict):
+        return "\n".join(f"{name}: {text_of(value)}" for name, value in answer.items())
+    if isinstance(answer, pa.Table | pa.ChunkedArray | pa.Array):
+        arrays = answer.columns if isinstance(answer, pa.Table) else [answer]
+        return repr([_plain(array) for array in arrays])
+    if isinstance(answer, pa.Scalar):
+        return repr(_plain(pa.array([answer], answer.type)))
+    if isinstance(answer, np.ndarray):
+        return repr(answer.tolist())
+    return repr(answer)
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> list:
+    """Values as Python has them; those of times as the integers that they are: Python's own end in the year 9999."""
+    # Of strings, every offset and every character; a decimal of too many digits, or half a day, is no danger.
+    array.validate(full=encoding_of(array.type) in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64))
+    if pa.types.is_temporal(array.type):
+        array = array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32())
+    return array.to_pylist()
