@@ -7,7 +7,7 @@ few readers ask for (groups, strided sections, metas) are kept as bytes and read
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
