@@ -75,12 +75,14 @@ def build_block(
 
 
 class Section(NamedTuple):
-    """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain."""
+    """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain, and how many
+    of the plain ones are unpacked in reading it."""
 
     codec: int
     encoding: int
     stored: int
     plain: int
+    unpacked: int
 
 
 class Block:
@@ -140,9 +142,11 @@ class Block:
 
     def sections(self) -> list[Section]:
         """How each section lies here: tombstones, keys, then the value columns."""
-        return [
-            Section(packed_as, encoding, stored, raw) for _, stored, packed_as, encoding, _, raw, _ in self._sections
-        ]
+        found = []
+        for at, stored, codec_id, encoding, _, raw, _ in self._sections:
+            unpacked = codec.unpacked_bytes(self._view[at : at + stored], codec_id, raw)
+            found.append(Section(codec_id, encoding, stored, raw, unpacked))
+        return found
 
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""

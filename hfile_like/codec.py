@@ -176,6 +176,15 @@ def open_piece(data: memoryview, piece: Piece, cap: int, what: str, where: Where
     return decompress(data, piece.codec, piece.plain, cap, where)
 
 
+def unpacked_bytes(stored: memoryview, codec: int, raw_length: int) -> int:
+    """How many of the plain bytes of a sound piece zstandard gives."""
+    if codec == CODEC_RAW:
+        return 0
+    if codec == CODEC_ZSTD_HEAD:
+        return raw_length - (len(stored) - 4 - int.from_bytes(stored[:4], "little"))
+    return raw_length
+
+
 def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:
     """u32 length of a frame, the frame, and what follows its plain bytes as it is."""
     end = 4 + int.from_bytes(stored[:4], "little")

@@ -49,6 +49,9 @@ _TRAINING_PIECE_BYTES = 4 * KIB
 _DICTIONARY_GAIN = 4
 # The default stays unless something else costs so much less: neighbours within that are a matter of the sample.
 _CLEARLY = 0.97
+# What is not plain level 1 must cost so much less than that: level 3 takes longer to write, a dictionary is one more
+# thing to read and to carry from merge to merge, and raw bytes travel worse than they are read here.
+_HANDICAP = 1.04
 
 # The model's prices, in nanoseconds. Medians over the shapes of `bench sorted_file`, files in the page cache, one
 # thread, on two shared cores of a Zen 5: what a get and a block of a scan take beside their bytes; a byte that is read
@@ -229,6 +232,7 @@ class _Section:
 
     codec: int
     stored: int
+    unpacked: int
     plain: bytes
 
 
@@ -256,7 +260,8 @@ class _Price:
         """Bytes times the root of time: a part more bytes counts as twice that part more time, for bytes are kept,
         moved and cached whether or not they are read."""
         time = {"get": self.get_ns, "scan": self.scan_ns, "both": math.sqrt(self.get_ns * self.scan_ns)}[use]
-        return self.entry_bytes * math.sqrt(time)
+        is_plain = self.settings.level == codec.ZSTD_LEVEL and self.settings.dictionary is None
+        return self.entry_bytes * math.sqrt(time) * (1.0 if is_plain else _HANDICAP)
 
 
 def choose(sample: Sample, schema: pa.Schema, asked: Asked, build: BuildBlock) -> Settings:
@@ -299,7 +304,8 @@ def _tried(
             part = stretch.slice(low, high - low)
             data = memoryview(build(part, compressor))
             block = Block(data, Where(None, 0), schema)
-            told = [_Section(s.codec, s.stored, bytes(block.plain(i))) for i, s in enumerate(block.sections())]
+            parts = enumerate(block.sections())
+            told = [_Section(s.codec, s.stored, s.unpacked, bytes(block.plain(i))) for i, s in parts]
             found += told
             bounds += [part.keys[0].as_py(), part.keys[len(part) - 1].as_py()]
             blocks, entries = blocks + 1, entries + len(part)
@@ -311,7 +317,7 @@ def _tried(
 
 def _stored(trial: _Trial) -> list[tuple[int, int]]:
     """(stored bytes, bytes that zstandard gives) of each section, as it is."""
-    return [(s.stored, len(s.plain) if s.codec else 0) for part in trial.sections for s in part]
+    return [(s.stored, s.unpacked) for part in trial.sections for s in part]
 
 
 def _price(settings: Settings, trial: _Trial, stored: Sequence[tuple[int, int]], more_bytes: float = 0.0) -> _Price:
@@ -350,7 +356,7 @@ def _packings(trial: _Trial, dictionary: Dictionary | None) -> list[_Price]:
 
 def _packed(section: _Section, compressor: Compressor) -> tuple[int, int]:
     if section.codec == codec.CODEC_ZSTD_HEAD:
-        return section.stored, len(section.plain)
+        return section.stored, section.unpacked
     gain = codec.GAIN_THIRD if section.codec == codec.CODEC_RAW else codec.GAIN_LEAST
     packed_as, stored = codec.compress(section.plain, compressor, gain)
     return len(stored), len(section.plain) if packed_as else 0
@@ -367,14 +373,17 @@ def _dictionary(trial: _Trial) -> Dictionary | None:
 
 
 def _reason(best: _Price, prices: Sequence[_Price], use: str) -> str:
-    cost = best.cost(use)
-    others = ", ".join(
-        f"{_label(price.settings)} {100 * (price.cost(use) / cost - 1):+.1f}%" for price in prices if price is not best
-    )
+    """The figures that decided: beside the best, each other size at its best and each other packing of this size."""
+    cost, size = best.cost(use), best.settings.block_bytes
+    of_size: dict[int, _Price] = {}
+    for price in sorted(prices, key=lambda price: price.cost(use)):
+        of_size.setdefault(price.settings.block_bytes, price)
+    others = [p for p in prices if p is not best and (p.settings.block_bytes == size or p in of_size.values())]
+    told = ", ".join(f"{_label(p.settings)} {100 * (p.cost(use) / cost - 1):+.1f}%" for p in others)
+    told = f"; others cost {told}" if told else ""
     return (
-        f"for {use!r}, by the first {SAMPLE_BYTES >> 20} MiB: {_label(best.settings)} takes {best.entry_bytes:.1f} "
-        f"bytes an entry, {best.get_ns / 1e3:.0f} µs a cold get, {best.scan_ns:.0f} ns an entry scanned; others cost "
-        f"{others}"
+        f"by the first {SAMPLE_BYTES >> 20} MiB, for {use!r}: {_label(best.settings)}, {best.entry_bytes:.1f} bytes "
+        f"and {best.scan_ns:.0f} ns an entry, {best.get_ns / 1e3:.0f} µs a cold get{told}"
     )
 
 
