@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +66,11 @@ _UNPACKED_BYTE_NS = 1.0
 # Of a block in the index, beside its two keys.
 _INDEX_BLOCK_BYTES = 24
 
-BuildBlock = Callable[[Entries, Compressor | None], bytes]
+
+class BuildBlock(Protocol):
+    """Gives the bytes of a block of some entries."""
+
+    def __call__(self, entries: Entries, compressor: Compressor | None) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ def choose(sample: Sample, schema: pa.Schema, asked: Asked, build: BuildBlock) -
     stretches = sample.stretches(min(max(sizes), SAMPLE_BYTES // _STRETCHES))
     fixed = None if asked.free_packing else given.compressor()
     packed = Compressor() if asked.free_packing else fixed
-    trials = [_tried(stretches, schema, size, build, packed) for size in sizes]
+    trials = [_tried(stretches, schema, size, partial(build, compressor=packed), given.dictionary) for size in sizes]
     prices = [_price(replace(given, block_bytes=t.block_bytes), t, _stored(t)) for t in trials]
     default = next(p for p in prices if p.settings.block_bytes == given.block_bytes)
     if asked.free_packing:
@@ -288,8 +294,8 @@ def _tried(
     stretches: Sequence[tuple[Entries, np.ndarray]],
     schema: pa.Schema,
     block_bytes: int,
-    build: BuildBlock,
-    compressor: Compressor | None,
+    build: Callable[[Entries], bytes],
+    dictionary: Dictionary | None,
 ) -> _Trial:
     sections: list[list[_Section]] = []
     blocks = entries = other_bytes = 0
@@ -302,8 +308,8 @@ def _tried(
             if low == high:
                 continue
             part = stretch.slice(low, high - low)
-            data = memoryview(build(part, compressor))
-            block = Block(data, Where(None, 0), schema)
+            data = memoryview(build(part))
+            block = Block(data, Where(None, 0), schema, dictionary)
             parts = enumerate(block.sections())
             told = [_Section(s.codec, s.stored, s.unpacked, bytes(block.plain(i))) for i, s in parts]
             found += told
