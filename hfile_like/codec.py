@@ -130,11 +130,7 @@ def compress(
     data: bytes, compressor: Compressor | None, gain: int = GAIN_LEAST, tail_bytes: int = 0
 ) -> tuple[int, bytes]:
     """(codec, stored bytes). Raw where there is no compressor, or compression gains less than one part in `gain`.
-<<<<<<< HEAD
-    `tail_bytes`: so many bytes at the end will not compress: only what is before them is tried."""
-=======
     `tail_bytes`: so many bytes at the end will not compress: only those before are tried, without a dictionary."""
->>>>>>> 2cbd336 (A given dictionary takes part in choosing the size of blocks)
     head_bytes = len(data) - tail_bytes
     if compressor is None or head_bytes < _COMPRESS_MIN_BYTES:
         return CODEC_RAW, data
