@@ -21,7 +21,7 @@ FOOTER_NAMES = ("schema", "properties", "index", "groups", "strided sections", "
 class Region:
     """Bytes that one checksum is over, or that none is.
 
-    kind    header, block, row, meta, footer, trailer, padding
+    kind    header, block, row, meta, node (a table or a summary of the index), footer, trailer, padding
     number  which of its kind
     """
 
@@ -29,6 +29,18 @@ class Region:
     start: int
     stop: int
     number: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A table or a summary of the index below the footer; its checksum lies `checksum_at` bytes into the node above it,
+    or into the footer."""
+
+    offset: int
+    stored: int
+    codec: int
+    above: Node | None
+    checksum_at: int
 
 
 def u(data: bytes | bytearray | memoryview, at: int, width: int) -> int:
@@ -81,7 +93,7 @@ class Layout:
 
     def __init__(self, data: bytes):
         at = len(data) - TRAILER_BYTES
-        self.size = len(data)
+        self.size, self._data = len(data), data
         self.footer_at, self.footer_stored = u(data, at, 8), u(data, at + 8, 8)
         self.footer_codec = u(data, at + 28, 4)
         self.footer = plain(data[self.footer_at : at], self.footer_codec)
@@ -93,13 +105,42 @@ class Layout:
             start += length
         self.metas = columns(self.sections[METAS][1], "QQQII")
         self.strided = columns(self.sections[STRIDED][1], "QQI")
-        self.blocks = self._blocks()
+        self.blocks: list[tuple[int, int]] = []
+        self.nodes: list[Node] = []
+        self._index()
         self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
 
-    def _blocks(self) -> list[tuple[int, int]]:
-        index = self.sections[INDEX][1]
-        count = u(index, 0, 8)
-        return [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * count + 4 * i, 4)) for i in range(count)]
+    def _index(self) -> None:
+        """The blocks, and the nodes between them and the footer."""
+        begins, index = self.sections[INDEX]
+        self.block_count, self.levels, self.fan_out = struct.unpack_from("<QII", index)
+        summaries = self.sections.get(SUMMARIES, (0, b"\0\0\0\0"))[1]
+        pieces = 1 + u(summaries, 0, 4)
+        # Tables of a level: (bytes, where their checksums lie that are of the level below: node and place in it).
+        tables: list[tuple[bytes, Node | None]] = [(index[16:], None)]
+        at = 16 + begins
+        for level in range(self.levels, 0, -1):
+            below: list[tuple[bytes, Node | None]] = []
+            for n, (table, node) in enumerate(tables):
+                rows = self._rows_at(level) - n * self.fan_out if level < self.levels else self._rows_at(level)
+                count = min(rows, self.fan_out) if level < self.levels else rows
+                for row in range(count):
+                    for piece in range(pieces):
+                        place = 16 * count + 24 * count * piece
+                        offset = u(table, place + 8 * row, 8)
+                        stored, _, _, codec = (u(table, place + (8 + 4 * f) * count + 4 * row, 4) for f in range(4))
+                        checksum_at = place + 16 * count + 4 * row + (at if node is None else 0)
+                        self.nodes.append(Node(offset, stored, codec, node, checksum_at))
+                        if not piece:
+                            below.append((plain(self._data[offset : offset + stored], codec), self.nodes[-1]))
+            tables = below
+        for table, _ in tables:
+            count = len(self.blocks)
+            count = min(self.block_count - count, self.fan_out if self.levels else self.block_count)
+            self.blocks += [(u(table, 8 * i, 8), u(table, 8 * count + 4 * i, 4)) for i in range(count)]
+
+    def _rows_at(self, level: int) -> int:
+        return -(-self.block_count // self.fan_out**level)
 
     def _regions(self) -> Iterator[Region]:
         yield Region("header", 0, HEADER_BYTES)
@@ -111,6 +152,9 @@ class Layout:
         for i, (_, offset, stored, *_) in enumerate(self.metas):
             if stored:
                 yield Region("meta", offset, offset + stored, i)
+        for i, node in enumerate(self.nodes):
+            if node.stored:
+                yield Region("node", node.offset, node.offset + node.stored, i)
         yield Region("footer", self.footer_at, self.footer_at + self.footer_stored)
         yield Region("trailer", self.size - TRAILER_BYTES, self.size)
 
@@ -136,19 +180,31 @@ class Layout:
             data[end : region.stop] = bound(data[region.start : end], region.start).to_bytes(4, "little")
         elif region.kind == "meta":
             self._repair_meta(data, region)
-        if region.kind in ("meta", "footer", "trailer"):
+        elif region.kind == "node":
+            self._repair_node(data, self.nodes[region.number])
+        if region.kind in ("meta", "node", "footer", "trailer"):
             repair_trailer(data)
 
     def _repair_meta(self, data: bytearray, region: Region) -> None:
-        """The checksums of metas lie in the footer, which may be compressed: then it is written anew in its place, and
-        only where it takes as many bytes."""
+        """The checksums of metas lie in the footer: where that is compressed, they are left as they are."""
         begins, table = self.sections[METAS]
         _, at = strings(table)
         at += len(self.metas) * 24 + 4 * region.number
-        checksum = bound(data[region.start : region.stop], region.start).to_bytes(4, "little")
-        if self.footer_codec == 0:
-            place = self.footer_at + begins + at
-            data[place : place + 4] = checksum
+        checksum = bound(data[region.start : region.stop], region.start)
+        self._put(data, None, begins + at, checksum)
+
+    def _repair_node(self, data: bytearray, node: Node) -> None:
+        """The checksum of a node lies in the one above it, whose own then changes, up to the footer."""
+        checksum = bound(data[node.offset : node.offset + node.stored], node.offset)
+        self._put(data, node.above, node.checksum_at, checksum)
+        if node.above is not None and not node.above.codec:
+            self._repair_node(data, node.above)
+
+    def _put(self, data: bytearray, node: Node | None, at: int, checksum: int) -> None:
+        """Writes a checksum into a node, or into the footer, unless that is compressed."""
+        start, codec = (self.footer_at, self.footer_codec) if node is None else (node.offset, node.codec)
+        if not codec:
+            data[start + at : start + at + 4] = checksum.to_bytes(4, "little")
 
 
 def repair_trailer(data: bytearray) -> None:

@@ -14,6 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileWriter
+from sorted_files import nodes_of
 
 
 def noise(seed: int, length: int) -> bytes:
@@ -194,6 +195,14 @@ def many_blocks(compression: str) -> bytes:
     return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
 
 
+def nodes(compression: str) -> bytes:
+    """Two levels of nodes between the blocks and the footer."""
+    keys = [b"k%02d" % i for i in range(11)]
+    columns = {"n": pa.array([i * 5 % 7 for i in range(11)], pa.int16()), "s": pa.array(["", *"abcdefghij"])}
+    with nodes_of(3):
+        return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
+
+
 def empty(compression: str) -> bytes:
     """No entry at all."""
     return make([], {"n": pa.array([], pa.int64())}, compression=compression, summaries=["n"])
@@ -214,9 +223,8 @@ def large(compression: str) -> bytes:
     """Some thousand entries in a hundred blocks or so, in groups, with rows and a meta."""
     target = io.BytesIO()
     schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("f", pa.float64()), ("p", pa.string())])
-    with SortedFileWriter(
-        target, schema=schema, compression=compression, block_size=8000, summaries=["n", "s"], compact=["n"]
-    ) as writer:
+    options = {"block_size": 8000, "summaries": ["n", "s"], "compact": ["n"]}
+    with nodes_of(16), SortedFileWriter(target, schema=schema, compression=compression, **options) as writer:
         for g in range(8):
             ids = range(1000 * g, 1000 * g + 1000)
             keys = [f"d={g}/part-{i:05d}-{uuid_text(i)}.parquet".encode() for i in ids]
@@ -249,6 +257,7 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         values_names,
         sections,
         many_blocks,
+        nodes,
         empty,
         wide_text,
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from skipstone.commands.inspecting import inspect_file
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, read_strided_rows
 from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
@@ -50,6 +51,8 @@ class Faces:
         self._strided = list(reader.strided_sections().values())
         self._schema, self._metas = reader.schema, reader.metas()
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
+        table = reader.scan_table(columns=reader.summarised)
+        self._bounds = {n: pc.min_max(table[n][: len(keys) // 2]).as_py().values() for n in reader.summarised}
         self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
         self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
         reader.close()
@@ -65,6 +68,7 @@ class Faces:
         yield "scan a prefix", lambda r: r.scan_table(self._middle[0][:2])
         yield "keys", lambda r: r.keys()
         yield "summaries", self._summaries
+        yield "blocks within", lambda r: [r.blocks_within(name, *self._bounds[name]) for name in self._bounds]
         for group in self._groups:
             yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
             yield f"range of {group.name}", self._range(group.offset, group.length)
