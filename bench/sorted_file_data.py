@@ -2,10 +2,10 @@
 
 Keys are binary, unique and ascending; each column is made once and kept in .cache/bench/sorted_file/ as an Arrow file.
 
-    names   `ingestion_datestr=.../<uuid>-0_<task>-<stage>-<attempt>_<instant>.parquet` (bench/listing_data.py), 110 bytes
-            or so, with a size: an int64 of which 16 bits are random. A partition is a day
-    typed   keys of 16 bytes: a device and a time in µs, both big-endian. Five columns, 5% null each: `id` int64 (a random
-            number of 40 bits), `price` float64 (cents), `seen` timestamp (the key's, up to a minute later), `city` string
+    names   `ingestion_datestr=.../<uuid>-0_<task>-<stage>-<attempt>_<instant>.parquet` (bench/listing_data.py), of 105
+            bytes or so, with a size: an int64 of which 16 bits are random. A partition is a day
+    typed   keys of 16 bytes: a device and a time in µs, both big-endian. Five columns, 5% null each: `id` int64 (40
+            random bits), `price` float64 (cents), `seen` timestamp (the key's, up to a minute later), `city` string
             (one of 1,000), `flag` bool. A partition is a device
 """
 
@@ -29,6 +29,7 @@ DEVICE_ENTRIES = 4_000
 _SIZE_SPREAD_BYTES = 1 << 16  # files are closed at a size that is asked for
 _NULL_SHARE = 0.05
 _CITIES = 1_000
+_LARGE_ENTRIES = 5_000_000
 _FIRST_US = 1_577_836_800_000_000  # 2020
 _SEED = 6
 _LAYOUT = 1  # raised where this file makes something else for the same arguments
@@ -62,9 +63,18 @@ class Column:
     def prefix_bytes(self) -> int:
         return PREFIX_BYTES[self.kind]
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of the cache that everybody has who has one: all blocks of the column fit."""
+        return 512 << 20 if len(self) < _LARGE_ENTRIES else 4 << 30
+
     def sample(self, count: int, random: np.random.Generator) -> list[bytes]:
         """Keys that are there, at random and in no order."""
-        return self.keys.take(pa.array(random.integers(0, len(self), count))).to_pylist()
+        return self.taken(random.integers(0, len(self), count))
+
+    def taken(self, places: np.ndarray) -> list[bytes]:
+        """The keys at some positions."""
+        return self.keys.take(pa.array(places)).to_pylist()
 
 
 def names(shape: Shape, cache: Path = CACHE) -> Column:
@@ -98,10 +108,19 @@ def typed(rows: int, cache: Path = CACHE) -> Column:
             "city": pa.DictionaryArray.from_arrays(random.integers(0, _CITIES, rows).astype(np.int32), _city_names()),
             "flag": random.random(rows) < 0.3,
         }
-        arrays = {name: pc.if_else(random.random(rows) >= _NULL_SHARE, pa.array(c), None) for name, c in columns.items()}
+        arrays = {
+            name: pc.if_else(random.random(rows) >= _NULL_SHARE, pa.array(c), None) for name, c in columns.items()
+        }
         arrays["seen"] = arrays["seen"].cast(pa.timestamp("us", "UTC"))
         arrays["city"] = arrays["city"].cast(pa.string())
-        return pa.table({"key": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(keys)]).cast(pa.binary()), **arrays})
+        return pa.table(
+            {
+                "key": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(keys)]).cast(
+                    pa.binary()
+                ),
+                **arrays,
+            }
+        )
 
     # id 40, the cents of a price about 12, seen 26, a city 10, flag 1, the key's time 10; less the nulls.
     told = f"{rows / 1e6:g} M typed"
@@ -112,9 +131,7 @@ def _city_names() -> pa.Array:
     return pa.array([f"{'abcdefghijklmnop'[i % 16] * (1 + i % 5)}ville-{i}" for i in range(_CITIES)])
 
 
-def _column(
-    told: str, kind: str, folder: str, make: Callable[[], pa.Table], random_bytes: int, cache: Path
-) -> Column:
+def _column(told: str, kind: str, folder: str, make: Callable[[], pa.Table], random_bytes: int, cache: Path) -> Column:
     def write(folder: Path) -> None:
         table = make()
         with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
