@@ -35,6 +35,8 @@ import pyarrow as pa
 RESULTS = Path(__file__).parent / "results"
 _SAMPLE_S_MIN = 0.002
 _CALLS_MAX = 10_000
+# Larger tables are compared as they are, in the order given: as Python objects they would take minutes.
+_LISTED_ROWS_MAX = 100_000
 _ALWAYS_LISTED = ("skipstone", "numpy", "pyarrow", "numba")
 
 
@@ -71,6 +73,10 @@ class _Case:
         start = time.perf_counter()
         answer = self.fn(*arguments)
         return answer, time.perf_counter() - start
+
+    def let_go(self) -> None:
+        """Drops what is asked, and what it holds: it will not be asked again."""
+        self.fn, self.setup = lambda: None, None
 
     def sample(self) -> float:
         """Seconds a call: one call, or the mean over as many as a clock can tell apart."""
@@ -125,13 +131,15 @@ class Bench:
         self._cases.append(_Case(row, contender, fn, setup, note, kind, every))
 
     def run(self, rounds: int = 5) -> None:
-        """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times."""
+        """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that a run
+        before has timed stay as they are."""
         for row in dict.fromkeys(case.row for case in self._cases):
             cases = [case for case in self._cases if case.row == row]
+            if cases[0].samples_s:
+                continue
             self._compare(row, cases)
             for case in cases:
                 case.calls = _calls_for(case)
-                case.samples_s.clear()
             gc.collect()
             gc.disable()
             try:
@@ -141,6 +149,8 @@ class Bench:
                             case.samples_s.append(case.sample())
             finally:
                 gc.enable()
+            for case in cases:
+                case.let_go()
 
     def figures(self) -> list[dict[str, Any]]:
         """What was measured, a contender of a row each: row, contender, kind, median_s, ratio_to_us (of the row's),
@@ -247,6 +257,8 @@ def _plain(answer: Any) -> Any:
     """One form for answers of different libraries: rows as tuples in a fixed order of columns, sorted."""
     if isinstance(answer, pa.RecordBatch):
         answer = pa.table(answer)
+    if isinstance(answer, pa.Table) and answer.num_rows > _LISTED_ROWS_MAX:
+        return _Rows(answer)
     if isinstance(answer, pa.Table):
         columns = [answer.column(name).to_pylist() for name in sorted(answer.column_names)]
         return sorted(answer.column_names), sorted(zip(*columns, strict=True), key=repr)
@@ -255,6 +267,20 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, np.ndarray):
         return answer.tolist()
     return answer
+
+
+class _Rows:
+    """A large table, equal to others with the same rows in the same order."""
+
+    def __init__(self, table: pa.Table):
+        names = sorted(table.column_names)
+        self._table = table.select(names).cast(pa.schema([(name, table.field(name).type) for name in names]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rows) and self._table.equals(other._table)
+
+    def __repr__(self) -> str:
+        return f"{self._table.num_rows:,} rows, {self._table.slice(0, 2).to_pylist()} ..."
 
 
 def _short(value: Any) -> str:

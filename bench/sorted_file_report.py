@@ -1,0 +1,94 @@
+"""What bench/sorted_file.py tells below its rows: a table a column, who won each cell, and why a cell is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.sorted_file_contender import US
+
+MEMCPY, MEMCPY_BYTES, MEMCPY_MS = "memcpy of 137 MB", 137_000_000, 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Ours over a peer's at most `ours / theirs`, these two in one unit; where no peer is named, over this run's memcpy
+    of 137 MB, both in ms. Of bytes, at most `ours`."""
+
+    ours: float
+    theirs: float
+    against: str = MEMCPY
+
+
+@dataclass(frozen=True)
+class Told:
+    """A cell of a column's table, in seconds or bytes: who did it, how fast, and the floor's best."""
+
+    task: str
+    times: dict[str, float]
+    floor: float | None = None
+    is_bytes: bool = False
+    calls: int = 1  # how many of what is told a time is of
+
+
+def cells(column: str, figures: Sequence[dict[str, Any]], calls: dict[str, int]) -> list[Told]:
+    """The cells of a column from the rows `column: task`."""
+    found = []
+    for row in dict.fromkeys(f["row"] for f in figures if f["row"].startswith(f"{column}: ")):
+        of = [f for f in figures if f["row"] == row]
+        task = row.removeprefix(f"{column}: ")
+        times = {f["contender"]: f["median_s"] for f in of if f["kind"] != "floor"}
+        floors = [f["median_s"] for f in of if f["kind"] == "floor"]
+        found.append(Told(task, times, min(floors, default=None), calls=calls.get(task, 1)))
+    return found
+
+
+def section(title: str, told: Sequence[Told], asked: dict[str, Asked], memcpy_s: float) -> list[str]:
+    """A table: a line a cell."""
+    who = list(dict.fromkeys(name for cell in told for name in cell.times))
+    lines = [
+        f"## {title}",
+        "",
+        f"| | {' | '.join(who)} | floor | asked | |",
+        f"| --- |{' ---: |' * (len(who) + 1)} --- | --- |",
+    ]
+    for cell in told:
+        shown = [_shown(cell, cell.times.get(name)) for name in who]
+        told_as = cell.task if cell.calls == 1 else f"{cell.task}, each"
+        target, verdict = _judged(cell, asked.get(cell.task), memcpy_s)
+        lines.append(f"| {told_as} | {' | '.join(shown)} | {_shown(cell, cell.floor)} | {target} | {verdict} |")
+    return lines
+
+
+def _judged(cell: Told, asked: Asked | None, memcpy_s: float) -> tuple[str, str]:
+    ours = cell.times[US]
+    if asked is None:
+        peers = {name: time for name, time in cell.times.items() if name != US}
+        faster = sorted((name for name, time in peers.items() if time < ours), key=peers.__getitem__)
+        if not peers:
+            return "", ""
+        if not faster:
+            return "first", "won"
+        if cell.floor is not None and cell.floor >= 0.75 * ours:
+            return "75% of the floor", "won"
+        return "first", f"**lost** to {', '.join(f'{name} ({ours / peers[name]:.2g}x)' for name in faster)}"
+    if cell.is_bytes:
+        over = (ours - asked.ours) / 1e6
+        return f"{asked.ours / 1e6:g} MB", "won" if over <= 0 else f"**lost** by {over:.1f} MB"
+    theirs = memcpy_s * cell.calls if asked.against == MEMCPY else cell.times[asked.against]
+    ratio, most = ours / theirs, asked.ours / asked.theirs
+    verdict = "won" if ratio <= most else "**lost**"
+    return f"{asked.ours:g} / {asked.theirs:g} of {asked.against}: {most:.3g}", f"{verdict}: {ratio:.3g}"
+
+
+def _shown(cell: Told, value: float | None) -> str:
+    if value is None:
+        return ""
+    if cell.is_bytes:
+        return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value / 1e3:,.1f} kB"
+    value /= cell.calls
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:,.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
