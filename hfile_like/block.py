@@ -16,6 +16,7 @@ knowing only where it begins and ends: executors are sent that, and open no foot
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Collection, Sequence
 
@@ -125,6 +126,23 @@ class Block:
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
         return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where)
+
+    def unread(self) -> Block:
+        """This block with nothing decoded: what is decoded of it goes when it goes."""
+        other = copy.copy(self)
+        other._keys, other._columns = None, {}
+        return other
+
+    def owned(self) -> Block:
+        """This block over memory of its own, with nothing decoded."""
+        other = self.unread()
+        other._view = memoryview(bytes(self._view))
+        return other
+
+    @property
+    def stored(self) -> memoryview:
+        """The bytes of the block."""
+        return self._view
 
     @property
     def is_compressed(self) -> bool:
