@@ -9,6 +9,7 @@ FORMAT.md beside this file tells the bytes.
 """
 
 from .batches import read_block_range
+from .cache import BlockCache
 from .entries import prefix_changes
 from .footer import GroupHandle
 from .index_rows import BlockInfo
@@ -18,19 +19,21 @@ from .merge import MergeSummary, merge_runs
 from .numbered import Numbered
 from .ordered import OrderedCode
 from .reader import SortedFileReader
-from .source import BytesSource, PathSource, Source
+from .source import BytesSource, MmapSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
 from .verify import Finding
 from .writer import SortedFileWriter, WriterOptions
 
 __all__ = [
+    "BlockCache",
     "BlockInfo",
     "BytesSource",
     "Finding",
     "GroupHandle",
     "KeyLayout",
     "MergeSummary",
+    "MmapSource",
     "Numbered",
     "OrderedCode",
     "PathSource",

@@ -16,6 +16,7 @@ knowing only where it begins and ends: executors are sent that, and open no foot
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -151,6 +152,23 @@ class Block:
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""
         return self._raw(section)
+
+    def unread(self) -> Block:
+        """This block with nothing decoded: what is decoded of it goes when it goes."""
+        other = copy.copy(self)
+        other._keys, other._columns = None, {}
+        return other
+
+    def owned(self) -> Block:
+        """This block over memory of its own, with nothing decoded."""
+        other = self.unread()
+        other._view = memoryview(bytes(self._view))
+        return other
+
+    @property
+    def stored(self) -> memoryview:
+        """The bytes of the block."""
+        return self._view
 
     @property
     def is_compressed(self) -> bool:

@@ -219,6 +219,11 @@ class BlockIndex:
             parts.append(tails)
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
+    def tables(self, level: int, numbers: Sequence[int]) -> Sequence[Rows]:
+        """Some tables of a level, by their numbers, ascending: rows of blocks at 0, and one table at `levels`. A table
+        above has `fan_out` rows for those of the level below, one for each."""
+        return self._nodes(level, numbers)
+
     # -- blocks by number ---------------------------------------------------------------------------------------------
 
     def _leaves(self, start: int, stop: int) -> Iterator[tuple[BlockRows, int, int, int]]:

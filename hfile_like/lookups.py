@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +14,20 @@ import pyarrow.compute as pc
 from ..arrays import binary_array, from_numpy, to_numpy, valid_mask
 from .batches import DELETED_FIELD, KEY_FIELD, block_entries
 from .block import Block
+from .cached import find_flat, flat_entries, held_blocks, is_flat, unheld_if_damaged
 from .entries import Entries, key_chunks
+from .flat_lookups import Queries, blocks_of, look_up_flat
 from .index import BlockIndex
 from .keys import lower_bound
+from .lazy import kernels_for
 
 if TYPE_CHECKING:
     from .reader import SortedFileReader
 
 # Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
 _SEARCH_KEYS_MAX = 4
+# What a key takes without kernels, when its block has to be read.
+_PLAIN_NS = 50_000
 
 
 def look_up(
@@ -34,24 +40,46 @@ def look_up(
 ) -> pa.Table:
     """What `SortedFileReader.get_many` gives, with the value columns at `positions`; `may_hold`: bool [n], False for
     keys that are not in the file."""
-    wanted = pa.chunked_array(key_chunks(keys), pa.binary())
+    chunks = key_chunks(keys)
+    wanted = pa.chunked_array(chunks, pa.binary())
+    if may_hold is not None:
+        mask = may_hold(wanted)
+        asked = wanted.filter(from_numpy(mask))
+        found = look_up(reader, index, asked, positions, include_deleted)
+        return _spread(found, wanted, mask, 1 + len(positions))
+    shelf = reader.shelf
+    kernels = None if shelf is None else kernels_for("lookup", len(wanted) * _PLAIN_NS)
+    if shelf is not None and kernels is not None:
+        queries = Queries(chunks)
+        blocks = blocks_of(kernels, index, queries)
+        found = look_up_flat(kernels, reader, shelf, blocks, queries, wanted, positions, include_deleted)
+        if found is not None:
+            return found
     listed = wanted.to_pylist()
-    candidates = range(len(listed)) if may_hold is None else np.flatnonzero(may_hold(wanted)).tolist()
-    order = sorted(candidates, key=listed.__getitem__)
+    order = sorted(range(len(listed)), key=listed.__getitem__)
     ranked = [listed[i] for i in order]
     rows = np.full(len(listed), -1, dtype=np.int64)
     parts: list[Entries] = []
     total = 0
-    for low, high, block in _blocks_of(reader, index, ranked):
-        where = _find(block, ranked[low:high])
+    plan = _plan(index, ranked)
+    for (low, high, _), (where, block) in zip(plan, _searched(reader, plan, ranked, positions), strict=True):
         hits = np.flatnonzero(where >= 0)
         if not len(hits):
             continue
-        part = block_entries(block, positions, where[hits], keys=False)
+        part = block(where[hits])
         rows[np.array(order[low:high])[hits]] = total + np.arange(len(hits))
         parts.append(part)
         total += len(part)
     return _aligned(reader.schema, wanted, rows, parts, positions, include_deleted)
+
+
+def _spread(found: pa.Table, wanted: pa.ChunkedArray, mask: np.ndarray, values_end: int) -> pa.Table:
+    """What was found of the keys where `mask` is True, as rows for all of `wanted`. From column `values_end` on: marks."""
+    if mask.all():
+        return found
+    rows = found.take(from_numpy(np.cumsum(mask) - 1, mask))
+    marks = [column.fill_null(False) for column in rows.columns[values_end:]]
+    return pa.Table.from_arrays([wanted, *rows.columns[1:values_end], *marks], schema=found.schema)
 
 
 def _aligned(
@@ -83,9 +111,8 @@ def _aligned(
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _blocks_of(reader: SortedFileReader, index: BlockIndex, ranked: list[bytes]) -> Iterator[tuple[int, int, Block]]:
-    """(low, high, block): the slices of sorted keys that may lie in one block, with that block. Blocks that are
-    needed one after the other are read ahead together."""
+def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
+    """(low, high, block): the slices of sorted keys that may lie in one block, with its number."""
     plan, low = [], 0
     while low < len(ranked):
         i = index.block_of(ranked[low])
@@ -99,9 +126,26 @@ def _blocks_of(reader: SortedFileReader, index: BlockIndex, ranked: list[bytes])
         high = bisect_right(ranked, index.last_key(i), lo=low)
         plan.append((low, high, i))
         low = high
-    blocks = reader.iter_blocks([i for _, _, i in plan])
-    for (low, high, _), block in zip(plan, blocks, strict=True):
-        yield low, high, block
+    return plan
+
+
+def _searched(
+    reader: SortedFileReader, plan: list[tuple[int, int, int]], ranked: list[bytes], positions: list[int]
+) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], Entries]]]:
+    """For each block of a plan: where its keys are in it, as `_find`, and what gives the entries at such places,
+    without keys. Blocks are read ahead together."""
+    numbers = [i for _, _, i in plan]
+    if reader.shelf is not None:
+        for (low, high, _), (i, held) in zip(plan, held_blocks(reader, reader.shelf, numbers), strict=True):
+            if is_flat(reader.shelf, i, held, high - low):
+                yield find_flat(held, ranked[low:high]), partial(flat_entries, reader.shelf, i, held, positions)
+            else:
+                with unheld_if_damaged(reader.shelf, i, held):
+                    block = held.block
+                    yield _find(block, ranked[low:high]), partial(block_entries, block, positions, keys=False)
+        return
+    for (low, high, _), block in zip(plan, reader.iter_blocks(numbers), strict=True):
+        yield _find(block, ranked[low:high]), partial(block_entries, block, positions, keys=False)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:

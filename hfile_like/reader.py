@@ -19,14 +19,16 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from .batches import block_entries, column_positions, scan_schema, to_batch
 from .block import Block
+from .cache import BlockCache, Shelf
+from .cached import get_row, row_of, scan_batches
 from .codec import Where
-from .footer import TAIL_BYTES, GroupHandle, Tail, open_footer
+from .footer import TAIL_BYTES, TRAILER, GroupHandle, Tail, open_footer
 from .index_rows import BlockInfo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .pieces import LoadFilter, OwnPieces, read_piece
-from .source import COALESCE_GAP_BYTES, Source, close_source, name_of, open_source, read_exact
+from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary, bounds_of
 from .verify import Finding, findings_of
@@ -48,6 +50,8 @@ class SortedFileReader:
     key_filter  makes an object with `contains(keys) -> booleans` of the bytes of the filter that the writer was handed:
                 look-ups then ask it first, and read no block for a key that it has not. Without it, or where the file
                 has no filter, none is asked
+    cache       holds blocks between calls of `get`, `get_many` and narrow scans, for this reader and others. None, the
+                default, holds nothing: memory that outlives a call is the caller's to give
 
     Tombstones are not found and not returned, except where `include_deleted` asks for them. Raises NotATableError
     where there is no file, CorruptionError, FormatVersionError, StorageError.
@@ -59,10 +63,12 @@ class SortedFileReader:
         *,
         tail_bytes: int = TAIL_BYTES,
         key_filter: LoadFilter | None = None,
+        cache: BlockCache | None = None,
     ):
         self._source, self._owned = open_source(source)
         self.name = name_of(self._source)
         self._closed = False
+        self.shelf: Shelf | None = None
         try:
             self._footer, self._tail = open_footer(self._source, tail_bytes)
         except BaseException:
@@ -71,6 +77,16 @@ class SortedFileReader:
         self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
         self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
+        self._names: list[str] = self.schema.names
+        if cache is not None:
+            self.shelf = self._shelf_of(cache)
+
+    def _shelf_of(self, cache: BlockCache) -> Shelf:
+        identity = identity_of(self._source)
+        if identity is not None:
+            # A file in whose place another was put unnoticed has another trailer, as like as not.
+            identity = identity, bytes(self._tail.data[-TRAILER.size :])
+        return cache.shelf(identity, self.num_blocks)
 
     def reading_from(self, source: Source) -> SortedFileReader:
         """A reader of the same file by way of another source, which stays the caller's: the footer is shared."""
@@ -91,16 +107,9 @@ class SortedFileReader:
         i = self._index.block_of(key)
         if i is None or not self._pieces.may_hold_key(key):
             return None
-        block = self.block(i)
-        at = lower_bound(block.keys, key)
-        if at == block.entries or block.keys.key_at(at) != key:
-            return None
-        deleted = block.deleted()
-        if deleted is not None and deleted[at]:
-            return None
-        return {
-            name: _as_python(block.column(j).take(slice(at, at + 1))[0]) for j, name in enumerate(self.schema.names)
-        }
+        if self.shelf is not None:
+            return get_row(self, self.shelf, i, key, self._names)
+        return row_of(self.block(i), key, self._names)
 
     def get_many(
         self,
@@ -131,8 +140,14 @@ class SortedFileReader:
         self._check_open()
         positions = self._positions(columns)
         start, stop = _bounds(prefix, start, stop)
-        first, end = self._block_range(start, stop, group)
-        return self._scan(range(first, end), start, stop, positions, include_deleted)
+        blocks = range(*self._block_range(start, stop, group))
+        if self.shelf is not None and self._is_narrow(blocks, self.shelf):
+            return scan_batches(self, self.shelf, blocks, start, stop, positions, include_deleted)
+        return self._scan(blocks, start, stop, positions, include_deleted)
+
+    def _is_narrow(self, blocks: range, shelf: Shelf) -> bool:
+        """Whether a scan is to go by way of the cache: a wide one would turn out what is looked up again."""
+        return len(blocks) > 0 and int(self._index.spans(blocks).lengths.sum(dtype=np.uint64)) <= shelf.scan_bytes_max
 
     def _scan(
         self, blocks: range, start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
@@ -412,6 +427,8 @@ class SortedFileReader:
         self._closed = True
         if self._owned:
             close_source(self._source)
+        if self.shelf is not None and identity_of(self._source) is None:
+            self.shelf.drop()  # no other reader can ask for it
 
     def _check_open(self) -> None:
         if self._closed:
@@ -451,15 +468,3 @@ def _named(what: str, name: str, there: dict[str, T]) -> T:
     except KeyError:
         names = ", ".join(map(repr, list(there)[:10])) or "none"
         raise InvalidArgumentError(f"there is no {what} {name!r}: there are {names}") from None
-
-
-def _as_python(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except (
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        pa.ArrowException,
-    ):  # a zone that Python does not know: LookupError
-        return value

@@ -1,0 +1,208 @@
+"""What a cache holds of a block: the block as it is stored, and of keys and columns what was decoded of them, flat.
+
+A block that was read once is held as it is stored, checked again wherever it is decoded. Where it is read more often,
+its keys and the columns that were asked for are decoded whole, and from then on a look-up is a binary search and a few
+loads. All that is held is memory of its own, and counted to the byte but for what Python's own objects take, which is
+a constant here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import offsets_and_data
+from .batches import to_batch
+from .block import Block
+from .entries import Entries
+from .keys import common_prefix_length
+
+# About what the objects of Python and Arrow take that hold a block, its keys, or a column.
+BLOCK_OVERHEAD_BYTES = 1_200
+PIECE_OVERHEAD_BYTES = 800
+# Numbers of a row that tells kernels where the keys of a block are, and where a column is.
+KEY_PLACE, COLUMN_PLACE = 6, 4
+# What Python reads of a buffer as it lies: the type, and how `memoryview` calls it.
+_FORMATS = {
+    pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q",
+    pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
+    pa.float32(): "f", pa.float64(): "d",
+}  # fmt: skip
+
+
+class HeldBlock:
+    """A block in a cache. Its fields are set once, under the cache's lock, and read without.
+
+    entries      how many
+    size_bytes   all that is held, as counted by the cache
+    touches      how often keys were looked for in it before they were decoded
+    keys         decoded, or None
+    columns      decoded, by their position in the schema
+    values       of all columns, once they were decoded: what gives the value at a position
+    """
+
+    __slots__ = ("_batch", "_stored", "columns", "entries", "keys", "size_bytes", "touches", "values")
+
+    def __init__(self, block: Block):
+        """`block`: over memory of its own, of which nothing is decoded."""
+        self._stored = block
+        self.entries = block.entries
+        self.size_bytes = BLOCK_OVERHEAD_BYTES + block.length_bytes
+        self.touches = 0
+        self.keys: FlatKeys | None = None
+        self.columns: dict[int, FlatColumn] = {}
+        self.values: list[Callable[[int], object]] | None = None
+        self._batch: tuple[Sequence[int], pa.RecordBatch] | None = None
+
+    @property
+    def block(self) -> Block:
+        """The block, to decode from; what it keeps of that is the caller's."""
+        return self._stored.unread()
+
+    def flat_keys(self) -> FlatKeys:
+        """The keys, decoded."""
+        block = self.block
+        return FlatKeys(block.keys.to_arrow(), block.deleted())
+
+    def flat_column(self, position: int) -> FlatColumn:
+        """A column, decoded."""
+        return FlatColumn(self.block.column(position).to_arrow(), pa.py_buffer(self._stored.stored))
+
+    def batch(
+        self, positions: Sequence[int], schema: pa.Schema, include_deleted: bool, low: int, high: int
+    ) -> pa.RecordBatch:
+        """The entries from `low` on, before `high`, of which keys and columns were decoded, over the memory that is
+        held."""
+        assert self.keys is not None
+        deleted = self.keys.deleted
+        if deleted is not None:
+            entries = Entries(self.keys.array, [self.columns[p].array for p in positions], deleted)
+            return to_batch(entries.slice(low, high - low), schema, include_deleted)
+        whole = self._whole(positions, schema, include_deleted)
+        return whole if high - low == self.entries else whole.slice(low, high - low)
+
+    def _whole(self, positions: Sequence[int], schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
+        """All entries of a block without tombstones. The last batch made is kept: it takes no memory of its own, but
+        for a column `deleted`."""
+        kept = self._batch
+        if kept is not None and kept[0] == positions and not include_deleted:
+            return kept[1]
+        assert self.keys is not None
+        entries = Entries(self.keys.array, [self.columns[p].array for p in positions], None)
+        made = to_batch(entries, schema, include_deleted)
+        if not include_deleted:
+            self._batch = positions, made
+        return made
+
+
+class FlatKeys:
+    """The keys of a block, one after the other, and which of them are tombstones.
+
+    array          binary [n]
+    offsets        int32 [n + 1], into the bytes at `address`
+    deleted        bool [n], or None where none is
+    tails          uint64 [n], once kernels look for keys: the 8 bytes of each after those that all share
+    shared_bytes   how many leading bytes all keys share
+    size_bytes     of what it holds, tails not counted
+    """
+
+    __slots__ = ("_at", "_places", "address", "array", "deleted", "offsets", "shared_bytes", "size_bytes", "tails")
+
+    def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
+        offsets, view = offsets_and_data(decoded)
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = bytes(view[first:last])
+        own = np.array(offsets, dtype=np.int32)
+        own -= np.int32(first)
+        own.flags.writeable = False
+        buffer = pa.py_buffer(data)
+        self.array = pa.Array.from_buffers(pa.binary(), len(decoded), [None, pa.py_buffer(own), buffer], 0)
+        self.offsets, self.address = own, buffer.address
+        self.deleted = deleted
+        self.tails: np.ndarray | None = None
+        self.size_bytes = own.nbytes + len(data) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
+        self._places = range(len(decoded))
+        width = len(data) // len(decoded)
+        lengths = own[1:] - own[:-1]
+        if (lengths == width).all():
+            self._at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
+        else:
+            starts = memoryview(own)
+            self._at = lambda i: data[starts[i] : starts[i + 1]]
+        self.shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
+
+    def place(self) -> tuple[int, ...]:
+        """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`, once there are tails."""
+        assert self.tails is not None
+        deleted = 0 if self.deleted is None else self.deleted.ctypes.data
+        addresses = self.tails.ctypes.data, self.offsets.ctypes.data, self.address, deleted
+        return len(self._places), self.shared_bytes, *addresses
+
+    def lower_bound(self, key: bytes) -> int:
+        """The first position whose key is not below `key`."""
+        return bisect_left(self._places, key, key=self._at)
+
+    def find(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        at = bisect_left(self._places, key, key=self._at)
+        return at if at < len(self._places) and self._at(at) == key else -1
+
+
+class FlatColumn:
+    """A value column of a block.
+
+    array        [n], at offset 0 of its buffers
+    size_bytes   of its buffers
+    value        of a position: the value as Python has it, None where null
+    place        a row of `kernels_lookup.take_fixed`'s `places`: 1; the addresses of validity, offsets and values, 0
+                 for what is not there
+    """
+
+    __slots__ = ("array", "place", "size_bytes", "value")
+
+    def __init__(self, decoded: pa.Array, inside: pa.Buffer):
+        """`inside`: the stored block; a column that lies in it takes no memory of its own."""
+        if decoded.offset:
+            decoded = pa.concat_arrays([decoded.slice(0, 0), decoded])
+        self.array = decoded
+        buffers = decoded.buffers()
+        if len(buffers) == 2:  # of fixed width: no offsets
+            buffers.insert(1, None)
+        if not decoded.null_count:
+            buffers[0] = None
+        self.place = 1, *(0 if buffer is None else buffer.address for buffer in buffers)
+        self.size_bytes = PIECE_OVERHEAD_BYTES + own_bytes(decoded, inside)
+        self.value = python_values(decoded)
+
+
+def own_bytes(array: pa.Array, inside: pa.Buffer) -> int:
+    """The memory that the buffers of an array keep alive, but for that of `inside`."""
+    roots = {}
+    for buffer in array.buffers():
+        while buffer is not None and buffer.parent is not None:
+            buffer = buffer.parent
+        if buffer is not None and not inside.address <= buffer.address < inside.address + max(inside.size, 1):
+            roots[buffer.address] = buffer.size
+    return sum(roots.values())
+
+
+def python_values(array: pa.Array) -> Callable[[int], object]:
+    """A function of a position that gives the value there as a Python object: quickly, where the type allows it. A
+    value that Python's own type cannot hold comes as a pyarrow Scalar."""
+    form = _FORMATS.get(array.type)
+    if form is not None and not array.null_count:
+        buffer = array.buffers()[1]
+        return memoryview(buffer).cast("B").cast(form)[array.offset : array.offset + len(array)].__getitem__
+    return lambda i: as_python(array[i])
+
+
+def as_python(value: pa.Scalar) -> object:
+    """A scalar as Python's own type; as it is where that cannot hold it."""
+    try:
+        return value.as_py()
+    except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
+        # LookupError: a zone that Python does not know.
+        return value
