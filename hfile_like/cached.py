@@ -115,7 +115,7 @@ def flat_column(shelf: Shelf, i: int, held: HeldBlock, position: int) -> None:
 def scan_batches(
     reader: SortedFileReader,
     shelf: Shelf,
-    blocks: range,
+    blocks: Sequence[int],
     start: bytes,
     stop: bytes | None,
     positions: Sequence[int],

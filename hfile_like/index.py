@@ -287,7 +287,7 @@ class BlockIndex:
 
     def blocks_within(
         self, column: str, lower: int | bytes | None, upper: int | bytes | None, blocks: range
-    ) -> list[int] | None:
+    ) -> list[int]:
         """Of some blocks, ascending, those in which a value of a summarised column may lie between two bounds, both
         inclusive. Nodes in which none may are not read."""
         found = np.arange(self._rows_at(self.levels))

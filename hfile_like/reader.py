@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from .batches import block_entries, column_positions, scan_schema, to_batch
+from .between import blocks_between, limits_of, rows_between, summary_bounds
 from .block import Block
 from .cache import BlockCache, Shelf
 from .cached import get_row, row_of, scan_batches
@@ -30,7 +31,7 @@ from .numbered import Numbered, block_numbers, find_between, look_up_numbers, sc
 from .pieces import LoadFilter, OwnPieces, read_piece
 from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
-from .summaries import Summary, bounds_of
+from .summaries import Summary
 from .verify import Finding, findings_of
 
 T = TypeVar("T")
@@ -134,23 +135,42 @@ class SortedFileReader:
         group: str | None = None,
         columns: Sequence[str] | None = None,
         include_deleted: bool = False,
+        between: Mapping[str, tuple[object, object]] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of `key` and the value columns, in key order: keys that begin with `prefix`, from `start`, before
-        `stop`, of `group` (what is given all holds). With `include_deleted`, tombstones too and a column `deleted`."""
+        `stop`, of `group`, with values `between` bounds: what is given all holds. With `include_deleted`, tombstones
+        too and a column `deleted`.
+
+        between   column -> (lower, upper), both inclusive, None for no bound: nulls are never between, NaN only where
+                  there is no bound. Blocks that hold no such value, by their summary, are not read. A tombstone has no
+                  values: not together with `include_deleted`
+        """
         self._check_open()
         positions = self._positions(columns)
         start, stop = _bounds(prefix, start, stop)
         blocks = range(*self._block_range(start, stop, group))
+        if not between:
+            return self._batches(blocks, start, stop, positions, include_deleted)
+        if include_deleted:
+            raise InvalidArgumentError("tombstones have no values: scan them without `between`")
+        limits = limits_of(self.schema, between)
+        read = positions + [limit.position for limit in limits if limit.position not in positions]
+        some = self._batches(blocks_between(self._index, limits, blocks), start, stop, read, False)
+        return rows_between(some, {1 + read.index(limit.position): limit for limit in limits}, 1 + len(positions))
+
+    def _batches(
+        self, blocks: Sequence[int], start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
+    ) -> Iterator[pa.RecordBatch]:
         if self.shelf is not None and self._is_narrow(blocks, self.shelf):
             return scan_batches(self, self.shelf, blocks, start, stop, positions, include_deleted)
         return self._scan(blocks, start, stop, positions, include_deleted)
 
-    def _is_narrow(self, blocks: range, shelf: Shelf) -> bool:
+    def _is_narrow(self, blocks: Sequence[int], shelf: Shelf) -> bool:
         """Whether a scan is to go by way of the cache: a wide one would turn out what is looked up again."""
         return len(blocks) > 0 and int(self._index.spans(blocks).lengths.sum(dtype=np.uint64)) <= shelf.scan_bytes_max
 
     def _scan(
-        self, blocks: range, start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
+        self, blocks: Sequence[int], start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
     ) -> Iterator[pa.RecordBatch]:
         schema = scan_schema(self.schema, positions, include_deleted)
         for i, block in zip(blocks, self.iter_blocks(blocks), strict=True):
@@ -172,10 +192,17 @@ class SortedFileReader:
         group: str | None = None,
         columns: Sequence[str] | None = None,
         include_deleted: bool = False,
+        between: Mapping[str, tuple[object, object]] | None = None,
     ) -> pa.Table:
         """What `scan` gives, as one Table."""
         batches = self.scan(
-            prefix, start=start, stop=stop, group=group, columns=columns, include_deleted=include_deleted
+            prefix,
+            start=start,
+            stop=stop,
+            group=group,
+            columns=columns,
+            include_deleted=include_deleted,
+            between=between,
         )
         return pa.Table.from_batches(batches, scan_schema(self.schema, self._positions(columns), include_deleted))
 
@@ -312,7 +339,7 @@ class SortedFileReader:
         within = range(self._index.block_count) if blocks is None else blocks
         if column not in self._index.summarised:
             return None
-        low, high = bounds_of(self.schema.field(column), lower, upper)
+        low, high = summary_bounds(self.schema.field(column), lower, upper)
         return self._index.blocks_within(column, low, high, within)
 
     @property

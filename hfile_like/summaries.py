@@ -122,17 +122,6 @@ def summarise(column: pa.Array, deleted: np.ndarray | None) -> BlockSummary:
     return BlockSummary(int(some.min()), int(some.max()), total - values)
 
 
-def bounds_of(field: pa.Field, lower: object, upper: object) -> tuple[int | bytes | None, int | bytes | None]:
-    """Python values as the bounds of a column's summary hold them; None stays. Raises InvalidArgumentError."""
-    try:
-        given = pa.array([lower, upper], field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"bounds of column {field.name!r} must be of type {field.type} ({error})") from None
-    sides = [summarise(given[i : i + 1], None) for i in range(2)]
-    low, high = (None if side.null_count else side.lower for side in sides)
-    return low, high
-
-
 def together(rows: Sequence[BlockSummary], live: Sequence[int]) -> BlockSummary:
     """One summary of some rows, of which so many entries each are no tombstones."""
     nulls = sum(row.null_count for row in rows)
