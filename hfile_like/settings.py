@@ -42,9 +42,10 @@ PROPERTY_REASON = "skipstone.settings.reason"
 _PROPERTIES = "skipstone.settings."
 _CARRIED_OVER = "as the largest of the runs that were merged"
 
-# What is tried: stretches that lie evenly in the sample, each as long as the largest block in question. A dictionary is
-# trained on every other, and kept by what it gains on those between.
+# What is tried: stretches that lie evenly in the sample, each at least as long as the largest block in question. A
+# dictionary is trained on every other, and kept by what it gains on those between.
 _STRETCHES = 4
+_STRETCH_BYTES_MIN = 128 * KIB
 _DICTIONARY_BYTES = 16 * KIB
 _TRAINING_PIECE_BYTES = 4 * KIB
 # A dictionary must save so many times its own bytes on a file as large as the sample.
@@ -244,12 +245,13 @@ class _Section:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Stretches in blocks of one size: the sections of each, of each stretch."""
+    """Stretches in blocks of one size: the sections of each, of each stretch; bytes of what is beside them."""
 
     block_bytes: int
     sections: list[list[_Section]]
     blocks: int
     entries: int
+    plain_bytes: int
     other_bytes: int
 
 
@@ -274,7 +276,7 @@ def choose(sample: Sample, schema: pa.Schema, asked: Asked, build: BuildBlock) -
     """The settings for a file that begins as `sample`, which is full. `build` gives the block of some entries."""
     given = asked.settings
     sizes = BLOCK_SIZES_BYTES[asked.use] if asked.free_size else (given.block_bytes,)
-    stretches = sample.stretches(min(max(sizes), SAMPLE_BYTES // _STRETCHES))
+    stretches = sample.stretches(min(max(_STRETCH_BYTES_MIN, *sizes), SAMPLE_BYTES // _STRETCHES))
     fixed = None if asked.free_packing else given.compressor()
     packed = Compressor() if asked.free_packing else fixed
     trials = [_tried(stretches, schema, size, partial(build, compressor=packed), given.dictionary) for size in sizes]
@@ -298,10 +300,11 @@ def _tried(
     dictionary: Dictionary | None,
 ) -> _Trial:
     sections: list[list[_Section]] = []
-    blocks = entries = other_bytes = 0
+    blocks = entries = plain_bytes = other_bytes = 0
     bounds: list[bytes] = []
     for stretch, row_bytes in stretches:
         ends = np.cumsum(row_bytes)
+        plain_bytes += int(ends[-1])
         cuts = np.searchsorted(ends, np.arange(0, int(ends[-1]), block_bytes))
         found: list[_Section] = []
         for low, high in zip(cuts.tolist(), [*cuts[1:].tolist(), len(stretch)], strict=True):
@@ -318,7 +321,7 @@ def _tried(
             other_bytes += len(data) - sum(section.stored for section in told)
         sections.append(found)
     index = len(codec.compress(b"".join(bounds), Compressor())[1]) + _INDEX_BLOCK_BYTES * blocks
-    return _Trial(block_bytes, sections, blocks, entries, other_bytes + index)
+    return _Trial(block_bytes, sections, blocks, entries, plain_bytes, other_bytes + index)
 
 
 def _stored(trial: _Trial) -> list[tuple[int, int]]:
@@ -354,8 +357,7 @@ def _packings(trial: _Trial, dictionary: Dictionary | None) -> list[_Price]:
         stored = sum(s.stored for s in sections)
         gain = stored * (before - after) / max(1, before)
         # The sample stands for a file of its own size: the least that the dictionary has to pay for itself on.
-        scale = SAMPLE_BYTES / (len(trial.sections) * min(max(trial.block_bytes, 1), SAMPLE_BYTES))
-        if gain * scale >= _DICTIONARY_GAIN * len(dictionary.data):
+        if gain * SAMPLE_BYTES / trial.plain_bytes >= _DICTIONARY_GAIN * len(dictionary.data):
             found.append(_price(with_it, trial, _stored(trial), -gain))
     return found
 
