@@ -13,6 +13,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import zstandard
 from skipstone.hfile_like import SortedFileWriter
 from sorted_files import nodes_of
 
@@ -145,9 +146,12 @@ def values_strings(compression: str) -> bytes:
 
 
 def values_large(compression: str) -> bytes:
-    """More values than a dictionary holds, with offsets of 8 bytes."""
+    """More values than a dictionary holds, with offsets of 8 bytes; integers of which the lowest bytes alone do not
+    compress."""
     values = [i.to_bytes(2, "big")[i < 256 :] for i in range(258)]
-    return make(number_keys(258), {"l": pa.array(values, pa.large_binary())}, compression=compression)
+    numbers = [(i // 50 << 8) + i * 167 % 256 for i in range(258)]
+    columns = {"l": pa.array(values, pa.large_binary()), "p": pa.array(numbers, pa.int32())}
+    return make(number_keys(258), columns, compression=compression, compact=["p"])
 
 
 def values_names(compression: str) -> bytes:
@@ -201,6 +205,40 @@ def nodes(compression: str) -> bytes:
     columns = {"n": pa.array([i * 5 % 7 for i in range(11)], pa.int16()), "s": pa.array(["", *"abcdefghij"])}
     with nodes_of(3):
         return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
+
+
+class EveryKey:
+    """A filter of keys for `SortedFileWriter(key_filter=)` that never errs: two bytes of a hash of each."""
+
+    def __init__(self, data: bytes = b""):
+        self._data = bytearray(data)
+
+    def add(self, keys: pa.BinaryArray) -> None:
+        """Takes some keys in."""
+        for key in keys.to_pylist():
+            self._data += hashlib.blake2b(key, digest_size=2).digest()
+
+    def contains(self, keys: pa.BinaryArray) -> np.ndarray:
+        """bool [n]: False for a key that was not taken in."""
+        there = {bytes(self._data[i : i + 2]) for i in range(0, len(self._data), 2)}
+        return np.array([hashlib.blake2b(key, digest_size=2).digest() in there for key in keys.to_pylist()], dtype=bool)
+
+    def to_bytes(self) -> bytes:
+        """What `EveryKey` takes."""
+        return bytes(self._data)
+
+
+def pieces(compression: str) -> bytes:
+    """A filter of keys and, where anything is compressed, a dictionary."""
+    texts = [f"the {i % 13} quick brown {noise(i, 2).hex()} foxes jump over {i % 7} lazy dogs" for i in range(400)]
+    options = {} if compression == "none" else {"dictionary": trained(texts)}
+    columns = {"s": pa.array(texts[:24], pa.string())}
+    return make(number_keys(24), columns, compression=compression, block_size=450, key_filter=EveryKey(), **options)
+
+
+def trained(texts: list[str]) -> bytes:
+    """A dictionary of the smallest kind."""
+    return zstandard.train_dictionary(512, [text.encode() for text in texts], k=50, d=8).as_bytes()
 
 
 def empty(compression: str) -> bytes:
@@ -258,6 +296,7 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         sections,
         many_blocks,
         nodes,
+        pieces,
         empty,
         wide_text,
     )

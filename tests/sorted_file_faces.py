@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from skipstone.commands.inspecting import inspect_file
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, read_strided_rows
 from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
+from sorted_file_catalogue import EveryKey
 
 NUMBERED_PREFIX = b"\x03\x00\x07"
 NAME = "damaged.skb"
@@ -50,6 +51,7 @@ class Faces:
         self._groups = list(reader.groups().values())
         self._strided = list(reader.strided_sections().values())
         self._schema, self._metas = reader.schema, reader.metas()
+        self._has_filter = reader.key_filter_bytes() is not None
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
         table = reader.scan_table(columns=reader.summarised)
         self._bounds = {n: pc.min_max(table[n][: len(keys) // 2]).as_py().values() for n in reader.summarised}
@@ -77,6 +79,9 @@ class Faces:
             yield f"rows of {section.name} alone", lambda r, s=section: read_strided_rows(r._source, s, range(s.rows))
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
+        if self._has_filter:
+            yield "key filter", lambda r: r.key_filter_bytes()
+            yield "get by filter", self._filtered
         if self._is_numbered:
             yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX, include_deleted=True))
             yield "numbered between", lambda r: self._numbered(r.numbered_between(NUMBERED_PREFIX, 7, 40))
@@ -99,6 +104,10 @@ class Faces:
 
     def _range(self, offset: int, length: int) -> Face:
         return lambda r: read_block_range(r._source, offset, length, self._schema, include_deleted=True)
+
+    def _filtered(self, reader: SortedFileReader) -> object:
+        asked = SortedFileReader(reader._source, key_filter=EveryKey)
+        return asked.get_many([*self._keys, b"\x00nowhere"])
 
     def _numbered(self, found: object) -> object:
         return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
@@ -142,6 +151,7 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
         ("ends", lambda r: r.ends()),
         ("properties", lambda r: [r.properties, r.groups(), r.metas(), r.strided_sections()]),
         ("metas", lambda r: [r.meta(name) for name in r.metas()]),
+        ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.summaries().values() if s)]),
     ]
     if block is None:
         rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}

@@ -21,12 +21,14 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
-from skipstone.hfile_like import SortedFileReader
+from skipstone.hfile_like import SortedFileReader, lazy
 from sorted_file_bytes import Layout, Region
 from sorted_file_catalogue import file_of
 from sorted_file_faces import NAME, Faces, Named, block_faces, text_of
+from sorted_file_guard import guard_everything
 
 HANG_S = 30
 # What a reader may take on top of what it has: a section is at most 256 MiB decoded, and is held a few times over.
@@ -47,6 +49,7 @@ class Job:
     share     every so many-th bit or length is tried, from bit `first` on, which is also the seed of what is random
     count     how many random ones
     repaired  for `large`: whether checksums are made to fit
+    compiled  whether kernels are used wherever they can be, on memory that must not be left (`sorted_file_guard`)
     """
 
     name: str
@@ -57,6 +60,7 @@ class Job:
     first: int = 0
     count: int = 0
     repaired: bool = False
+    compiled: bool = False
 
 
 @dataclass
@@ -69,11 +73,20 @@ class Told:
     complaints: list[str] = field(default_factory=list)
 
 
+@cache
+def _compiled() -> None:
+    """From now on, in this process."""
+    lazy.LOAD_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1
+    guard_everything()
+
+
 class Harm:
     """One job."""
 
     def __init__(self, job: Job):
         self._job = job
+        if job.compiled:
+            _compiled()
         self.sound = file_of(job.name)
         self._layout = Layout(self.sound)
         self._place = os.open(job.place, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -199,7 +212,7 @@ class Harm:
             else:
                 if self._is_plain and answer != text_of(face(SortedFileReader(self.sound))):
                     self.told.complaints.append(f"{what}: {name} answers otherwise")
-        if block is not None and self._is_plain and not found:
+        if self._is_plain and not found and not region.startswith(("padding", "header")):
             self.told.complaints.append(f"{what}: nothing found it, in {region}")
         self.told.refused += found
         self.told.harmless += not found

@@ -204,7 +204,7 @@ def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
 )
 def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
     with pytest.raises(CorruptionError) as caught:
-        decode_keys(encoding, memoryview(raw), count, 50_000, Where("f", 7))
+        decode_keys(encoding, memoryview(raw), count, 50_000, Where("f", 7)).to_arrow()
     assert (caught.value.path, caught.value.offset) == ("f", 7)
 
 

@@ -1,0 +1,73 @@
+"""Memory that ends where a page begins that nobody may touch: what is read or written past its end is a crash.
+
+Numba checks no bounds, and with NUMBA_BOUNDSCHECK=1 it does not see what is loaded by pointer. Here sections of blocks,
+before and after they are joined, and what kernels write to, lie in such memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from importlib import import_module
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from skipstone.hfile_like.block import Block
+
+# What hands sections to kernels, and makes room for what they give.
+_CALLERS = ("key_columns", "template_columns")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def room(size_bytes: int) -> memoryview:
+    """So many bytes, of 0, before a page that cannot be read or written."""
+    pages = -(-size_bytes // mmap.PAGESIZE)
+    held = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(held))
+    end = pages * mmap.PAGESIZE
+    none = 0  # PROT_NONE
+    if _libc.mprotect(ctypes.c_void_p(address + end), mmap.PAGESIZE, none):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    return memoryview(held)[end - size_bytes : end]
+
+
+def guarded(data: bytes | memoryview) -> memoryview:
+    """A copy of some bytes in such memory."""
+    found = room(len(data))
+    found[:] = data
+    return found.toreadonly()
+
+
+class _Numpy:
+    """Numpy, whose `empty` makes such memory."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray:
+        size = prod(shape) if isinstance(shape, tuple) else shape
+        return np.frombuffer(room(size * np.dtype(dtype).itemsize), dtype=dtype).reshape(shape)
+
+
+def guard_everything() -> None:
+    """From now on, in this process."""
+    plain_raw = Block._raw
+    Block._raw = lambda self, section: guarded(plain_raw(self, section))  # type: ignore[method-assign]
+    callers = [import_module(f"skipstone.hfile_like.{name}") for name in _CALLERS]
+    joined = callers[0].joined_sections
+
+    def joined_and_guarded(*arguments: Any) -> tuple[np.ndarray, ...]:
+        raw, *rest = joined(*arguments)
+        return (np.frombuffer(guarded(memoryview(raw)), dtype=np.uint8), *rest)
+
+    for caller in callers:
+        _set(caller, "np", _Numpy())
+        _set(caller, "joined_sections", joined_and_guarded)
+
+
+def _set(module: ModuleType, name: str, thing: object) -> None:
+    assert hasattr(module, name), f"{module.__name__} has no {name}: look where it went"
+    setattr(module, name, thing)
