@@ -1,6 +1,6 @@
 """Ours, for bench/sorted_file.py: a file of a column with one setting for all cells, and what it costs to read it.
 
-written   use="both"; a group for each partition where those have a thousand entries or so, else one meta that lists them
+written   use="both"; a group for each partition where those have a thousand entries or so, else a meta that lists them
 read      by its path; what a call asks of the file is counted
 """
 
@@ -41,8 +41,8 @@ class Counted:
 class Ours:
     """As `Store` in bench/sorted_file_peers.py."""
 
-    SETTING = """use="both", a group for each partition where those have a thousand entries or so, else a meta that lists
-        them."""
+    SETTING = """use="both"; a group for each partition where those have a thousand entries or so, else a meta that
+        lists them."""
 
     def __init__(self, folder: Path, column: Column):
         self.source = Counted(PathSource(folder / FILE))
