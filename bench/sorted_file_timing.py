@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -108,9 +108,9 @@ class Timing:
         def given() -> tuple[Any, Any]:
             return handle(contender), question()
 
-        kind = "us" if is_us else "peer"
-        every = 1 if is_us else every
-        self._bench.case(self.row(task), contender.name, timed, setup=given, kind=kind, every=every, note=note)
+        kind: Literal["us", "peer"] = "us" if is_us else "peer"
+        seldom = 1 if is_us else every
+        self._bench.case(self.row(task), contender.name, timed, setup=given, kind=kind, every=seldom, note=note)
 
     def _floor(
         self, task: str, name: str, work: Callable[[Any], Any], question: Callable[[], Any], **more: Any
