@@ -83,7 +83,7 @@ class Typed:
 ROWS: dict[str, Sizes | Typed] = {"names": Sizes(), "typed": Typed()}
 
 
-def table(rows: Sizes | Typed, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
+def table(rows: Sizes | Typed, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
     """Keys and their rows as an Arrow table."""
     return pa.table({"key": pa.array(keys, pa.binary()), **rows.many(values)})
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -70,9 +70,11 @@ class Timing:
             self._forget()
         self._opening()
         self._partitions()
-        self._gets()
-        self._many()
+        self._gets(GET_WARM, self._load.gets, Contender.warm)
+        self._many(MANY_WARM, Contender.warm)
         self._scans(rounds)
+        self._gets(GET_COLD, self._load.cold_gets, Contender.cold)
+        self._many(MANY_COLD, Contender.cold)
         if 4 * self._load.merged <= len(self.column) < LARGE_ENTRIES:
             self._merges(rounds)
         self._bench.run(rounds)
@@ -106,9 +108,9 @@ class Timing:
         def given() -> tuple[Any, Any]:
             return handle(contender), question()
 
-        kind = "us" if is_us else "peer"
-        every = 1 if is_us else every
-        self._bench.case(self.row(task), contender.name, timed, setup=given, kind=kind, every=every, note=note)
+        kind: Literal["us", "peer"] = "us" if is_us else "peer"
+        seldom = 1 if is_us else every
+        self._bench.case(self.row(task), contender.name, timed, setup=given, kind=kind, every=seldom, note=note)
 
     def _floor(
         self, task: str, name: str, work: Callable[[Any], Any], question: Callable[[], Any], **more: Any
@@ -154,32 +156,29 @@ class Timing:
             self._case(PARTITIONS, contender, Contender.warm, lambda store, _: store.partitions())
         self._floor(PARTITIONS, "copy of the list", list, lambda: column.partitions)
 
-    def _gets(self) -> None:
+    def _gets(self, task: str, count: int, handle: Callable[[Contender], Any]) -> None:
         def ask(store: Any, keys: list[bytes]) -> list:
             get = store.get
             return [get(key) for key in keys]
 
-        loads = ((GET_WARM, self._load.gets, Contender.warm), (GET_COLD, self._load.cold_gets, Contender.cold))
-        for task, count, handle in loads:
-            questions = [self.column.sample(count, self._random) for _ in range(10)]
-            note = f"{count:,} in a row"
-            for contender in self.contenders:
-                every = 3 if contender.name == _SLOW else 1
-                self._case(task, contender, handle, ask, _next(questions), every, note)
-            if task == GET_WARM and not self.is_large:
-                places = dict(zip(self.column.keys.to_pylist(), range(len(self.column)), strict=True))
-                self._floor(task, "dict", _by_dict(places), _next(questions), note=note)
+        questions = [self.column.sample(count, self._random) for _ in range(10)]
+        note = f"{count:,} in a row"
+        for contender in self.contenders:
+            every = 3 if contender.name == _SLOW else 1
+            self._case(task, contender, handle, ask, _next(questions), every, note)
+        if task == GET_WARM and not self.is_large:
+            places = dict(zip(self.column.keys.to_pylist(), range(len(self.column)), strict=True))
+            self._floor(task, "dict", _by_dict(places), _next(questions), note=note)
 
-    def _many(self) -> None:
+    def _many(self, task: str, handle: Callable[[Contender], Any]) -> None:
+        places = [self._random.integers(0, len(self.column), self._load.many) for _ in range(7)]
+        questions = [self.column.taken(at) for at in places]
+        for contender in self.contenders:
+            every = 3 if contender.name == _SLOW else 1
+            self._case(task, contender, handle, lambda store, keys: store.get_many(keys), _next(questions), every)
         values = self.column.values.combine_chunks()
-        for task, handle in ((MANY_WARM, Contender.warm), (MANY_COLD, Contender.cold)):
-            places = [self._random.integers(0, len(self.column), self._load.many) for _ in range(7)]
-            questions = [self.column.taken(at) for at in places]
-            for contender in self.contenders:
-                every = 3 if contender.name == _SLOW else 1
-                self._case(task, contender, handle, lambda store, keys: store.get_many(keys), _next(questions), every)
-            known = [pa.array(at) for at in places]
-            self._floor(task, "Arrow's take, rows known", values.take, _next(known))
+        known = [pa.array(at) for at in places]
+        self._floor(task, "Arrow's take, rows known", values.take, _next(known))
 
     def _scans(self, rounds: int) -> None:
         for contender in self.contenders:

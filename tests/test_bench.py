@@ -150,6 +150,7 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
 
 
 _PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["polars", "deltalake", "pyiceberg"]}
+_PEERS |= {"sorted_file": ["rocksdict", "lmdb", "plyvel"]}
 
 
 def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
@@ -185,6 +186,51 @@ def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
     asked = [line for line in told["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
     assert len(asked) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
+
+
+def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
+    asked = "[b.Shape('E', 600, 3), '0.0008'], 1, b.Load(20, 10, 50, 100), folder / 'cache', folder"
+    told = _run_small("sorted_file", asked, tmp_path)
+    assert {one["contender"] for one in told["cases"]} >= {
+        "skipstone",
+        "RocksDB",
+        "LMDB",
+        "LevelDB",
+        "SQLite",
+        "Parquet",
+    }
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 11 + 12  # typed values have a scan of two columns besides
+    reading = [one for one in ours if one["row"].rpartition(": ")[2].startswith(("get", "full scan", "cold"))]
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in reading)
+    asked_of_e = [line for line in told["sections"] if " / " in line and ("won" in line or "**lost**" in line)]
+    assert len(asked_of_e) == 10  # and the size
+
+
+def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("twice", "Twice", "make bench", results=tmp_path)
+    bench.case("first", "us", lambda _: calls.append("first") or 1, setup=lambda: 1, kind="us")
+    bench.run(2)
+    bench.case("second", "us", lambda _: calls.append("second") or 1, setup=lambda: 1, kind="us")
+    bench.run(1)
+    assert calls == ["first"] * 3 + ["second"] * 2
+    assert [len(one["samples_s"]) for one in bench.figures()] == [2, 1]
+
+
+def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path: Path) -> None:
+    count = 150_000
+    rows = pa.table({"x": np.arange(count), "y": np.arange(count) % 7})
+    chunks = pa.concat_tables([rows.slice(0, 10), rows.slice(10)]).select(["y", "x"])
+    bench = harness.Bench("large", "Large", "make bench", results=tmp_path)
+    bench.case("row", "us", lambda: rows, kind="us")
+    bench.case("row", "in chunks", lambda: chunks)
+    bench.run(1)
+    wrong = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    wrong.case("row", "us", lambda: rows, kind="us")
+    wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
+    with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
+        wrong.run(1)
 
 
 @pytest.mark.parametrize("name", ["ids", "inverted"])
