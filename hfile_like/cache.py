@@ -161,14 +161,13 @@ class Shelf:
     def find(self, i: int) -> HeldBlock | None:
         """A block that is held."""
         held = self.blocks[i]
-        cache = self._cache
+        if held is None:
+            with self._lock:
+                self._cache._misses += 1
+            return None
+        self.used[i] = 1
         with self._lock:
-            if held is None:
-                cache._misses += 1
-            else:
-                cache._hits += 1
-        if held is not None:
-            self.used[i] = 1
+            self._cache._hits += 1
         return held
 
     def find_all(self, indices: Iterable[int]) -> list[HeldBlock | None]:
@@ -213,6 +212,8 @@ class Shelf:
             if held.keys is None:
                 held.keys = keys
                 self._grow(i, held, keys.size_bytes)
+            if self.blocks[i] is held:
+                self.places.put(i, held)
 
     def keep_column(self, i: int, held: HeldBlock, position: int, column: FlatColumn) -> None:
         """Lets a block have a column decoded."""
@@ -223,20 +224,10 @@ class Shelf:
             if self.blocks[i] is held:
                 self.places.put(i, held)
 
-    def keep_tails(self, i: int, held: HeldBlock, tails: np.ndarray) -> None:
-        """Lets a block have the tails of its decoded keys, and kernels find it."""
-        with self._lock:
-            assert held.keys is not None
-            if held.keys.tails is None:
-                held.keys.tails = tails
-                self._grow(i, held, tails.nbytes)
-            if self.blocks[i] is held:
-                self.places.put(i, held)
-
     def snapshot(self, numbers: np.ndarray, positions: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(places of keys, of each of some columns) of some blocks, int64 [k], as kernels take them; the first number
-        of a row is 0 where a block is not held, or its keys or one of the columns are not decoded, and everywhere if the
-        tables would take more than a quarter of the cache. Within `pinned`."""
+        """(places of keys, of each of some columns) of some blocks, int64 [k], as kernels take them. The first number
+        of a row is 0 where a block is not held, or its keys or one of the columns are not decoded, and everywhere if
+        the tables would take more than a quarter of the cache. Within `pinned`."""
         with self._lock:
             cache = self._cache
             if cache._tables_bytes + self.places.growth(positions) > cache.max_bytes // 4:
@@ -317,7 +308,7 @@ class Places:
 
     def put(self, i: int, held: HeldBlock) -> None:
         """Sets the rows of a block."""
-        if self._keys is not None and held.keys is not None and held.keys.tails is not None:
+        if self._keys is not None and held.keys is not None:
             self._keys[i] = held.keys.place()
         for position, table in self._columns.items():
             if position in held.columns:

@@ -34,24 +34,14 @@ def get_row(reader: SortedFileReader, shelf: Shelf, i: int, key: bytes, names: S
     held = shelf.find(i)
     if held is None:
         held = shelf.add(i, HeldBlock(reader.block(i).owned()))
-    keys = held.keys
-    if keys is None:
+    if held.values is None:
         if not is_flat(shelf, i, held, 1):
             with unheld_if_damaged(shelf, i, held):
                 return row_of(held.block, key, names)
-        keys = flat_keys(shelf, i, held)
-    at = keys.find(key)
-    if at < 0:
-        return None
-    deleted = keys.deleted
-    if deleted is not None and deleted[at]:
-        return None
-    values = held.values
-    if values is None:
         for position in range(len(names)):
             flat_column(shelf, i, held, position)
-        values = held.values = [held.columns[position].value for position in range(len(names))]
-    return {name: value(at) for name, value in zip(names, values, strict=True)}
+        held.values = [held.columns[position].value for position in range(len(names))]
+    return held.row(key, names)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from ..arrays import from_numpy, offsets_and_data, offsets_of
 from .batches import DELETED_FIELD, KEY_FIELD
 from .cache import Shelf
 from .cached import flat_column, flat_keys, held_blocks
-from .held import HeldBlock
 from .index import BlockIndex
 from .index_rows import Rows
 from .keys import common_prefix_length
@@ -85,7 +84,7 @@ def look_up_flat(
     strings of a column do not fit one array."""
     parts = []
     with shelf.pinned():
-        for places, which, some in _passes(kernels, reader, shelf, blocks, positions):
+        for places, which, some in _passes(reader, shelf, blocks, positions):
             part = _answers(kernels, places, which, some, queries, reader.schema, positions, include_deleted)
             if part is None:
                 return None
@@ -142,7 +141,7 @@ def _row_place(kernels: ModuleType, table: Rows) -> tuple[int, ...]:
 
 
 def _passes(
-    kernels: ModuleType, reader: SortedFileReader, shelf: Shelf, blocks: np.ndarray, positions: list[int]
+    reader: SortedFileReader, shelf: Shelf, blocks: np.ndarray, positions: list[int]
 ) -> Iterator[tuple[Places, np.ndarray, np.ndarray]]:
     """(places of some blocks, int64 [k]: which of them, -1 for none, int64 [k]: the keys to be looked up there): first
     blocks that are held and decoded, with the keys that have no block, then others, some at a time."""
@@ -167,22 +166,15 @@ def _passes(
         rank[:] = -1
         rank[few] = np.arange(len(few))
         some = np.flatnonzero(rank[blocks] >= 0)
-        decoded = [_decoded(kernels, shelf, i, held, positions) for i, held in held_blocks(reader, shelf, few.tolist())]
+        decoded = []
+        for i, held in held_blocks(reader, shelf, few.tolist()):
+            flat_keys(shelf, i, held)
+            for position in positions:
+                flat_column(shelf, i, held, position)
+            decoded.append(held)
         keys = np.array([held.keys.place() for held in decoded], dtype=np.int64)
         columns = [np.array([held.columns[p].place for held in decoded], dtype=np.int64) for p in positions]
         yield (keys, columns), rank[blocks[some]], some
-
-
-def _decoded(kernels: ModuleType, shelf: Shelf, i: int, held: HeldBlock, positions: Sequence[int]) -> HeldBlock:
-    """Block i, with its keys, their tails and some columns decoded."""
-    keys = flat_keys(shelf, i, held)
-    if keys.tails is None:
-        tails = np.empty(held.entries, dtype=np.uint64)
-        kernels.tails_of(keys.offsets, keys.address, keys.shared_bytes, tails)
-        shelf.keep_tails(i, held, tails)
-    for position in positions:
-        flat_column(shelf, i, held, position)
-    return held
 
 
 def _answers(

@@ -62,6 +62,16 @@ class HeldBlock:
         """The block, to decode from; what it keeps of that is the caller's."""
         return self._stored.unread()
 
+    def row(self, key: bytes, names: Sequence[str]) -> dict[str, object] | None:
+        """The values of a key as Python objects, by their names, once there are `values`; None where it is not
+        there."""
+        keys, values = self.keys, self.values
+        assert keys is not None and values is not None
+        at = keys.find(key)
+        if at < 0 or (keys.deleted is not None and keys.deleted[at]):
+            return None
+        return dict(zip(names, [value(at) for value in values]))  # noqa: B905 - they are as many
+
     def flat_keys(self) -> FlatKeys:
         """The keys, decoded."""
         block = self.block
@@ -101,15 +111,12 @@ class HeldBlock:
 class FlatKeys:
     """The keys of a block, one after the other, and which of them are tombstones.
 
-    array          binary [n]
-    offsets        int32 [n + 1], into the bytes at `address`
-    deleted        bool [n], or None where none is
-    tails          uint64 [n], once kernels look for keys: the 8 bytes of each after those that all share
-    shared_bytes   how many leading bytes all keys share
-    size_bytes     of what it holds, tails not counted
+    array        binary [n]
+    deleted      bool [n], or None where none is
+    size_bytes   of what it holds
     """
 
-    __slots__ = ("_at", "_places", "address", "array", "deleted", "offsets", "shared_bytes", "size_bytes", "tails")
+    __slots__ = ("_at", "_data", "_offsets", "_places", "_shared_bytes", "_tails", "array", "deleted", "size_bytes")
 
     def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
         offsets, view = offsets_and_data(decoded)
@@ -120,10 +127,11 @@ class FlatKeys:
         own.flags.writeable = False
         buffer = pa.py_buffer(data)
         self.array = pa.Array.from_buffers(pa.binary(), len(decoded), [None, pa.py_buffer(own), buffer], 0)
-        self.offsets, self.address = own, buffer.address
-        self.deleted = deleted
-        self.tails: np.ndarray | None = None
-        self.size_bytes = own.nbytes + len(data) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
+        self._offsets, self._data, self.deleted = own, data, deleted
+        # The tails are counted before they are there.
+        more = 8 * len(decoded) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
+        self.size_bytes = own.nbytes + len(data) + more
+        self._tails: memoryview | None = None
         self._places = range(len(decoded))
         width = len(data) // len(decoded)
         lengths = own[1:] - own[:-1]
@@ -132,14 +140,28 @@ class FlatKeys:
         else:
             starts = memoryview(own)
             self._at = lambda i: data[starts[i] : starts[i + 1]]
-        self.shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
+        self._shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
+
+    def tails(self) -> memoryview:
+        """uint64 [n], ascending: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
+        bytes that it does not have."""
+        found = self._tails
+        if found is None:
+            padded = self._data + bytes(8)
+            windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
+            words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
+            missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
+            if missing.any():  # what stands there is of the next key
+                bits = missing.astype(np.uint64) * np.uint64(8)
+                words = words >> bits << bits
+            found = self._tails = memoryview(words)
+        return found
 
     def place(self) -> tuple[int, ...]:
-        """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`, once there are tails."""
-        assert self.tails is not None
-        deleted = 0 if self.deleted is None else self.deleted.ctypes.data
-        addresses = self.tails.ctypes.data, self.offsets.ctypes.data, self.address, deleted
-        return len(self._places), self.shared_bytes, *addresses
+        """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
+        tails, deleted = np.frombuffer(self.tails(), np.uint64), self.deleted
+        addresses = tails.ctypes.data, self._offsets.ctypes.data, self.array.buffers()[2].address
+        return len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
@@ -147,8 +169,19 @@ class FlatKeys:
 
     def find(self, key: bytes) -> int:
         """Where a key is; -1 where it is not."""
-        at = bisect_left(self._places, key, key=self._at)
-        return at if at < len(self._places) and self._at(at) == key else -1
+        tails = self._tails or self.tails()
+        tail = key[self._shared_bytes : self._shared_bytes + 8]
+        number = int.from_bytes(tail if len(tail) == 8 else tail.ljust(8, b"\0"), "big")
+        at = bisect_left(tails, number)
+        if at == len(tails):
+            return -1
+        if self._at(at) == key:
+            return at
+        if tails[at] != number:
+            return -1
+        # Keys that are told apart by later bytes, or by where they end.
+        at = bisect_left(self._places, key, lo=at, key=self._at)
+        return at if at < len(tails) and self._at(at) == key else -1
 
 
 class FlatColumn:

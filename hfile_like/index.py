@@ -171,10 +171,11 @@ class BlockIndex:
     def block_of(self, key: bytes) -> int | None:
         """The one block that may hold a key; None where none may."""
         number = self._top.covering(key)
-        for level in range(self.levels - 1, -1, -1):
-            if number is None:
-                return None
-            row = self._nodes(level, [number])[0].covering(key)
+        level = self.levels
+        while level and number is not None:
+            level -= 1
+            node = self._kept.get((level, number, 0)) or self._nodes(level, [number])[0]
+            row = node.covering(key)
             number = None if row is None else number * self.fan_out + row
         return number
 

@@ -17,7 +17,6 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -117,6 +116,7 @@ class Rows:
             raise where.bad("index", "the keys of the index do not fit its bytes")
         self.count, self.size_bytes = count, len(data)
         self._asked = 0
+        self._listed: tuple[list[bytes], list[bytes]] | None = None  # all first keys, all last keys
 
     def first_key(self, row: int) -> bytes:
         return bytes(self._keys[self._ends[2 * row] : self._ends[2 * row + 1]])
@@ -126,11 +126,14 @@ class Rows:
 
     def covering(self, key: bytes) -> int | None:
         """The one row whose keys may enclose a key."""
+        listed = self._listed
+        if listed is not None:
+            row = bisect_right(listed[0], key) - 1
+            return row if row >= 0 and key <= listed[1][row] else None
         row = self._bound(bisect_right, 0, key) - 1
         if row < 0:
             return None
-        last = self._ends_listed[1][row] if self._asked == _LIST_AFTER else self.last_key(row)
-        return row if key <= last else None
+        return row if key <= self.last_key(row) else None
 
     def reaching(self, key: bytes) -> int:
         """The first row whose last key is not below `key`."""
@@ -147,15 +150,14 @@ class Rows:
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
         """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
-        if self._asked < _LIST_AFTER:
-            self._asked += 1
-            return bisect(range(self.count), key, key=self.last_key if which else self.first_key)
-        return bisect(self._ends_listed[which], key)
-
-    @cached_property
-    def _ends_listed(self) -> tuple[list[bytes], list[bytes]]:
-        rows = range(self.count)
-        return [self.first_key(row) for row in rows], [self.last_key(row) for row in rows]
+        listed = self._listed
+        if listed is None:
+            if self._asked < _LIST_AFTER:
+                self._asked += 1
+                return bisect(range(self.count), key, key=self.last_key if which else self.first_key)
+            keys = [bytes(self._keys[low:high]) for low, high in itertools.pairwise(self._ends.tolist())]
+            listed = self._listed = keys[::2], keys[1::2]
+        return bisect(listed[which], key)
 
     def key_tails(self, low: int, high: int, width: int) -> np.ndarray | None:
         """uint64 [high - low]: the last 8 bytes of keys (row i has keys 2i and 2i + 1) as big-endian numbers; None

@@ -122,8 +122,9 @@ def _is_less(a, a_size, b, b_size, same):
 
 @_compiled
 def row_tails_of(ends, keys, skip, out):
-    """As `tails_of`, of the first keys of the rows of an index, of which none is shorter than `skip`: uint64
-    [2 * rows + 1] in bytes at the address `keys`, the first and the last key of each row -> uint64 [rows]."""
+    """The 8 bytes of the first key of each row of an index after its first `skip`, which all have, as big-endian
+    numbers, zeros for bytes that it does not have: uint64 [2 * rows + 1], where the first and the last key of each row
+    begin in the bytes at the address `keys` -> uint64 [rows]."""
     for i in range(len(out)):
         at = np.int64(ends[2 * i]) + skip
         out[i] = _eight(keys + at, np.int64(ends[2 * i + 1]) - at)
@@ -188,15 +189,6 @@ def rows_of(nodes, which, starts, data, out):
             last, last_size = _row_key(node, 2 * row + 1)
             if not _is_less(last, last_size, key, size, _shared(last, last_size, key, size, 0)):
                 out[i] = row
-
-
-@_compiled
-def tails_of(offsets, data, skip, out):
-    """The 8 bytes of each key after its first `skip`, as big-endian numbers: int32 [n + 1], the address of the bytes ->
-    uint64 [n]. No key is shorter than `skip`."""
-    for i in range(len(out)):
-        at = np.int64(offsets[i]) + skip
-        out[i] = _eight(data + at, np.int64(offsets[i + 1]) - at)
 
 
 @_compiled

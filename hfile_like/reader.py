@@ -102,8 +102,8 @@ class SortedFileReader:
     def get(self, key: bytes) -> dict[str, object] | None:
         """The values of a key as Python objects, or None. A value that Python's own type cannot hold (a timestamp of
         the year 12,000, or of a zone that Python does not know) comes as a pyarrow Scalar."""
-        self._check_open()
-        if not isinstance(key, bytes):
+        if self._closed or not isinstance(key, bytes):
+            self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
         if i is None or not self._pieces.may_hold_key(key):
