@@ -18,7 +18,7 @@ import zstandard
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .batches import column_positions
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, build_block
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, Encoders, build_block
 from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import HEADER, META_BYTES_MAX, BlockInfo, Contents, GroupHandle, MetaHandle, encode_footer
 from .output import open_output
@@ -85,7 +85,8 @@ class SortedFileWriter:
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
-        self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
+        self._cut_prefix_bytes = cut_prefix_bytes
+        self._encoders = Encoders(len(self.schema), random_keys=random_keys)
         self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
@@ -196,7 +197,7 @@ class SortedFileWriter:
             entries.deleted,
             self._compressor,
             self._compact,
-            random_keys=self._random_keys,
+            encoders=self._encoders,
         )
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()
