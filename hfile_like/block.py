@@ -26,7 +26,10 @@ import pyarrow as pa
 
 from . import codec, keys, values
 from .codec import Compressor, Where
+from .column_runs import Section
 from .dictionary import Dictionary
+from .key_encoding import KeyEncoder
+from .template_inference import TemplateEncoder
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
@@ -39,6 +42,17 @@ ENCODING_NONE = 0
 ENCODING_BITMAP = 1
 
 
+class Encoders:
+    """What the encoders of a file's keys and columns remember of the blocks before.
+
+    random_keys  the keys are no names: see `key_encoding.KeyEncoder`
+    """
+
+    def __init__(self, columns: int, *, random_keys: bool = False):
+        self.keys = KeyEncoder(are_random=random_keys)
+        self.columns = [TemplateEncoder() for _ in range(columns)]
+
+
 def build_block(
     offset: int,
     block_keys: pa.BinaryArray,
@@ -47,11 +61,13 @@ def build_block(
     compressor: Compressor | None,
     compact: Collection[int] = (),
     *,
-    random_keys: bool = False,
+    encoders: Encoders | None = None,
 ) -> bytes:
     """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read; `random_keys`: see
-    `keys.encode_keys`."""
+    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's,
+    that know the blocks before, or None for a block alone."""
+    if encoders is None:
+        encoders = Encoders(len(columns))
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
         pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
@@ -59,9 +75,12 @@ def build_block(
     def stored_size(raw: bytes, tail: int) -> int:
         return len(codec.compress(raw, compressor, tail_bytes=tail)[1])
 
-    key_piece = keys.encode_keys(block_keys, stored_size, are_random=random_keys)
+    key_piece = encoders.keys.encode(block_keys, stored_size)
     pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain, key_piece.tail_bytes))
-    pieces.extend(values.encode_column(column, i in compact) for i, column in enumerate(columns))
+    pieces.extend(
+        values.encode_column(column, i in compact, encoder)
+        for i, (column, encoder) in enumerate(zip(columns, encoders.columns, strict=True))
+    )
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)
     for encoding, flags, raw, gain, tail_bytes in pieces:
@@ -75,7 +94,7 @@ def build_block(
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
-class Section(NamedTuple):
+class SectionInfo(NamedTuple):
     """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain, and how many
     of the plain ones are unpacked in reading it."""
 
@@ -91,11 +110,12 @@ class Block:
 
     entries        how many
     length_bytes   of the whole block
+    where, schema  as given
     """
 
     def __init__(self, view: memoryview, where: Where, schema: pa.Schema, dictionary: Dictionary | None = None):
         """`view` begins at the block and may go on after it; `dictionary`: the file's. Raises CorruptionError."""
-        self._where, self._schema, self._dictionary = where, schema, dictionary
+        self.where, self.schema, self._dictionary = where, schema, dictionary
         if len(view) < HEAD.size:
             raise where.bad("block head", f"a block has only {len(view)} bytes")
         stored, self.length_bytes, self.entries, sections, _ = HEAD.unpack_from(view)
@@ -123,35 +143,34 @@ class Block:
             found.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
-                raise self._where.bad("block directory", f"a section of {stored} bytes does not fit its block")
+                raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if at != self.length_bytes:
-            raise self._where.bad("block directory", "the sections of a block do not fill it")
+            raise self.where.bad("block directory", "the sections of a block do not fill it")
         return found
 
     def _checked(self, section: int) -> memoryview:
         at, stored, *_, checksum = self._sections[section]
         body = self._view[at : at + stored + (-stored % 8)]
-        if codec.checksum_at(self._where.offset + at, body) != checksum:
-            raise self._where.bad("section checksum", f"the checksum of section {section} of a block does not match")
+        if codec.checksum_at(self.where.offset + at, body) != checksum:
+            raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
         return body[:stored]
 
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(
-            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where, self._dictionary
-        )
+        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary)
 
-    def sections(self) -> list[Section]:
+    def section(self, i: int) -> Section:
+        """Section i, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
+        _, _, _, encoding, flags, _, _ = self._sections[i]
+        return Section(encoding, flags, self._raw(i))
+
+    def section_infos(self) -> list[SectionInfo]:
         """How each section lies here: tombstones, keys, then the value columns."""
         found = []
         for at, stored, codec_id, encoding, _, raw, _ in self._sections:
             unpacked = codec.unpacked_bytes(self._view[at : at + stored], codec_id, raw)
-            found.append(Section(codec_id, encoding, stored, raw, unpacked))
+            found.append(SectionInfo(codec_id, encoding, stored, raw, unpacked))
         return found
-
-    def plain(self, section: int) -> memoryview | bytes:
-        """The bytes of a section before compression, checked. Raises CorruptionError."""
-        return self._raw(section)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
@@ -186,7 +205,7 @@ class Block:
         directory = []
         for section, (at, stored, packed_as, encoding, flags, raw, checksum) in enumerate(self._sections):
             self._checked(section)
-            moved = checksum ^ codec.place_crc(self._where.offset + at) ^ codec.place_crc(offset + at)
+            moved = checksum ^ codec.place_crc(self.where.offset + at) ^ codec.place_crc(offset + at)
             directory.append(SECTION.pack(packed_as, encoding, flags, stored, raw, moved))
         head = b"".join((self._view[4 : HEAD.size], *directory))
         own = codec.checksum_at(offset, head).to_bytes(4, "little")
@@ -197,7 +216,7 @@ class Block:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
             raw = memoryview(self._raw(1))
-            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self._where)
+            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self.where)
         return self._keys
 
     def deleted(self) -> np.ndarray | None:
@@ -207,7 +226,7 @@ class Block:
             return None
         bits = np.frombuffer(self._raw(0), dtype=np.uint8)
         if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
-            raise self._where.bad("tombstones", "the tombstones of a block do not fit its entries")
+            raise self.where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
     def column(self, position: int) -> values.Column:
@@ -215,7 +234,7 @@ class Block:
         found = self._columns.get(position)
         if found is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
-            kind, raw = self._schema.field(position).type, self._raw(2 + position)
-            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self._where)
+            kind, raw = self.schema.field(position).type, self._raw(2 + position)
+            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
             self._columns[position] = found
         return found

@@ -187,6 +187,14 @@ def unchained(line: Line, count: int) -> Line:
     return Line(0, 0, np.cumsum(steps, out=steps))
 
 
+def added(line: Line, other: Line, count: int) -> Line:
+    """The sums of two, number by number."""
+    numbers, more = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
+    line.into(numbers, slice(0, count))
+    other.into(more, slice(0, count))
+    return Line(0, 0, np.add(numbers, more, out=numbers))
+
+
 def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """(uint64 values, each once, as they come; uint8 [n], which of them each number is); None where there are more than
     256. So columns of which one says the other are the same codes."""
@@ -199,9 +207,15 @@ def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return values[order].astype("<u8"), codes[at]
 
 
+def list_base(values: np.ndarray) -> tuple[int, int]:
+    """The least of the values of `listed`, and of how many bytes what the others lie above it is, at least one."""
+    least = int(values.min())
+    return least, max(1, (int(values.max()) - least).bit_length() + 7 >> 3)
+
+
 def listed_units(values: np.ndarray, codes: np.ndarray) -> int:
     """What values and codes take, as `coded_units`."""
-    return 64 * UNITS * len(values) + entropy(codes)
+    return 8 * list_base(values)[1] * UNITS * len(values) + entropy(codes)
 
 
 def coded_units(line: Line, count: int) -> int:

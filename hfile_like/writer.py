@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .batches import column_positions
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, build_block
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
 from .codec import Compressor, Piece
 from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import (
@@ -113,6 +113,7 @@ class SortedFileWriter:
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
         self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
+        self._encoders = Encoders(len(self.schema), random_keys=random_keys)
         self._asked = asked_settings(block_size, compression, level, use, dictionary)
         self._sample = Sample() if self._asked.is_free else None
         self._key_filter = key_filter
@@ -194,7 +195,9 @@ class SortedFileWriter:
         if sample is None:
             return
         if sample.is_full:
-            self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
+            # What trials teach their encoders is nothing that the file's blocks begin with.
+            build = partial(self._build, 0, encoders=Encoders(len(self.schema), random_keys=self._random_keys))
+            self._set(choose(sample, self.schema, self._asked, build))
         for part, size in sample.parts:
             self._add_cut(part, size)
 
@@ -244,7 +247,7 @@ class SortedFileWriter:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
-        data = self._build(self._offset, entries, self._compressor)
+        data = self._build(self._offset, entries, self._compressor, encoders=self._encoders)
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
@@ -259,7 +262,7 @@ class SortedFileWriter:
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
         self._put_block(data, info, summaries)
 
-    def _build(self, offset: int, entries: Entries, compressor: Compressor | None) -> bytes:
+    def _build(self, offset: int, entries: Entries, compressor: Compressor | None, *, encoders: Encoders) -> bytes:
         return build_block(
             offset,
             entries.keys,
@@ -267,7 +270,7 @@ class SortedFileWriter:
             entries.deleted,
             compressor,
             self._compact,
-            random_keys=self._random_keys,
+            encoders=encoders,
         )
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
