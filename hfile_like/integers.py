@@ -187,6 +187,14 @@ def unchained(line: Line, count: int) -> Line:
     return Line(0, 0, np.cumsum(steps, out=steps))
 
 
+def added(line: Line, other: Line, count: int) -> Line:
+    """The sums of two, number by number."""
+    numbers, more = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
+    line.into(numbers, slice(0, count))
+    other.into(more, slice(0, count))
+    return Line(0, 0, np.add(numbers, more, out=numbers))
+
+
 def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """(uint64 values, each once, as they come; uint8 [n], which of them each number is); None where there are more than
     256. So columns of which one says the other are the same codes."""

@@ -13,7 +13,9 @@ from numba import config, njit, types
 from numba.extending import intrinsic
 
 _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
-_LINE, _CHAINED, _LISTED = 0, 1, 2  # the flags of a record
+_LINE, _CHAINED, _LISTED, _RELATED = 0, 1, 2, 4  # the flags of a record
+_OTHER_SHIFT = 8
+_RELATED_MAX = 64
 _PARTS_MAX = 32
 _PLAIN_MAX = 12
 _SHAPES_MAX = 64
@@ -27,7 +29,7 @@ _LED_LEAST = 16
 _RANDOM_LEAST_BYTES, _RANDOM_MOST_BYTES, _RANDOM_UNITS = 1024, 4096, 1920
 _LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
 # What is counted while a template is made.
-_PARTS, _TEXT, _NUMBERS, _DIGITS, _TAIL, _VARIED, _LED = range(7)
+_PARTS, _TEXT, _NUMBERS, _DIGITS, _TAIL, _VARIED, _LED, _KEPT, _COST = range(9)
 _NO = np.uint8(255)
 _NIBBLES = np.full(256, 255, np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -287,8 +289,8 @@ def _find_chain(numbers, items, facts):
 
 
 @_called
-def _find_list(numbers, slots, values, codes):
-    """As `integers.listed`: how many values, -1 where there are more than 256; values and codes."""
+def _find_list(numbers, slots, values, codes, most):
+    """As `integers.listed`: how many values, -1 where there are more than `most`; values and codes."""
     slots[:] = -1
     found = 0
     for i in range(len(numbers)):
@@ -296,7 +298,7 @@ def _find_list(numbers, slots, values, codes):
         while slots[at] >= 0 and values[slots[at]] != numbers[i]:
             at = (at + 1) & (_SLOTS - 1)
         if slots[at] < 0:
-            if found == _LISTED_MAX:
+            if found == most:
                 return -1
             slots[at] = found
             values[found] = numbers[i]
@@ -306,29 +308,67 @@ def _find_list(numbers, slots, values, codes):
 
 
 @_called
-def _narrow(numbers, room):
+def _narrow(numbers, room, state):
     """As `template_inference._numbered`: how the numbers are held, LINE, CHAINED or LISTED; facts = base, step, width;
-    in `items`, or in `values` and `codes`, what is stored of each."""
+    in `items`, or in `values` and `codes`, what is stored of each; in `state`, what that takes."""
     items, slots, values, codes, counts, weights, facts = room
     count = len(numbers)
+    state[_COST] = 0
     _find_line(numbers, items, facts)
     if facts[2] == np.uint64(0):
         return _LINE
     by_line = _coded(items, count, np.int64(facts[2]), counts, weights)
     _find_chain(numbers, items, facts)
     by_chain = _coded(items, count, np.int64(facts[2]), counts, weights)
-    listed, by_list = _find_list(numbers, slots, values, codes), by_chain
+    listed, by_list = _find_list(numbers, slots, values, codes, _LISTED_MAX), by_chain
     if listed >= 0:
-        for i in range(count):
-            counts[codes[i]] += 1
-        by_list = 64 * 256 * listed + _entropy(counts, count, weights)
+        by_list = _list_cost(codes, listed, counts, weights)
+    state[_COST] = min(by_chain, by_list)
     if 3 * min(by_chain, by_list) >= 2 * by_line:
         _find_line(numbers, items, facts)
+        state[_COST] = by_line
         return _LINE
     if by_list < by_chain:
         facts[0], facts[1], facts[2] = np.uint64(0), np.uint64(listed), np.uint64(1)
         return _LISTED
     return _CHAINED
+
+
+@_called
+def _list_cost(codes, listed, counts, weights):
+    for i in range(len(codes)):
+        counts[codes[i]] += 1
+    return 64 * 256 * listed + _entropy(counts, len(codes), weights)
+
+
+@_called
+def _list_above(numbers, other, room):
+    """What numbers lie above others, as a list of few."""
+    items, slots, values, codes, _, _, _ = room
+    for i in range(len(numbers)):
+        items[i] = np.uint64(numbers[i] - other[i])
+    return _find_list(items, slots, values, codes, _RELATED_MAX)
+
+
+@_called
+def _relate(kept, room, state):
+    """As `template_inference._related`, of the numbers kept last: which of those before they lie little above, or -1;
+    and how that is held, as `_narrow`."""
+    values, codes, counts, weights, facts = room[2], room[3], room[4], room[5], room[6]
+    last, best, least = state[_KEPT], -1, 2 * state[_COST]
+    for k in range(last):
+        listed = _list_above(kept[last], kept[k], room)
+        if listed >= 0:
+            cost = 0 if listed == 1 else 3 * _list_cost(codes, listed, counts, weights)
+            if cost < least:
+                best, least = k, cost
+    if best >= 0:
+        listed = _list_above(kept[last], kept[best], room)
+        if listed == 1:
+            facts[0], facts[1], facts[2] = values[0], np.uint64(0), np.uint64(0)
+        else:
+            facts[0], facts[1], facts[2] = np.uint64(0), np.uint64(listed), np.uint64(1)
+    return best
 
 
 @_called
@@ -455,7 +495,7 @@ def _add_numbers(kind, size, held, room, fields, records, lines, state):
     records[parts, 0], records[parts, 1] = kind, np.int64(facts[2])
     records[parts, 2], records[parts, 3] = held, size
     lines[parts, 0], lines[parts, 1] = facts[0], facts[1]
-    if held == _LISTED:
+    if held & _LISTED:
         state[_NUMBERS] = _put_listed(fields, state[_NUMBERS], values, np.int64(facts[1]), codes)
     else:
         state[_NUMBERS] = _put_items(fields, state[_NUMBERS], items, len(items), np.int64(facts[2]))
@@ -463,20 +503,31 @@ def _add_numbers(kind, size, held, room, fields, records, lines, state):
 
 
 @_called
-def _take_numbers(data, at, ends, numbers, lengths, room, text, fields, records, lines, state):
-    """A part of decimal numbers, read and added; False where a value does not fit."""
+def _take_numbers(data, at, ends, kept, kept_at, lengths, room, text, fields, records, lines, state):
+    """A part of decimal numbers, read and added; False where a value does not fit. `kept`: the numbers of the parts at
+    `kept_at`, which others may be related to."""
     start, facts = at[0], room[6]
-    row = lengths[state[_VARIED]]
+    row, numbers = lengths[state[_VARIED]], kept[state[_KEPT]]
     kind = _read_number(data, at, ends, numbers, row)
     if kind < 0:
         return False
     if kind == _PLAIN:
         state[_VARIED] += 1
-    held = _narrow(numbers, room)
+    held = _narrow(numbers, room, state)
     if facts[2] == np.uint64(0) and facts[1] == np.uint64(0):
         _add_literal(text, data, start, row[0], records, state)
+        return state[_VARIED] <= _PLAIN_MAX
+    size = row[0] if kind == _PADDED else 0
+    other = _relate(kept, room, state) if state[_COST] else -1
+    if other >= 0:
+        related = _RELATED | kept_at[other] << _OTHER_SHIFT | (_LISTED if facts[2] else _LINE)
+        _add_numbers(kind, size, related, room, fields, records, lines, state)
     else:
-        _add_numbers(kind, row[0] if kind == _PADDED else 0, held, room, fields, records, lines, state)
+        if state[_KEPT]:
+            held = _narrow(numbers, room, state)
+        kept_at[state[_KEPT]] = state[_PARTS]
+        state[_KEPT] += 1
+        _add_numbers(kind, size, held, room, fields, records, lines, state)
     return state[_VARIED] <= _PLAIN_MAX
 
 
@@ -538,11 +589,12 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
     for i in range(count):
         at[i], ends[i] = offsets[i], offsets[i + 1]
     numbers, lengths = np.empty(count, np.uint64), np.empty((_PLAIN_MAX + 1, count), np.int64)
+    kept, kept_at = np.empty((len(guess), count), np.uint64), np.empty(len(guess), np.int64)
     digits = np.empty(count * max(16, guess[:, 1].max()), np.uint8)
     slots, values, facts = np.empty(_SLOTS, np.int64), np.empty(_LISTED_MAX, np.uint64), np.empty(3, np.uint64)
     counts = np.zeros(256, np.int64)
     room = (np.empty(count, np.uint64), slots, values, np.empty(count, np.uint8), counts, weights, facts)
-    state = np.zeros(7, np.int64)
+    state = np.zeros(9, np.int64)
     records, lines = np.zeros((_PARTS_MAX + 1, 4), np.int64), np.zeros((_PARTS_MAX + 1, 2), np.uint64)
     most, few = guess[:, 1].sum(), len(guess)
     text = np.empty(len(literals) + 2 * most + 36 * few, np.uint8)
@@ -556,7 +608,9 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
             if fits:
                 _add_literal(text, literals, guess[p, 2], size, records, state)
         elif kind == _PADDED:
-            fits = _take_numbers(data, at, ends, numbers, lengths, room, text, number_fields, records, lines, state)
+            fits = _take_numbers(
+                data, at, ends, kept, kept_at, lengths, room, text, number_fields, records, lines, state
+            )
         else:
             may_lead = is_sorted and few + state[_LED] < _PARTS_MAX
             fits = _take_digits(

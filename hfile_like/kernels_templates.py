@@ -18,7 +18,8 @@ _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
 _PARTS_MAX = 32
 _PLAIN_MAX = 12
 _RECORD_BYTES = 24
-_CHAINED, _LISTED = 1, 2
+_CHAINED, _LISTED, _RELATED = 1, 2, 4
+_OTHER_SHIFT = 8
 _LISTED_MAX = 256
 _DIGITS_MAX = 18
 _DASH = np.uint8(ord("-"))
@@ -102,10 +103,15 @@ def _is_known(kind, width, flags, size, step):
     """As `templates.TemplateStrings._check`."""
     is_number = kind == _PADDED or kind == _PLAIN or kind == _HEX_NUMBER
     if is_number:
-        if flags == _LISTED:
+        held = flags & 3
+        if flags >> 3 and not flags & _RELATED or flags >> 3 & 31:
+            return False
+        if flags & _RELATED and kind == _HEX_NUMBER:
+            return False
+        if held == _LISTED:
             fits = width == 1 and step >= np.uint64(1) and step <= np.uint64(_LISTED_MAX)
         else:
-            fits = (flags == 0 or flags == _CHAINED) and (width <= 6 or width == 8)
+            fits = (held == 0 or held == _CHAINED) and (width <= 6 or width == 8)
         if kind == _PADDED:
             return fits and 1 <= size <= _DIGITS_MAX
         if kind == _PLAIN:
@@ -143,6 +149,11 @@ def _read_head(raw, begin, end, count, form, spans):
         spans[i, 0], spans[i, 1] = _load64(raw, place + 8), _load64(raw, place + 16)
         if not _is_known(kind, width, flags, size, spans[i, 1]):
             return -1
+        if flags & _RELATED:
+            # The other is a decimal number before it, that stands for itself.
+            other = flags >> _OTHER_SHIFT
+            if other >= i or not _PADDED <= form[other, 0] <= _PLAIN or form[other, 2] & _RELATED:
+                return -1
         plain += kind == _PLAIN
         if kind == _LITERAL:
             spans[i, 2] = np.uint64(literal_at)
@@ -158,7 +169,7 @@ def _read_head(raw, begin, end, count, form, spans):
             field = count * (size if is_digits else width)
             if kind == _RANDOM_UUID:
                 field += (count + 3) // 4
-            elif flags == _LISTED:
+            elif flags & 3 == _LISTED:
                 field += 8 * np.int64(spans[i, 1])
             spans[i, 2] = np.uint64(at)
             at += field
@@ -201,10 +212,10 @@ def _items(raw, at, count, width, out):
 
 
 @_called
-def _numbers(raw, count, kind, width, flags, size, base, step, start, out):
-    """The numbers of a part, uint64 [count]; False where one has too many digits, or a code stands for none."""
-    at = np.int64(start)
-    if flags == _LISTED:
+def _own_numbers(raw, count, form, spans, out):
+    """What a part says of its numbers, uint64 [count]; False where a code stands for none."""
+    width, held, base, step, at = form[1], form[2] & 3, spans[0], spans[1], np.int64(spans[2])
+    if held == _LISTED:
         values = np.int64(step)
         codes = at + 8 * values
         for i in range(count):
@@ -212,26 +223,41 @@ def _numbers(raw, count, kind, width, flags, size, base, step, start, out):
             if code >= values:
                 return False
             out[i] = _load64(raw, at + 8 * code)
+        return True
+    _items(raw, at, count, width, out)
+    if held == _CHAINED:
+        total = base
+        out[0] = total
+        for i in range(1, count):
+            total = np.uint64(np.uint64(total + step) + out[i])
+            out[i] = total
+    elif step == np.uint64(0):
+        for i in range(count):
+            out[i] = np.uint64(out[i] + base)
     else:
-        _items(raw, at, count, width, out)
-        if flags == _CHAINED:
-            total = base
-            out[0] = total
-            for i in range(1, count):
-                total = np.uint64(np.uint64(total + step) + out[i])
-                out[i] = total
-        elif step == np.uint64(0):
-            for i in range(count):
-                out[i] = np.uint64(out[i] + base)
-        else:
-            for i in range(count):
-                out[i] = np.uint64(np.uint64(out[i] + base) + np.uint64(step * np.uint64(i)))
+        for i in range(count):
+            out[i] = np.uint64(np.uint64(out[i] + base) + np.uint64(step * np.uint64(i)))
+    return True
+
+
+@_called
+def _numbers(raw, count, form, spans, p, out, more):
+    """The numbers of part p, uint64 [count]; False where one has too many digits. `more`: room for as many."""
+    if not _own_numbers(raw, count, form[p], spans[p], out):
+        return False
+    if form[p, 2] & _RELATED:
+        other = form[p, 2] >> _OTHER_SHIFT
+        if not _own_numbers(raw, count, form[other], spans[other], more):
+            return False
+        for i in range(count):
+            out[i] = np.uint64(out[i] + more[i])
     most = np.uint64(0)
     for i in range(count):
         most = max(most, out[i])
-    if kind == _HEX_NUMBER:
+    size = form[p, 3]
+    if form[p, 0] == _HEX_NUMBER:
         return size == 16 or most >> np.uint64(4 * size) == np.uint64(0)
-    return most < _POWERS[size if kind == _PADDED else _DIGITS_MAX]
+    return most < _POWERS[size if form[p, 0] == _PADDED else _DIGITS_MAX]
 
 
 @_inlined
@@ -346,10 +372,52 @@ def _write_uuids(raw, at, count, kind, size, out, ends):
 
 
 @_called
-def _write_part(raw, count, form, spans, out, ends, numbers, room):
-    """One part of every value of a block. `numbers`: uint64 [count], room for them; `room`: uint8 [16 KiB]."""
-    kind, width, flags, size = form[0], form[1], form[2], form[3]
-    base, step, at = spans[0], spans[1], np.int64(spans[2])
+def _write_listed(raw, count, kind, size, values, at, out, ends, room):
+    """Numbers of a list: each is written once, to `room`, uint8 [9 KiB], and then copied."""
+    lengths = 32 * _LISTED_MAX
+    for code in range(values):
+        number = _load64(raw, at + 8 * code)
+        digits = size if kind == _PADDED else _digits_of(number)
+        room[lengths + code] = np.uint8(digits)
+        _write_number(room, 32 * code, number, digits)
+    codes = at + 8 * values
+    for i in range(count):
+        code = np.int64(raw[codes + i])
+        digits = np.int64(room[lengths + code])
+        _copy(out, ends[i], room, 32 * code, digits)
+        ends[i] += digits
+
+
+@_called
+def _write_numbers(count, kind, size, numbers, out, ends):
+    before = np.int64(0)
+    for i in range(count):
+        if i and numbers[i] == numbers[i - 1]:
+            digits = ends[i - 1] - before
+            _copy(out, ends[i], out, before, digits)
+        else:
+            digits = size if kind == _PADDED else _digits_of(numbers[i])
+            _write_number(out, ends[i], numbers[i], digits)
+        before = ends[i]
+        ends[i] += digits
+
+
+@_called
+def _write_hex(raw, at, count, size, out, ends):
+    whole = size - size % 4
+    for i in range(count):
+        to, place = ends[i], at + size * i
+        for k in range(0, whole, 4):
+            _store64(out, to + 2 * k, _hex8(_load32(raw, place + k)))
+        for k in range(whole, size):
+            _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(raw[place + k]))))
+        ends[i] = to + 2 * size
+
+
+@_called
+def _write_part(raw, count, form, spans, p, out, ends, numbers, more, room):
+    """Part p of every value of a block. `numbers`, `more`: room for as many numbers."""
+    kind, flags, size, at = form[p, 0], form[p, 2], form[p, 3], np.int64(spans[p, 2])
     if kind == _LITERAL:
         for first in range(0, size, 32):
             some = min(size - first, 32)
@@ -359,44 +427,17 @@ def _write_part(raw, count, form, spans, out, ends, numbers, room):
     elif kind == _UUID or kind == _RANDOM_UUID:
         _write_uuids(raw, at, count, kind, size, out, ends)
     elif kind == _HEX:
-        for i in range(count):
-            to, place = ends[i], at + size * i
-            whole = size - size % 4
-            for k in range(0, whole, 4):
-                _store64(out, to + 2 * k, _hex8(_load32(raw, place + k)))
-            for k in range(whole, size):
-                _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(raw[place + k]))))
-            ends[i] = to + 2 * size
+        _write_hex(raw, at, count, size, out, ends)
     elif kind == _HEX_NUMBER:
-        _numbers(raw, count, kind, width, flags, size, base, step, spans[2], numbers)
+        _numbers(raw, count, form, spans, p, numbers, more)
         for i in range(count):
             _write_hex_number(out, ends[i], numbers[i], size)
             ends[i] += size
     elif flags == _LISTED:
-        # Each is written once, and then copied.
-        for code in range(np.int64(step)):
-            number = _load64(raw, at + 8 * code)
-            digits = size if kind == _PADDED else _digits_of(number)
-            room[8192 + code] = np.uint8(digits)
-            _write_number(room, 32 * code, number, digits)
-        codes = at + 8 * np.int64(step)
-        for i in range(count):
-            code = np.int64(raw[codes + i])
-            digits = np.int64(room[8192 + code])
-            _copy(out, ends[i], room, 32 * code, digits)
-            ends[i] += digits
+        _write_listed(raw, count, kind, size, np.int64(spans[p, 1]), at, out, ends, room)
     else:
-        _numbers(raw, count, kind, width, flags, size, base, step, spans[2], numbers)
-        before = np.int64(0)
-        for i in range(count):
-            if i and numbers[i] == numbers[i - 1]:
-                digits = ends[i - 1] - before
-                _copy(out, ends[i], out, before, digits)
-            else:
-                digits = size if kind == _PADDED else _digits_of(numbers[i])
-                _write_number(out, ends[i], numbers[i], digits)
-            before = ends[i]
-            ends[i] += digits
+        _numbers(raw, count, form, spans, p, numbers, more)
+        _write_numbers(count, kind, size, numbers, out, ends)
 
 
 @_called
@@ -426,7 +467,8 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
     section of block b is raw[begins[b]:ends[b]], of counts[b] values. Returns whether all fit, and take at most `cap`
     bytes; with `is_text`, whether they are ASCII, too."""
     form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 3), np.uint64)
-    numbers, lengths = np.empty(counts.max(), np.uint64), np.empty(counts.max(), np.int64)
+    most = counts.max()
+    numbers, more, lengths = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
     first, at = 0, np.int64(0)
     offsets[0] = 0
     for b in range(len(counts)):
@@ -443,10 +485,9 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
         for i in range(count):
             lengths[i] = width
         for p in range(parts):
-            kind, flags, size = form[p, 0], form[p, 2], form[p, 3]
+            kind = form[p, 0]
             if kind == _PADDED or kind == _PLAIN or kind == _HEX_NUMBER:
-                base, step = spans[p, 0], spans[p, 1]
-                if not _numbers(raw, count, kind, form[p, 1], flags, size, base, step, spans[p, 2], numbers):
+                if not _numbers(raw, count, form, spans, p, numbers, more):
                     return False
                 if kind == _PLAIN:
                     for i in range(count):
@@ -468,7 +509,8 @@ def render(raw, begins, ends, counts, offsets, out):
     """Fills uint8 `out` with the values of blocks that `measure` found to fit, at its `offsets`."""
     form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 3), np.uint64)
     most = counts.max()
-    numbers, places, room = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(16384, np.uint8)
+    numbers, more, places = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
+    room = np.empty(33 * _LISTED_MAX, np.uint8)
     first = 0
     for b in range(len(counts)):
         count = counts[b]
@@ -476,5 +518,5 @@ def render(raw, begins, ends, counts, offsets, out):
         for i in range(count):
             places[i] = offsets[first + i]
         for p in range(parts):
-            _write_part(raw, count, form[p], spans[p], out, places, numbers, room)
+            _write_part(raw, count, form, spans, p, out, places, numbers, more, room)
         first += count

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..arrays import offsets_and_data
 from . import integers
+from .integers import Line
 from .lazy import kernels_for, read_only
 from .templates import (
     DIGITS_MAX,
@@ -45,6 +46,8 @@ _MORE_SHARE = 1.04
 _PLAIN_MAX = 12
 # So many uuids, of which nine of ten ascend, are worth a number for their first bytes.
 _LED_LEAST = 16
+# Of more numbers, what lies between two parts is no relation.
+_RELATED_MAX = 64
 # Digits look random where a code of their bytes gains little, and few rows are as the one before.
 _RANDOM_LEAST_BYTES, RANDOM_MOST_BYTES, _RANDOM_UNITS, _EQUAL_SHARE = 1024, 4096, 1920, 16
 
@@ -137,13 +140,20 @@ def encode_plainly(
     if parts is None:
         return None
     found: list[Part] = []
+    places: dict[int, int] = {}  # of the parts as they were read, among those that are found
     leads = 0
-    for part in parts if live is None else _spread(parts, live, len(column)):
+    for i, part in enumerate(parts if live is None else _spread(parts, live, len(column))):
         is_led = is_sorted and len(guess) + leads < PARTS_MAX and _goes_up(part)
         leads += is_led
         narrowed = _narrowed(part)
+        if narrowed.kind == LITERAL and found and found[-1].kind == LITERAL:
+            literal = found.pop().literal + narrowed.literal
+            narrowed = Part(LITERAL, len(literal), literal)
+        if narrowed.other is not None:
+            narrowed = narrowed._replace(other=places[narrowed.other])
+        places[i] = len(found)
         found += led(narrowed) if is_led and narrowed.data is not None else [narrowed]
-    return encode_template(_joined(found))
+    return encode_template(found)
 
 
 def _guess(samples: Sequence[bytes], pattern: bytes) -> Guess | None:
@@ -174,6 +184,7 @@ class _Values:
 
     def __init__(self, data: memoryview, starts: np.ndarray, ends: np.ndarray, places: np.ndarray | None):
         self._at, self._ends, self._places = starts.copy(), ends, places
+        self._kept: dict[int, np.ndarray] = {}  # the numbers of parts to which others may be related
         # Room to look ahead of the last value.
         self._data = np.concatenate([np.frombuffer(data, dtype=np.uint8), np.zeros(DIGITS_MAX + 2, dtype=np.uint8)])
 
@@ -186,7 +197,7 @@ class _Values:
             if isinstance(what, bytes):
                 part = self._literal(what)
             elif kind == PADDED:
-                part = self._number(lengths)
+                part = self._number(lengths, parts)
             else:
                 part = self._digits(kind, what)
             if part is None:
@@ -211,7 +222,7 @@ class _Values:
             return None
         return Part(LITERAL, len(literal), literal)
 
-    def _number(self, lengths_of_plain: list[np.ndarray]) -> Part | None:
+    def _number(self, lengths_of_plain: list[np.ndarray], before: list[Part]) -> Part | None:
         numbers = np.zeros(len(self._at), dtype=np.uint64)
         lengths = np.zeros(len(self._at), dtype=np.int64)
         room = self._ends - self._at
@@ -231,26 +242,48 @@ class _Values:
         leading = self._data[self._at] == ord("0")
         self._at += lengths
         if (lengths == lengths[0]).all():
-            return self._numbered(PADDED, int(lengths[0]), numbers)
+            return self._numbered(PADDED, int(lengths[0]), numbers, before)
         if (leading & (lengths > 1)).any():
             return None
         lengths_of_plain.append(lengths)
-        return self._numbered(PLAIN, 0, numbers)
+        return self._numbered(PLAIN, 0, numbers, before)
 
-    def _numbered(self, kind: int, size: int, numbers: np.ndarray) -> Part:
+    def _numbered(self, kind: int, size: int, numbers: np.ndarray, before: list[Part]) -> Part:
         line = integers.sloped(numbers, self._places)
+        if line.items is None and line.step:
+            self._kept[len(before)] = numbers
         if line.items is None or self._places is not None:
             return Part(kind, size, line=line)
         count = len(numbers)
         # In a chain, or a list, they are slower to read: only where that takes less than two thirds.
         chained, listed = integers.chained(numbers), integers.listed(numbers)
-        by_chain = integers.coded_units(chained, count)
+        by_line, by_chain = integers.coded_units(line, count), integers.coded_units(chained, count)
         by_list = by_chain if listed is None else integers.listed_units(*listed)
-        if 3 * min(by_chain, by_list) >= 2 * integers.coded_units(line, count):
-            return Part(kind, size, line=line)
-        if by_list < by_chain:
-            return Part(kind, size, listed=listed)
-        return Part(kind, size, line=chained, is_chained=True)
+        if 3 * min(by_chain, by_list) >= 2 * by_line:
+            part, units = Part(kind, size, line=line), by_line
+        elif by_list < by_chain:
+            part, units = Part(kind, size, listed=listed), by_list
+        else:
+            part, units = Part(kind, size, line=chained, is_chained=True), by_chain
+        related = self._related(part, numbers, units)
+        if related is None:
+            self._kept[len(before)] = numbers
+        return part if related is None else related
+
+    def _related(self, part: Part, numbers: np.ndarray, units: int) -> Part | None:
+        """The part as few numbers to be added to those of another, where that takes less than two thirds of `units`."""
+        best, least = None, 2 * units
+        for other, kept in self._kept.items():
+            listed = integers.listed(numbers - kept)
+            if listed is None or len(listed[0]) > _RELATED_MAX:
+                continue
+            cost = 0 if len(listed[0]) == 1 else 3 * integers.listed_units(*listed)
+            if cost < least:
+                plain = Part(part.kind, part.size, other=other)
+                line = Line(int(listed[0][0]), 0, None)
+                best = plain._replace(line=line) if len(listed[0]) == 1 else plain._replace(listed=listed)
+                least = cost
+        return best
 
     def _digits(self, kind: int, size: int) -> Part | None:
         found = self._next(_UUID_CHARACTERS if kind == UUID else 2 * size)
@@ -285,7 +318,7 @@ def _spread(parts: list[Part], live: np.ndarray, count: int) -> list[Part]:
 
 def _narrowed(part: Part) -> Part:
     """The part in the fewest bytes: what all values share is a literal."""
-    if part.line is not None and part.line.items is None and not part.line.step:
+    if part.line is not None and part.line.items is None and not part.line.step and part.other is None:
         literal = b"%0*d" % (part.size, part.line.base)
         return Part(LITERAL, len(literal), literal)
     if part.data is None:
@@ -313,17 +346,6 @@ def _goes_up(part: Part) -> bool:
     if part.kind != UUID or part.data is None or len(part.data) < _LED_LEAST:
         return False
     return 10 * int((part.data[1:, 0] >= part.data[:-1, 0]).sum()) > 9 * (len(part.data) - 1)
-
-
-def _joined(parts: list[Part]) -> list[Part]:
-    """The parts, of which no two literals are neighbours."""
-    joined: list[Part] = []
-    for part in parts:
-        if joined and joined[-1].kind == part.kind == LITERAL:
-            literal = joined.pop().literal + part.literal
-            part = Part(LITERAL, len(literal), literal)
-        joined.append(part)
-    return joined
 
 
 _RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)

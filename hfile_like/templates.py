@@ -13,6 +13,7 @@ one field for each entry:
     2  plain number   size: 0; no leading zeros          the same
                       flag 1: number 0 = base, number i = number i - 1 + step + item i
                       flag 2: `step` numbers, u64 each, and for each entry which of them it is, a byte; base is 0
+                      flag 4: what lies above number i of another, the part of which bits 8 to 15 are the place
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
@@ -56,7 +57,8 @@ UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
 LEAD_BYTES = 2  # of a uuid, that may be a number before it
 _HEX_DIGITS_MAX = 16
-FLAG_CHAINED, FLAG_LISTED = 1, 2
+FLAG_CHAINED, FLAG_LISTED, FLAG_RELATED = 1, 2, 4
+_OTHER_SHIFT = 8
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
@@ -78,6 +80,7 @@ class Part(NamedTuple):
     listed       in place of a line, what `integers.listed` gives
     data, bits   uint8 [n, size] of hexadecimal digits or of uuids, uint8 [n / 4] of random ones
     is_random    those will not compress
+    other        the place of the part whose numbers these are to be added to
     """
 
     kind: int
@@ -89,6 +92,7 @@ class Part(NamedTuple):
     is_chained: bool = False
     listed: tuple[np.ndarray, np.ndarray] | None = None
     is_random: bool = False
+    other: int | None = None
 
     def digits(self, rows: Rows) -> np.ndarray:
         """uint8 [k, bytes]: the hexadecimal digits of `rows`, two a byte."""
@@ -130,10 +134,11 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     tail = 0
     for part in parts:
         line = Line(0, 0, None) if part.line is None else part.line
-        flags = FLAG_CHAINED if part.is_chained else 0
+        flags = 0 if part.other is None else FLAG_RELATED | part.other << _OTHER_SHIFT
+        flags |= FLAG_CHAINED if part.is_chained else FLAG_LISTED if part.listed is not None else 0
         if part.listed is not None:
             values, codes = part.listed
-            records.append(_RECORD.pack(part.kind, 1, FLAG_LISTED, part.size, 0, len(values)))
+            records.append(_RECORD.pack(part.kind, 1, flags, part.size, 0, len(values)))
             numbers += [values.tobytes(), codes.tobytes(), padding(len(codes))]
             continue
         records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
@@ -189,7 +194,7 @@ class TemplateStrings:
         fields = []
         for form, width, flags, size, _, step in records:
             self._check(form, width, flags, size, step)
-            more = -(-count // 4) if form == RANDOM_UUID else 8 * step if flags == FLAG_LISTED else 0
+            more = -(-count // 4) if form == RANDOM_UUID else 8 * step if flags & FLAG_LISTED else 0
             fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
         starts = [0] * parts
@@ -208,13 +213,13 @@ class TemplateStrings:
                 digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
                 data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
                 self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
-            elif flags == FLAG_LISTED:
-                self.parts.append(Part(form, size, line=self._listed(raw, start, step, count)))
-            elif not width and not step and form != HEX_NUMBER:
+            elif not width and not step and not flags and form != HEX_NUMBER:
                 self.parts.append(self._settled(size, base))
             else:
-                line = integers.read_line(base, step, raw[start : start + field], 0, count, 8, where)
-                line = integers.unchained(line, count) if flags else line
+                body = raw[start : start + field]
+                line = self._line(body, flags, base, step, count)
+                if flags & FLAG_RELATED:
+                    line = integers.added(line, self._other(flags, records, starts, fields, raw, count), count)
                 self.parts.append(Part(form, size, line=line))
         if literal_bytes or sum(part.kind == PLAIN for part in self.parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
@@ -231,18 +236,36 @@ class TemplateStrings:
             RANDOM_UUID: size in (RANDOM_UUID_BYTES, RANDOM_UUID_BYTES - LEAD_BYTES) and width == 0,
             HEX_NUMBER: 2 <= size <= _HEX_DIGITS_MAX and size % 2 == 0,
         }
-        if flags == FLAG_LISTED:
+        held, is_related = flags & 3, bool(flags & FLAG_RELATED)
+        if held == FLAG_LISTED:
             is_known = form in NUMBERS and width == 1 and 1 <= step <= integers.LISTED_MAX
         else:
-            is_known = not flags or (flags == FLAG_CHAINED and form in NUMBERS)
+            is_known = not flags or (held in (0, FLAG_CHAINED) and form in NUMBERS)
+        # Other flags there are none; of the upper byte, only where there is another part.
+        is_known = is_known and not (flags >> 3 & 31) and (is_related or not flags >> 3)
+        is_known = is_known and not (is_related and form == HEX_NUMBER)
         if not fits.get(form, False) or not is_known:
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
-    def _listed(self, raw: memoryview, start: int, values: int, count: int) -> Line:
-        codes = np.frombuffer(raw, dtype=np.uint8, count=count, offset=start + 8 * values)
-        if count and int(codes.max()) >= values:
+    def _line(self, body: memoryview, flags: int, base: int, step: int, count: int) -> Line:
+        """What a part says of its numbers."""
+        if not flags & FLAG_LISTED:
+            line = integers.read_line(base, step, body, 0, count, 8, self._where)
+            return integers.unchained(line, count) if flags & FLAG_CHAINED else line
+        codes = np.frombuffer(body, dtype=np.uint8, count=count, offset=8 * step)
+        if count and int(codes.max()) >= step:
             raise self._where.bad("template", "a code of a template stands for no number")
-        return Line(0, 0, np.frombuffer(raw, dtype="<u8", count=values, offset=start)[codes])
+        return Line(0, 0, np.frombuffer(body, dtype="<u8", count=step)[codes])
+
+    def _other(
+        self, flags: int, records: list[tuple], starts: list[int], fields: list[int], raw: memoryview, count: int
+    ) -> Line:
+        """The numbers of the part that another lies above: a decimal one before it, which stands for itself."""
+        other = flags >> _OTHER_SHIFT
+        form, _, held, _, base, step = records[other] if other < len(self.parts) else (LITERAL, 0, 0, 0, 0, 0)
+        if form not in (PADDED, PLAIN) or held & FLAG_RELATED:
+            raise self._where.bad("template", f"part {other} of a template is no number to which one could be added")
+        return self._line(raw[starts[other] : starts[other] + fields[other]], held, base, step, count)
 
     def _settled(self, digits: int, number: int) -> Part:
         """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""
