@@ -207,9 +207,15 @@ def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return values[order].astype("<u8"), codes[at]
 
 
+def list_base(values: np.ndarray) -> tuple[int, int]:
+    """The least of the values of `listed`, and of how many bytes what the others lie above it is, at least one."""
+    least = int(values.min())
+    return least, max(1, (int(values.max()) - least).bit_length() + 7 >> 3)
+
+
 def listed_units(values: np.ndarray, codes: np.ndarray) -> int:
     """What values and codes take, as `coded_units`."""
-    return 64 * UNITS * len(values) + entropy(codes)
+    return 8 * list_base(values)[1] * UNITS * len(values) + entropy(codes)
 
 
 def coded_units(line: Line, count: int) -> int:

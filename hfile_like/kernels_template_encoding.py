@@ -322,23 +322,49 @@ def _narrow(numbers, room, state):
     by_chain = _coded(items, count, np.int64(facts[2]), counts, weights)
     listed, by_list = _find_list(numbers, slots, values, codes, _LISTED_MAX), by_chain
     if listed >= 0:
-        by_list = _list_cost(codes, listed, counts, weights)
+        by_list = _list_cost(codes, values, listed, counts, weights)
     state[_COST] = min(by_chain, by_list)
     if 3 * min(by_chain, by_list) >= 2 * by_line:
         _find_line(numbers, items, facts)
         state[_COST] = by_line
         return _LINE
     if by_list < by_chain:
-        facts[0], facts[1], facts[2] = np.uint64(0), np.uint64(listed), np.uint64(1)
+        _list_facts(values, listed, facts)
         return _LISTED
     return _CHAINED
 
 
 @_called
-def _list_cost(codes, listed, counts, weights):
+def _list_width(values, listed):
+    """The bytes of what the values of a list lie above the least of them, at least one."""
+    low, high = _list_ends(values, listed)
+    width, span = 1, (high - low) >> np.uint64(8)
+    while span:
+        width, span = width + 1, span >> np.uint64(8)
+    return width
+
+
+@_called
+def _list_ends(values, listed):
+    low, high = values[0], values[0]
+    for k in range(1, listed):
+        low, high = min(low, values[k]), max(high, values[k])
+    return low, high
+
+
+@_called
+def _list_facts(values, listed, facts):
+    """facts = base, count and width, 1."""
+    low, _ = _list_ends(values, listed)
+    wide = np.uint64(_list_width(values, listed))
+    facts[0], facts[1], facts[2] = low, np.uint64(listed) | wide << np.uint64(16), np.uint64(1)
+
+
+@_called
+def _list_cost(codes, values, listed, counts, weights):
     for i in range(len(codes)):
         counts[codes[i]] += 1
-    return 64 * 256 * listed + _entropy(counts, len(codes), weights)
+    return 8 * 256 * _list_width(values, listed) * listed + _entropy(counts, len(codes), weights)
 
 
 @_called
@@ -359,7 +385,7 @@ def _relate(kept, room, state):
     for k in range(last):
         listed = _list_above(kept[last], kept[k], room)
         if listed >= 0:
-            cost = 0 if listed == 1 else 3 * _list_cost(codes, listed, counts, weights)
+            cost = 0 if listed == 1 else 3 * _list_cost(codes, values, listed, counts, weights)
             if cost < least:
                 best, least = k, cost
     if best >= 0:
@@ -367,7 +393,7 @@ def _relate(kept, room, state):
         if listed == 1:
             facts[0], facts[1], facts[2] = values[0], np.uint64(0), np.uint64(0)
         else:
-            facts[0], facts[1], facts[2] = np.uint64(0), np.uint64(listed), np.uint64(1)
+            _list_facts(values, listed, facts)
     return best
 
 
@@ -434,10 +460,14 @@ def _put_items(out, at, items, count, width):
 
 
 @_called
-def _put_listed(out, at, values, listed, codes):
-    for k in range(listed):
-        _store64(out, at + 8 * k, values[k])
-    at += 8 * listed
+def _put_listed(out, at, values, facts, codes):
+    wide = np.int64(facts[1] >> np.uint64(16))
+    for k in range(np.int64(facts[1] & np.uint64(0xFFFF))):
+        above = np.uint64(values[k] - facts[0])
+        for _ in range(wide):
+            out[at] = np.uint8(above & np.uint64(0xFF))
+            above >>= np.uint64(8)
+            at += 1
     for i in range(len(codes)):
         out[at + i] = codes[i]
     return _pad(out, at + len(codes))
@@ -496,7 +526,7 @@ def _add_numbers(kind, size, held, room, fields, records, lines, state):
     records[parts, 2], records[parts, 3] = held, size
     lines[parts, 0], lines[parts, 1] = facts[0], facts[1]
     if held & _LISTED:
-        state[_NUMBERS] = _put_listed(fields, state[_NUMBERS], values, np.int64(facts[1]), codes)
+        state[_NUMBERS] = _put_listed(fields, state[_NUMBERS], values, facts, codes)
     else:
         state[_NUMBERS] = _put_items(fields, state[_NUMBERS], items, len(items), np.int64(facts[2]))
     state[_PARTS] += 1

@@ -109,7 +109,9 @@ def _is_known(kind, width, flags, size, step):
         if flags & _RELATED and kind == _HEX_NUMBER:
             return False
         if held == _LISTED:
-            fits = width == 1 and step >= np.uint64(1) and step <= np.uint64(_LISTED_MAX)
+            values, wide = step & np.uint64(0xFFFF), step >> np.uint64(16)
+            few = np.uint64(1) <= values and values <= np.uint64(_LISTED_MAX)
+            fits = width == 1 and few and np.uint64(1) <= wide and wide <= np.uint64(8)
         else:
             fits = (held == 0 or held == _CHAINED) and (width <= 6 or width == 8)
         if kind == _PADDED:
@@ -170,7 +172,7 @@ def _read_head(raw, begin, end, count, form, spans):
             if kind == _RANDOM_UUID:
                 field += (count + 3) // 4
             elif flags & 3 == _LISTED:
-                field += 8 * np.int64(spans[i, 1])
+                field += np.int64(spans[i, 1] & np.uint64(0xFFFF)) * np.int64(spans[i, 1] >> np.uint64(16))
             spans[i, 2] = np.uint64(at)
             at += field
             at += (begin - at) % 8
@@ -211,18 +213,27 @@ def _items(raw, at, count, width, out):
             out[i] = _load64(raw, at + 8 * i)
 
 
+@_inlined
+def _listed(raw, at, wide):
+    """A number of a list, of so many bytes."""
+    found = np.uint64(0)
+    for k in range(wide - 1, -1, -1):
+        found = found << np.uint64(8) | np.uint64(raw[at + k])
+    return found
+
+
 @_called
 def _own_numbers(raw, count, form, spans, out):
     """What a part says of its numbers, uint64 [count]; False where a code stands for none."""
     width, held, base, step, at = form[1], form[2] & 3, spans[0], spans[1], np.int64(spans[2])
     if held == _LISTED:
-        values = np.int64(step)
-        codes = at + 8 * values
+        values, wide = np.int64(step & np.uint64(0xFFFF)), np.int64(step >> np.uint64(16))
+        codes = at + wide * values
         for i in range(count):
             code = np.int64(raw[codes + i])
             if code >= values:
                 return False
-            out[i] = _load64(raw, at + 8 * code)
+            out[i] = np.uint64(base + _listed(raw, at + wide * code, wide))
         return True
     _items(raw, at, count, width, out)
     if held == _CHAINED:
@@ -372,15 +383,16 @@ def _write_uuids(raw, at, count, kind, size, out, ends):
 
 
 @_called
-def _write_listed(raw, count, kind, size, values, at, out, ends, room):
+def _write_listed(raw, count, kind, size, base, step, at, out, ends, room):
     """Numbers of a list: each is written once, to `room`, uint8 [9 KiB], and then copied."""
     lengths = 32 * _LISTED_MAX
+    values, wide = np.int64(step & np.uint64(0xFFFF)), np.int64(step >> np.uint64(16))
     for code in range(values):
-        number = _load64(raw, at + 8 * code)
+        number = np.uint64(base + _listed(raw, at + wide * code, wide))
         digits = size if kind == _PADDED else _digits_of(number)
         room[lengths + code] = np.uint8(digits)
         _write_number(room, 32 * code, number, digits)
-    codes = at + 8 * values
+    codes = at + wide * values
     for i in range(count):
         code = np.int64(raw[codes + i])
         digits = np.int64(room[lengths + code])
@@ -434,7 +446,7 @@ def _write_part(raw, count, form, spans, p, out, ends, numbers, more, room):
             _write_hex_number(out, ends[i], numbers[i], size)
             ends[i] += size
     elif flags == _LISTED:
-        _write_listed(raw, count, kind, size, np.int64(spans[p, 1]), at, out, ends, room)
+        _write_listed(raw, count, kind, size, spans[p, 0], spans[p, 1], at, out, ends, room)
     else:
         _numbers(raw, count, form, spans, p, numbers, more)
         _write_numbers(count, kind, size, numbers, out, ends)

@@ -12,7 +12,8 @@ one field for each entry:
     1  padded number  size: its digits, 1 to 18          number i = base + step * i + item i  (`integers`)
     2  plain number   size: 0; no leading zeros          the same
                       flag 1: number 0 = base, number i = number i - 1 + step + item i
-                      flag 2: `step` numbers, u64 each, and for each entry which of them it is, a byte; base is 0
+                      flag 2: some numbers, and for each entry which of them it is, a byte. The lower 16 bits of `step`
+                      say how many they are, the others of how many bytes; the base is to be added
                       flag 4: what lies above number i of another, the part of which bits 8 to 15 are the place
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
@@ -59,6 +60,7 @@ LEAD_BYTES = 2  # of a uuid, that may be a number before it
 _HEX_DIGITS_MAX = 16
 FLAG_CHAINED, FLAG_LISTED, FLAG_RELATED = 1, 2, 4
 _OTHER_SHIFT = 8
+_WIDE_SHIFT = 16
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 # Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
@@ -138,8 +140,11 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
         flags |= FLAG_CHAINED if part.is_chained else FLAG_LISTED if part.listed is not None else 0
         if part.listed is not None:
             values, codes = part.listed
-            records.append(_RECORD.pack(part.kind, 1, flags, part.size, 0, len(values)))
-            numbers += [values.tobytes(), codes.tobytes(), padding(len(codes))]
+            base, wide = integers.list_base(values)
+            records.append(_RECORD.pack(part.kind, 1, flags, part.size, base, len(values) | wide << _WIDE_SHIFT))
+            above = (values - np.uint64(base)).astype("<u8").view(np.uint8).reshape(-1, 8)[:, :wide]
+            body = above.tobytes() + codes.tobytes()
+            numbers += [body, padding(len(body))]
             continue
         records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
         if part.data is None:
@@ -151,6 +156,11 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
             tail = tail + len(body) + len(digits[-1]) if part.is_random else 0
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
     return b"".join((head, padding(len(head)), *numbers, *digits)), tail
+
+
+def _list_bytes(step: int) -> int:
+    """What the numbers of a list take."""
+    return (step & 0xFFFF) * (step >> _WIDE_SHIFT)
 
 
 def led(part: Part) -> list[Part]:
@@ -194,7 +204,7 @@ class TemplateStrings:
         fields = []
         for form, width, flags, size, _, step in records:
             self._check(form, width, flags, size, step)
-            more = -(-count // 4) if form == RANDOM_UUID else 8 * step if flags & FLAG_LISTED else 0
+            more = -(-count // 4) if form == RANDOM_UUID else _list_bytes(step) if flags & FLAG_LISTED else 0
             fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
         # Numbers first, then digits: where the fields of each part begin.
         starts = [0] * parts
@@ -238,7 +248,8 @@ class TemplateStrings:
         }
         held, is_related = flags & 3, bool(flags & FLAG_RELATED)
         if held == FLAG_LISTED:
-            is_known = form in NUMBERS and width == 1 and 1 <= step <= integers.LISTED_MAX
+            is_known = form in NUMBERS and width == 1 and 1 <= step & 0xFFFF <= integers.LISTED_MAX
+            is_known = is_known and 1 <= step >> _WIDE_SHIFT <= 8
         else:
             is_known = not flags or (held in (0, FLAG_CHAINED) and form in NUMBERS)
         # Other flags there are none; of the upper byte, only where there is another part.
@@ -252,10 +263,13 @@ class TemplateStrings:
         if not flags & FLAG_LISTED:
             line = integers.read_line(base, step, body, 0, count, 8, self._where)
             return integers.unchained(line, count) if flags & FLAG_CHAINED else line
-        codes = np.frombuffer(body, dtype=np.uint8, count=count, offset=8 * step)
-        if count and int(codes.max()) >= step:
+        listed, wide = step & 0xFFFF, step >> _WIDE_SHIFT
+        codes = np.frombuffer(body, dtype=np.uint8, count=count, offset=listed * wide)
+        if count and int(codes.max()) >= listed:
             raise self._where.bad("template", "a code of a template stands for no number")
-        return Line(0, 0, np.frombuffer(body, dtype="<u8", count=step)[codes])
+        values = np.zeros((listed, 8), dtype=np.uint8)
+        values[:, :wide] = np.frombuffer(body, dtype=np.uint8, count=listed * wide).reshape(listed, wide)
+        return Line(base, 0, values.reshape(-1).view("<u8")[codes])
 
     def _other(
         self, flags: int, records: list[tuple], starts: list[int], fields: list[int], raw: memoryview, count: int
