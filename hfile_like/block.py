@@ -27,6 +27,8 @@ import pyarrow as pa
 from . import codec, keys, values
 from .codec import Compressor, Where
 from .dictionary import Dictionary
+from .key_encoding import KeyEncoder
+from .template_inference import TemplateEncoder
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
@@ -39,6 +41,17 @@ ENCODING_NONE = 0
 ENCODING_BITMAP = 1
 
 
+class Encoders:
+    """What the encoders of a file's keys and columns remember of the blocks before.
+
+    random_keys  the keys are no names: see `key_encoding.KeyEncoder`
+    """
+
+    def __init__(self, columns: int, *, random_keys: bool = False):
+        self.keys = KeyEncoder(are_random=random_keys)
+        self.columns = [TemplateEncoder() for _ in range(columns)]
+
+
 def build_block(
     offset: int,
     block_keys: pa.BinaryArray,
@@ -47,11 +60,13 @@ def build_block(
     compressor: Compressor | None,
     compact: Collection[int] = (),
     *,
-    random_keys: bool = False,
+    encoders: Encoders | None = None,
 ) -> bytes:
     """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read; `random_keys`: see
-    `keys.encode_keys`."""
+    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's, that
+    know the blocks before, or None for a block alone."""
+    if encoders is None:
+        encoders = Encoders(len(columns))
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
         pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
@@ -59,9 +74,12 @@ def build_block(
     def stored_size(raw: bytes, tail: int) -> int:
         return len(codec.compress(raw, compressor, tail_bytes=tail)[1])
 
-    key_piece = keys.encode_keys(block_keys, stored_size, are_random=random_keys)
+    key_piece = encoders.keys.encode(block_keys, stored_size)
     pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain, key_piece.tail_bytes))
-    pieces.extend(values.encode_column(column, i in compact) for i, column in enumerate(columns))
+    pieces.extend(
+        values.encode_column(column, i in compact, encoder)
+        for i, (column, encoder) in enumerate(zip(columns, encoders.columns, strict=True))
+    )
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)
     for encoding, flags, raw, gain, tail_bytes in pieces:

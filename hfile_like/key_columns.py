@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_rows, offsets_of
+from ..arrays import binary_rows, offsets_and_data, offsets_of
 from .lazy import kernels_for, read_only
 
 BYTES_MAX = np.iinfo(np.int32).max
 # About what a key costs without compiled code.
 _BUNDLED_PLAIN_NS = 60
+_BUNDLING_PLAIN_NS = 170
 _FIXED_PLAIN_NS = 10
 
 
@@ -40,6 +41,21 @@ def render_fixed(sections: Sequence[memoryview | bytes], counts: Sequence[int], 
     raw, begins, ends, sizes = joined_sections(sections, counts)
     out = np.empty((total, width), dtype=np.uint8)
     return binary_rows(out) if kernels.render_fixed(raw, begins, ends, sizes, width, out.reshape(-1)) else None
+
+
+def encode_bundles(keys: pa.BinaryArray) -> bytes | None:
+    """Keys, ascending and at least one, in bundles of a common prefix; None where the plain twin is the better
+    choice."""
+    kernels = kernels_for("keys", _BUNDLING_PLAIN_NS * len(keys))
+    if kernels is None:
+        return None
+    offsets, data = offsets_and_data(keys)
+    window = offsets.view()
+    window.flags.writeable = False
+    bundles = len(keys) // 16 + 1
+    out = np.empty(32 + 4 * bundles + 4 * len(keys) + int(offsets[-1]) - int(offsets[0]), dtype=np.uint8)
+    size = kernels.encode_bundles(read_only(data), window, np.empty(bundles, dtype=np.int64), out)
+    return out[:size].tobytes()
 
 
 def joined_sections(

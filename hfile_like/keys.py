@@ -1,4 +1,4 @@
-"""Keys inside a block: one of four encodings, chosen block by block, each decoded without numba.
+"""Keys inside a block: one of six encodings, chosen block by block (`key_encoding`), each decoded without numba.
 
     1  fixed width      All keys of the block have one length. The prefix that they share is stored once and the rest
                         byte-transposed: first byte of every key, second byte of every key, ... so that the slow
@@ -9,6 +9,8 @@
     3  numbers          Keys of one length that differ in their last 8 bytes at most, read as big-endian integers: a
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
     4  template         Keys of one make, names of files say (`template_keys`).
+    5  plain            As Arrow holds them: read without a copy (`plain_keys`).
+    6  padded           Keys of any length, padded with NULs and transposed, their lengths apart (`plain_keys`).
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
 """
@@ -17,8 +19,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -27,29 +28,26 @@ import pyarrow.compute as pc
 from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
 from ..errors import InvalidArgumentError
 from . import integers, key_columns
-from .codec import GAIN_LEAST, GAIN_THIRD, Where, padding
-from .template_inference import infer_template
+from .codec import Where, padding
+from .plain_keys import PaddedKeys, PlainKeys
 from .template_keys import TemplateKeys
 
 ENCODING_FIXED = 1
 ENCODING_BUNDLE = 2
 ENCODING_NUMBERS = 3
 ENCODING_TEMPLATE = 4
+ENCODING_PLAIN = 5
+ENCODING_PADDED = 6
 
 NUMBER_BYTES = 8
 
 BUNDLE_KEYS = 16
 KEY_BYTES_MAX = 1 << 20
 
-_FIXED_HEAD = struct.Struct("<II")
-_BUNDLE_HEAD = struct.Struct("<IBBH")
-_NUMBERS_HEAD = struct.Struct("<IIQQ")
-_LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
-# Up to this many bytes after the prefix, transposing always wins or loses too little to measure.
-_FIXED_ALWAYS_BYTES = 16
-_SAMPLE_KEYS = 512
-# Of fewer keys a template is mostly its head.
-_TEMPLATE_KEYS_LEAST = 16
+FIXED_HEAD = struct.Struct("<II")
+BUNDLE_HEAD = struct.Struct("<IBBH")
+NUMBERS_HEAD = struct.Struct("<IIQQ")
+LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
 def common_prefix_length(a: bytes, b: bytes) -> int:
@@ -59,118 +57,6 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
     return shorter - (differing.bit_length() + 7) // 8
 
 
-# -- encoding ---------------------------------------------------------------------------------------------------------
-
-
-class KeyPiece(NamedTuple):
-    """The key section before compression; `gain` and `tail_bytes` are for `codec.compress`."""
-
-    encoding: int
-    raw: bytes
-    gain: int = GAIN_LEAST
-    tail_bytes: int = 0
-
-
-def encode_keys(
-    keys: pa.BinaryArray, stored_size: Callable[[bytes, int], int], *, are_random: bool = False
-) -> KeyPiece:
-    """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed, the last so
-    many of which are not expected to be: it decides between the encodings, for wide keys on a sample. Keys that
-    `are_random` are no names: what would find names of one make in them is not tried."""
-    offsets, _ = offsets_and_data(keys)
-    lengths = np.diff(offsets)
-    width = int(lengths[0])
-    sample = keys[:_SAMPLE_KEYS]
-    choices = {ENCODING_BUNDLE: _encode_bundles}
-    if (lengths == width).all():
-        shared = common_prefix_length(keys[0].as_py(), keys[len(keys) - 1].as_py())
-        if width and width - shared <= NUMBER_BYTES:
-            return _encode_short(keys, width, stored_size)
-        if are_random or width - shared <= _FIXED_ALWAYS_BYTES:
-            return KeyPiece(ENCODING_FIXED, _encode_fixed(keys))
-        choices = {ENCODING_FIXED: _encode_fixed, **choices}
-    by_template = None
-    if len(keys) >= _TEMPLATE_KEYS_LEAST and not are_random:
-        by_template = infer_template(sample, None, is_sorted=True)
-    if len(choices) == 1 and by_template is None:
-        return KeyPiece(ENCODING_BUNDLE, _encode_bundles(keys))
-    sizes = {encoding: stored_size(encode(sample), 0) for encoding, encode in choices.items()}
-    best = min(sizes, key=sizes.__getitem__)
-    if by_template is not None and stored_size(*by_template) < sizes[best]:
-        whole = by_template if len(sample) == len(keys) else infer_template(keys, None, is_sorted=True)
-        if whole is not None:
-            return KeyPiece(ENCODING_TEMPLATE, whole[0], GAIN_LEAST, whole[1])
-    return KeyPiece(best, choices[best](keys))
-
-
-def _encode_short(keys: pa.BinaryArray, width: int, stored_size: Callable[[bytes, int], int]) -> KeyPiece:
-    """Keys that differ in their last 8 bytes at most: as numbers, which are read faster, unless that takes more than
-    half as much again."""
-    table = _table(keys, width)
-    padded = np.zeros((len(keys), NUMBER_BYTES), dtype=np.uint8)
-    last = min(width, NUMBER_BYTES)
-    padded[:, NUMBER_BYTES - last :] = table[:, width - last :]
-    line = integers.sloped(padded.reshape(-1).view(">u8").astype(np.uint64))
-    head = _NUMBERS_HEAD.pack(width, 0, line.base, line.step) + table[0, : width - last].tobytes()
-    raw = b"".join((head, padding(len(head)), line.packed()))
-    if line.items is not None:
-        fixed = _encode_fixed(keys)
-        if 2 * len(raw) > 3 * stored_size(fixed, 0):
-            return KeyPiece(ENCODING_FIXED, fixed)
-    return KeyPiece(ENCODING_NUMBERS, raw, GAIN_THIRD)
-
-
-def _table(keys: pa.BinaryArray, width: int) -> np.ndarray:
-    """uint8 [n, width]: keys of one length."""
-    offsets, data = offsets_and_data(keys)
-    start = int(offsets[0]) if width else 0
-    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
-
-
-def _encode_fixed(keys: pa.BinaryArray) -> bytes:
-    first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
-    width, shared = len(first), common_prefix_length(first, last)
-    transposed = np.ascontiguousarray(_table(keys, width)[:, shared:].T)
-    return _FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
-
-
-def _encode_bundles(keys: pa.BinaryArray) -> bytes:
-    count = len(keys)
-    offsets, buffer = offsets_and_data(keys)
-    data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
-    based = (offsets - offsets[0]).tolist()
-    starts, ends = based[:-1], based[1:]
-    block_prefix = common_prefix_length(data[starts[0] : ends[0]], data[starts[-1] : ends[-1]])
-    heads, head_lengths, cuts = [], [], []
-    for low in range(0, count, BUNDLE_KEYS):
-        high = min(low + BUNDLE_KEYS, count) - 1
-        first = data[starts[low] : ends[low]]
-        # The last key of a bundle of one would share all of itself: leave the suffix to hold it.
-        shared = common_prefix_length(first, data[starts[high] : ends[high]]) if high > low else block_prefix
-        heads.append(first[block_prefix:shared])
-        head_lengths.append(shared - block_prefix)
-        cuts.extend([shared] * (high - low + 1))
-    suffixes = [data[s + c : e] for s, c, e in zip(starts, cuts, ends, strict=True)]
-    head_width, head_lengths_bytes = _pack_lengths(np.array(head_lengths))
-    suffix_width, suffix_lengths_bytes = _pack_lengths(np.array([len(s) for s in suffixes]))
-    return b"".join(
-        (
-            _BUNDLE_HEAD.pack(block_prefix, head_width, suffix_width, 0),
-            data[starts[0] : starts[0] + block_prefix],
-            head_lengths_bytes,
-            suffix_lengths_bytes,
-            *heads,
-            *suffixes,
-        )
-    )
-
-
-def _pack_lengths(lengths: np.ndarray) -> tuple[int, bytes]:
-    largest = int(lengths.max())
-    width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
-    return width, lengths.astype(_LENGTH_TYPES[width]).tobytes()
-
-
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
@@ -178,15 +64,15 @@ class FixedKeys:
     """The keys of a block in encoding 1."""
 
     def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
-        if len(raw) < _FIXED_HEAD.size:
+        if len(raw) < FIXED_HEAD.size:
             raise where.bad("key section", "the keys of a block are cut short")
-        self.width, shared = _FIXED_HEAD.unpack_from(raw)
-        body = _FIXED_HEAD.size + shared
+        self.width, shared = FIXED_HEAD.unpack_from(raw)
+        body = FIXED_HEAD.size + shared
         rest = self.width - shared
         # Keys differ, so only a block of one key may share all bytes.
         if rest < 0 or body + rest * count != len(raw) or (rest == 0 and count > 1) or self.width * count > cap:
             raise where.bad("key section", f"{count} keys of {self.width} bytes do not fit {len(raw)}")
-        self._prefix = bytes(raw[_FIXED_HEAD.size : body])
+        self._prefix = bytes(raw[FIXED_HEAD.size : body])
         self._columns = np.frombuffer(raw, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
         self._columns = self._columns.reshape(rest, count)
         self._raw, self._count, self._cap = raw, count, cap
@@ -229,19 +115,19 @@ class BundleKeys:
     """The keys of a block in encoding 2."""
 
     def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
-        if len(raw) < _BUNDLE_HEAD.size:
+        if len(raw) < BUNDLE_HEAD.size:
             raise where.bad("key section", "the keys of a block are cut short")
-        shared, head_width, suffix_width, _ = _BUNDLE_HEAD.unpack_from(raw)
-        if head_width not in _LENGTH_TYPES or suffix_width not in _LENGTH_TYPES:
+        shared, head_width, suffix_width, _ = BUNDLE_HEAD.unpack_from(raw)
+        if head_width not in LENGTH_TYPES or suffix_width not in LENGTH_TYPES:
             raise where.bad("key section", f"lengths of {head_width} and {suffix_width} bytes are not known")
         bundles = -(-count // BUNDLE_KEYS)
-        heads_at = _BUNDLE_HEAD.size + shared
+        heads_at = BUNDLE_HEAD.size + shared
         suffixes_at = heads_at + head_width * bundles
         data_at = suffixes_at + suffix_width * count
         if data_at > len(raw):
             raise where.bad("key section", f"the lengths of {count} keys do not fit {len(raw)} bytes")
-        head_lengths = np.frombuffer(raw[heads_at:suffixes_at], dtype=_LENGTH_TYPES[head_width])
-        suffix_lengths = np.frombuffer(raw[suffixes_at:data_at], dtype=_LENGTH_TYPES[suffix_width])
+        head_lengths = np.frombuffer(raw[heads_at:suffixes_at], dtype=LENGTH_TYPES[head_width])
+        suffix_lengths = np.frombuffer(raw[suffixes_at:data_at], dtype=LENGTH_TYPES[suffix_width])
         self._heads = offsets_of(head_lengths)
         self._suffixes = offsets_of(suffix_lengths)
         head_bytes, suffix_bytes = int(self._heads[-1]), int(self._suffixes[-1])
@@ -253,7 +139,7 @@ class BundleKeys:
             if shared * count + int(further.sum()) + suffix_bytes > cap:
                 raise where.bad("key section", f"{count} keys would take more than {cap} bytes")
         self._raw, self._cap = raw, cap
-        self._prefix = bytes(raw[_BUNDLE_HEAD.size : heads_at])
+        self._prefix = bytes(raw[BUNDLE_HEAD.size : heads_at])
         self._head_data = raw[data_at : data_at + head_bytes]
         self._suffix_data = raw[data_at + head_bytes :]
         self._count = count
@@ -290,14 +176,14 @@ class NumberKeys:
     """
 
     def __init__(self, raw: memoryview, count: int, cap: int, where: Where):
-        if len(raw) < _NUMBERS_HEAD.size:
+        if len(raw) < NUMBERS_HEAD.size:
             raise where.bad("key section", "the keys of a block are cut short")
-        self.width, _, base, step = _NUMBERS_HEAD.unpack_from(raw)
+        self.width, _, base, step = NUMBERS_HEAD.unpack_from(raw)
         self._last = min(self.width, NUMBER_BYTES)
-        end = _NUMBERS_HEAD.size + self.width - self._last
+        end = NUMBERS_HEAD.size + self.width - self._last
         if not self.width or end + len(padding(end)) > len(raw) or self.width * count > cap:
             raise where.bad("key section", f"{count} keys of {self.width} bytes do not fit {len(raw)}")
-        self.prefix = bytes(raw[_NUMBERS_HEAD.size : end])
+        self.prefix = bytes(raw[NUMBERS_HEAD.size : end])
         self._line = integers.read_line(base, step, raw, end + len(padding(end)), count, NUMBER_BYTES, where)
         self._mask = (1 << 8 * self._last) - 1
         self._count = count
@@ -340,7 +226,7 @@ class NumberKeys:
         return binary_rows(table)
 
 
-BlockKeys = FixedKeys | BundleKeys | NumberKeys | TemplateKeys
+BlockKeys = FixedKeys | BundleKeys | NumberKeys | TemplateKeys | PlainKeys | PaddedKeys
 
 
 def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Where) -> BlockKeys:
@@ -353,6 +239,10 @@ def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Whe
         return NumberKeys(raw, count, cap, where)
     if encoding == ENCODING_TEMPLATE:
         return TemplateKeys(raw, count, cap, where)
+    if encoding == ENCODING_PLAIN:
+        return PlainKeys(raw, count, where)
+    if encoding == ENCODING_PADDED:
+        return PaddedKeys(raw, count, cap, where)
     raise where.bad("key encoding", f"key encoding {encoding} is not known")
 
 

@@ -126,19 +126,24 @@ class Piece(NamedTuple):
     tail_bytes: int = 0
 
 
-def encode_column(column: pa.Array, is_compact: bool = False) -> Piece:
-    """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read."""
+def encode_column(
+    column: pa.Array, is_compact: bool = False, templates: template_inference.TemplateEncoder | None = None
+) -> Piece:
+    """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read;
+    `templates`: of the column's blocks before."""
     if column.null_count == len(column):
         return Piece(ENCODING_ALL_NULL, 0, b"")
     valid = valid_mask(column)
-    piece = _encode_values(column, valid, is_compact)
+    piece = _encode_values(column, valid, is_compact, templates or template_inference.TemplateEncoder())
     if valid is None:
         return piece
     bitmap = np.packbits(valid, bitorder="little").tobytes()
     return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
 
 
-def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool) -> Piece:
+def _encode_values(
+    column: pa.Array, valid: np.ndarray | None, is_compact: bool, templates: template_inference.TemplateEncoder
+) -> Piece:
     encoding = encoding_of(column.type)
     assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
@@ -165,7 +170,7 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool)
     by_dictionary = strings.encode_dictionary(column, valid)
     if by_dictionary is not None:
         pieces.append(Piece(ENCODING_DICTIONARY, 0, by_dictionary))
-    by_template = template_inference.infer_template(column, valid)
+    by_template = templates.encode(column, valid)
     if by_template is not None:
         pieces.append(Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1]))
     pieces.append(Piece(encoding, 0, strings.encode_plain(column, valid)))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError, StorageError
 from . import codec, strided
 from .batches import column_positions
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, build_block
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
 from .codec import Compressor, Piece
 from .entries import Entries, check_ascending, entries_of, prefix_changes
 from .footer import (
@@ -112,7 +112,8 @@ class SortedFileWriter:
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
-        self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
+        self._cut_prefix_bytes = cut_prefix_bytes
+        self._encoders = Encoders(len(self.schema), random_keys=random_keys)
         self._asked = asked_settings(block_size, compression, level, use, dictionary)
         self._sample = Sample() if self._asked.is_free else None
         self._key_filter = key_filter
@@ -267,7 +268,7 @@ class SortedFileWriter:
             entries.deleted,
             compressor,
             self._compact,
-            random_keys=self._random_keys,
+            encoders=self._encoders,
         )
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
