@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from . import codec, keys, values
 from .codec import Compressor, Where
+from .column_runs import Encoded
 from .dictionary import Dictionary
 from .key_encoding import KeyEncoder
 from .template_inference import TemplateEncoder
@@ -63,8 +64,8 @@ def build_block(
     encoders: Encoders | None = None,
 ) -> bytes:
     """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's, that
-    know the blocks before, or None for a block alone."""
+    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's,
+    that know the blocks before, or None for a block alone."""
     if encoders is None:
         encoders = Encoders(len(columns))
     pieces = [values.Piece(ENCODING_NONE, 0, b"")]
@@ -109,11 +110,12 @@ class Block:
 
     entries        how many
     length_bytes   of the whole block
+    where, schema  as given
     """
 
     def __init__(self, view: memoryview, where: Where, schema: pa.Schema, dictionary: Dictionary | None = None):
         """`view` begins at the block and may go on after it; `dictionary`: the file's. Raises CorruptionError."""
-        self._where, self._schema, self._dictionary = where, schema, dictionary
+        self.where, self.schema, self._dictionary = where, schema, dictionary
         if len(view) < HEAD.size:
             raise where.bad("block head", f"a block has only {len(view)} bytes")
         stored, self.length_bytes, self.entries, sections, _ = HEAD.unpack_from(view)
@@ -141,22 +143,22 @@ class Block:
             found.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
-                raise self._where.bad("block directory", f"a section of {stored} bytes does not fit its block")
+                raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if at != self.length_bytes:
-            raise self._where.bad("block directory", "the sections of a block do not fill it")
+            raise self.where.bad("block directory", "the sections of a block do not fill it")
         return found
 
     def _checked(self, section: int) -> memoryview:
         at, stored, *_, checksum = self._sections[section]
         body = self._view[at : at + stored + (-stored % 8)]
-        if codec.checksum_at(self._where.offset + at, body) != checksum:
-            raise self._where.bad("section checksum", f"the checksum of section {section} of a block does not match")
+        if codec.checksum_at(self.where.offset + at, body) != checksum:
+            raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
         return body[:stored]
 
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
         return codec.decompress(
-            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self._where, self._dictionary
+            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary
         )
 
     def sections(self) -> list[Section]:
@@ -188,6 +190,11 @@ class Block:
         """The bytes of the block."""
         return self._view
 
+    def encoded(self, section: int) -> Encoded:
+        """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
+        _, _, _, encoding, flags, _, _ = self._sections[section]
+        return Encoded(encoding, flags, self._raw(section))
+
     @property
     def is_compressed(self) -> bool:
         """Whether any section is."""
@@ -204,7 +211,7 @@ class Block:
         directory = []
         for section, (at, stored, packed_as, encoding, flags, raw, checksum) in enumerate(self._sections):
             self._checked(section)
-            moved = checksum ^ codec.place_crc(self._where.offset + at) ^ codec.place_crc(offset + at)
+            moved = checksum ^ codec.place_crc(self.where.offset + at) ^ codec.place_crc(offset + at)
             directory.append(SECTION.pack(packed_as, encoding, flags, stored, raw, moved))
         head = b"".join((self._view[4 : HEAD.size], *directory))
         own = codec.checksum_at(offset, head).to_bytes(4, "little")
@@ -215,7 +222,7 @@ class Block:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
             raw = memoryview(self._raw(1))
-            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self._where)
+            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self.where)
         return self._keys
 
     def deleted(self) -> np.ndarray | None:
@@ -225,7 +232,7 @@ class Block:
             return None
         bits = np.frombuffer(self._raw(0), dtype=np.uint8)
         if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
-            raise self._where.bad("tombstones", "the tombstones of a block do not fit its entries")
+            raise self.where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
     def column(self, position: int) -> values.Column:
@@ -233,7 +240,7 @@ class Block:
         found = self._columns.get(position)
         if found is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
-            kind, raw = self._schema.field(position).type, self._raw(2 + position)
-            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self._where)
+            kind, raw = self.schema.field(position).type, self._raw(2 + position)
+            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
             self._columns[position] = found
         return found

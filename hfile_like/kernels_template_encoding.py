@@ -1,4 +1,4 @@
-"""Compiled twin of `template_inference`: the values of a block by a guess at their template, read, narrowed and encoded.
+"""Compiled twin of `template_inference`: values by a guess at their template, read, narrowed and encoded in one call.
 
 The bytes are those that the plain twin gives: both weigh codes in whole numbers, by the same table.
 
@@ -591,10 +591,10 @@ def _take_digits(data, at, ends, kind, size, may_lead, numbers, digits, room, te
 
 @_called
 def _is_random_uuid(digits, count):
+    others = 0
     for i in range(count):
-        if digits[16 * i + 6] >> 4 != 4 or digits[16 * i + 8] >> 6 != 2:
-            return False
-    return True
+        others += digits[16 * i + 6] >> 4 != 4 or digits[16 * i + 8] >> 6 != 2
+    return others == 0
 
 
 @_called

@@ -101,10 +101,10 @@ _store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
 @_called
 def _is_known(kind, width, flags, size, step):
     """As `templates.TemplateStrings._check`."""
-    is_number = kind == _PADDED or kind == _PLAIN or kind == _HEX_NUMBER
+    is_number = kind in (_PADDED, _PLAIN, _HEX_NUMBER)
     if is_number:
         held = flags & 3
-        if flags >> 3 and not flags & _RELATED or flags >> 3 & 31:
+        if (flags >> 3 and not flags & _RELATED) or flags >> 3 & 31:
             return False
         if flags & _RELATED and kind == _HEX_NUMBER:
             return False
@@ -436,7 +436,7 @@ def _write_part(raw, count, form, spans, p, out, ends, numbers, more, room):
             for i in range(count):
                 _copy(out, ends[i], raw, at + first, some)
                 ends[i] += some
-    elif kind == _UUID or kind == _RANDOM_UUID:
+    elif kind in (_UUID, _RANDOM_UUID):
         _write_uuids(raw, at, count, kind, size, out, ends)
     elif kind == _HEX:
         _write_hex(raw, at, count, size, out, ends)
@@ -457,7 +457,7 @@ def _width_of(kind, size):
     """Characters of a part that is no plain number."""
     if kind == _HEX:
         return 2 * size
-    if kind == _UUID or kind == _RANDOM_UUID:
+    if kind in (_UUID, _RANDOM_UUID):
         return 36 if size >= 15 else 32
     return size
 
@@ -498,7 +498,7 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
             lengths[i] = width
         for p in range(parts):
             kind = form[p, 0]
-            if kind == _PADDED or kind == _PLAIN or kind == _HEX_NUMBER:
+            if kind in (_PADDED, _PLAIN, _HEX_NUMBER):
                 if not _numbers(raw, count, form, spans, p, numbers, more):
                     return False
                 if kind == _PLAIN:

@@ -29,6 +29,7 @@ from .keys import (
     NUMBER_BYTES,
     NUMBERS_HEAD,
     common_prefix_length,
+    key_table,
 )
 from .template_inference import TemplateEncoder
 
@@ -71,8 +72,8 @@ class KeyEncoder:
         self._usual_bytes = 0.0  # of a key, encoded, when it was chosen
 
     def encode(self, keys: pa.BinaryArray, stored_size: StoredSize) -> KeyPiece:
-        """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed, the last
-        so many of which are not expected to be: it decides between the encodings, for wide keys on a sample."""
+        """The keys of a block, ascending and at least one. `stored_size` tells what bytes take once compressed, the
+        last so many of which will not be: it decides between the encodings, on a sample."""
         offsets, _ = offsets_and_data(keys)
         lengths = np.diff(offsets)
         width = int(lengths[0])
@@ -131,7 +132,7 @@ class KeyEncoder:
 def encode_short(keys: pa.BinaryArray, width: int, stored_size: StoredSize) -> KeyPiece:
     """Keys that differ in their last 8 bytes at most: as numbers, which are read faster, unless that takes more than
     half as much again."""
-    table = _table(keys, width)
+    table = key_table(keys, width)
     padded = np.zeros((len(keys), NUMBER_BYTES), dtype=np.uint8)
     last = min(width, NUMBER_BYTES)
     padded[:, NUMBER_BYTES - last :] = table[:, width - last :]
@@ -145,18 +146,11 @@ def encode_short(keys: pa.BinaryArray, width: int, stored_size: StoredSize) -> K
     return KeyPiece(ENCODING_NUMBERS, raw, GAIN_THIRD)
 
 
-def _table(keys: pa.BinaryArray, width: int) -> np.ndarray:
-    """uint8 [n, width]: keys of one length."""
-    offsets, data = offsets_and_data(keys)
-    start = int(offsets[0]) if width else 0
-    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
-
-
 def encode_fixed(keys: pa.BinaryArray) -> bytes:
     """Encoding 1, of keys of one length."""
     first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
     width, shared = len(first), common_prefix_length(first, last)
-    transposed = np.ascontiguousarray(_table(keys, width)[:, shared:].T)
+    transposed = np.ascontiguousarray(key_table(keys, width)[:, shared:].T)
     return FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
 
 

@@ -57,6 +57,13 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
     return shorter - (differing.bit_length() + 7) // 8
 
 
+def key_table(keys: pa.BinaryArray, width: int) -> np.ndarray:
+    """uint8 [n, width]: keys of one length."""
+    offsets, data = offsets_and_data(keys)
+    start = int(offsets[0]) if width else 0
+    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
+
+
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +273,7 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     offsets, _ = offsets_and_data(found)
     if (np.diff(offsets) != width).any():
         raise not_numbered(prefix)
-    return low, _table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+    return low, key_table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
 
 
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:

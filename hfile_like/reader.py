@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .batches import block_entries, column_positions, scan_schema, to_batch
+from .batches import column_positions, scan_schema
 from .between import blocks_between, limits_of, rows_between, summary_bounds
 from .block import Block
 from .cache import BlockCache, Shelf
@@ -29,6 +29,7 @@ from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .pieces import LoadFilter, OwnPieces, read_piece
+from .scanning import run_batch, runs_of
 from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
@@ -173,15 +174,15 @@ class SortedFileReader:
         self, blocks: Sequence[int], start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
     ) -> Iterator[pa.RecordBatch]:
         schema = scan_schema(self.schema, positions, include_deleted)
-        for i, block in zip(blocks, self.iter_blocks(blocks), strict=True):
-            low = lower_bound(block.keys, start) if i == blocks[0] and start else 0
-            high = lower_bound(block.keys, stop) if i == blocks[-1] and stop is not None else block.entries
-            if low < high:
-                whole = low == 0 and high == block.entries
-                entries = block_entries(block, positions, None if whole else slice(low, high))
-                batch = to_batch(entries, schema, include_deleted)
-                if batch.num_rows:
-                    yield batch
+        at = 0
+        for run in runs_of(self.iter_blocks(blocks)):
+            low = lower_bound(run[0].keys, start) if at == 0 and start else 0
+            at += len(run)
+            last = run[-1]
+            high = lower_bound(last.keys, stop) if at == len(blocks) and stop is not None else last.entries
+            batch = run_batch(run, positions, schema, include_deleted, low, high)
+            if batch.num_rows:
+                yield batch
 
     def scan_table(
         self,

@@ -1,0 +1,428 @@
+"""Compiled twins of `values` and `integers`: columns of many blocks as one column, and integers of a block as a line.
+
+A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
+What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
+
+Imported by `lazy` alone; see `kernels_templates` for the rules.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+_ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY = range(8)
+_LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
+_LINE_SPAN_MAX = 1 << 61
+_SIGN = np.uint64(1 << 63)
+
+
+def _compiled(function):
+    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
+    if config.DISABLE_JIT:
+        return np.errstate(over="ignore")(function)
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        return njit(nogil=True)(function)
+
+
+def _called(function):
+    """Compiled for other kernels to call; without counting references, so it makes no arrays."""
+    return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
+
+
+def _inlined(function):
+    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
+    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
+
+
+def _pointer_to(context, builder, array_type, array, index, bits):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
+
+
+def _load_of(bits):
+    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
+    of so many bits."""
+    if config.DISABLE_JIT:
+        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
+
+    @intrinsic
+    def load(typing_context, array, index):
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            return builder.load(pointer, align=1)
+
+        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
+
+    return load
+
+
+def _store_of(bits):
+    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
+    if config.DISABLE_JIT:
+
+        def put(array, index, number):
+            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
+
+        return put
+
+    @intrinsic
+    def store(typing_context, array, index, number):
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            builder.store(arguments[2], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
+
+    return store
+
+
+_load16, _load32, _load64 = _load_of(16), _load_of(32), _load_of(64)
+_store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
+
+
+@_inlined
+def _ones(out, at, count):
+    """Sets bits, least significant first, from bit `at` on."""
+    while count and at & 7:
+        out[at >> 3] |= np.uint8(1 << (at & 7))
+        at, count = at + 1, count - 1
+    for k in range(count >> 3):
+        out[(at >> 3) + k] = np.uint8(255)
+    at += count - (count & 7)
+    for k in range(count & 7):
+        out[(at + k) >> 3] |= np.uint8(1 << ((at + k) & 7))
+
+
+@_inlined
+def _copy_bits(out, at, raw, begin, count):
+    """Copies bits from byte `begin` of `raw` to bit `at` of `out`, which is 0 from there on. Returns how many are
+    set."""
+    found, shift = np.int64(0), at & 7
+    for k in range((count + 7) >> 3):
+        byte = np.int64(raw[begin + k])
+        left = count - 8 * k
+        if left < 8:
+            byte &= (1 << left) - 1
+        place = (at >> 3) + k
+        out[place] |= np.uint8(byte << shift & 255)
+        if byte << shift > 255:
+            out[place + 1] |= np.uint8(byte << shift >> 8)
+        found += _POPULATION[byte]
+    return found
+
+
+_POPULATION = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
+
+
+# -- integers of a block ----------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _number(raw, at, width, is_signed):
+    """An integer of `width` bytes, widened to 8."""
+    if width == 8:
+        return _load64(raw, at)
+    if width == 4:
+        found = np.uint64(_load32(raw, at))
+    elif width == 2:
+        found = np.uint64(_load16(raw, at))
+    else:
+        found = np.uint64(raw[at])
+    if is_signed and found >> np.uint64(8 * width - 1):
+        found |= ~np.uint64(0) << np.uint64(8 * width)
+    return found
+
+
+@_inlined
+def _item_width(span):
+    width = 0
+    while span:
+        span >>= np.uint64(8)
+        width += 1
+    return 8 if width == 7 else width
+
+
+@_called
+def _slope(numbers, base, width):
+    """A step, and where the line begins, along which items are narrower than `width`, as `integers.sloped`; the same
+    base, and 0, where there is none."""
+    count, best, first, found = len(numbers), width, base, np.int64(0)
+    for turn in range(2):
+        far = 1 if turn == 0 else count - 1
+        step = np.int64(numbers[far] - numbers[0]) // far
+        if abs(step) > _LINE_SPAN_MAX // (count - 1):
+            continue
+        least = most = np.int64(0)
+        for i in range(count):
+            off = np.int64(numbers[i] - numbers[0]) - i * step
+            least, most = min(least, off), max(most, off)
+        narrow = _item_width(np.uint64(most - least))
+        if narrow < best:
+            best, first, found = narrow, np.uint64(numbers[0] + np.uint64(least)), step
+    return first, found, best
+
+
+@_called
+def _put_items(out, at, numbers, base, step, width):
+    low_bytes, count = _LOW_BYTES[width], len(numbers)
+    high, shift = at + low_bytes * count, np.uint64(8 * low_bytes)
+    for i in range(count):
+        item = np.uint64(np.uint64(numbers[i] - base) - np.uint64(step * np.uint64(i)))
+        if low_bytes == 1:
+            out[at + i] = np.uint8(item)
+        elif low_bytes == 2:
+            _store16(out, at + 2 * i, np.uint16(item))
+        elif low_bytes == 4:
+            _store32(out, at + 4 * i, np.uint32(item))
+        elif low_bytes == 8:
+            _store64(out, at + 8 * i, item)
+        if width - low_bytes == 1:
+            out[high + i] = np.uint8(item >> shift)
+        elif width - low_bytes == 2:
+            _store16(out, high + 2 * i, np.uint16(item >> shift))
+
+
+@_compiled
+def encode_frame(raw, width, is_signed, valid, out):
+    """Fills uint8 `out` [16 + 8 * n] with the frame of reference of the integers of `width` bytes in `raw`; `valid`:
+    bool [n], at least one True, or empty where all are. Returns its bytes."""
+    count = len(raw) // width
+    numbers = np.empty(count, np.uint64)
+    bias = _SIGN if is_signed else np.uint64(0)
+    low, high = ~np.uint64(0), np.uint64(0)
+    for i in range(count):
+        number = _number(raw, i * width, width, is_signed)
+        numbers[i] = number
+        if len(valid) == 0 or valid[i]:
+            low, high = min(low, number ^ bias), max(high, number ^ bias)
+    base, step = low ^ bias, np.int64(0)
+    items = _item_width(high - low)
+    if len(valid):
+        for i in range(count):
+            if not valid[i]:
+                numbers[i] = base
+    elif items and high - low <= np.uint64(_LINE_SPAN_MAX):
+        base, step, items = _slope(numbers, base, items)
+    _store64(out, 0, base)
+    _store64(out, 8, np.uint64(step))
+    _put_items(out, 16, numbers, base, np.uint64(step), items)
+    return 16 + items * count
+
+
+# -- columns of many blocks -------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _item(raw, at, count, width, i):
+    if width == 0:
+        return np.uint64(0)
+    if width == 1:
+        return np.uint64(raw[at + i])
+    if width == 2:
+        return np.uint64(_load16(raw, at + 2 * i))
+    if width == 3:
+        return np.uint64(_load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
+    if width == 4:
+        return np.uint64(_load32(raw, at + 4 * i))
+    if width == 5:
+        return np.uint64(_load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
+    if width == 6:
+        high = np.uint64(_load16(raw, at + 4 * count + 2 * i))
+        return np.uint64(_load32(raw, at + 4 * i)) | high << np.uint64(32)
+    return _load64(raw, at + 8 * i)
+
+
+@_called
+def _fill_frame(raw, at, end, count, width, out, to):
+    """A frame of reference as integers of `width` bytes; whether it fits."""
+    if end - at < 16:
+        return False
+    base, step, at = _load64(raw, at), _load64(raw, at + 8), at + 16
+    items = (end - at) // count
+    if items * count != end - at or items > width or items == 7:
+        return False
+    if width == 8:
+        for i in range(count):
+            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+            _store64(out, to + 8 * i, number)
+    else:
+        for i in range(count):
+            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+            if width == 4:
+                _store32(out, to + 4 * i, np.uint32(number))
+            elif width == 2:
+                _store16(out, to + 2 * i, np.uint16(number))
+            else:
+                out[to + i] = np.uint8(number)
+    return True
+
+
+@_called
+def _take_validity(raw, begin, end, count, encoding, has_validity, bits, first):
+    """Where the values of a section begin, after its validity, which goes to `bits`, and how many are not null; -1, 0
+    where it does not fit."""
+    if encoding == _ALL_NULL:
+        return (begin if end == begin and not has_validity else -1), 0
+    if not has_validity:
+        _ones(bits, first, count)
+        return begin, count
+    size = (count + 7) // 8
+    at = begin + size + -size % 8
+    if at > end:
+        return -1, 0
+    return at, _copy_bits(bits, first, raw, begin, count)
+
+
+@_compiled
+def fill_fixed(raw, begins, ends, counts, encodings, validity, width, is_integer, out, bits):
+    """Fills `out`, uint8 [entries x width], and `bits`, uint8 zeros [entries / 8 + 1], with the values and the validity
+    of a column of some blocks, plain or in a frame of reference. Returns how many are null, or -1 where one does not
+    fit."""
+    first, nulls = np.int64(0), np.int64(0)
+    for b in range(len(counts)):
+        count, encoding, end = counts[b], encodings[b], ends[b]
+        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        to = first * width
+        if at < 0:
+            return -1
+        if encoding == _ALL_NULL:
+            out[to : to + count * width] = np.uint8(0)
+        elif encoding == _FIXED:
+            if end - at != count * width:
+                return -1
+            out[to : to + count * width] = raw[at:end]
+        elif encoding != _FRAME or not is_integer or not _fill_frame(raw, at, end, count, width, out, to):
+            return -1
+        nulls += count - live
+        first += count
+    return nulls
+
+
+@_compiled
+def fill_bits(raw, begins, ends, counts, encodings, validity, out, bits):
+    """As `fill_fixed`, of bools: `out`, uint8 zeros [entries / 8 + 1]."""
+    first, nulls = np.int64(0), np.int64(0)
+    for b in range(len(counts)):
+        count, encoding, end = counts[b], encodings[b], ends[b]
+        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        if at < 0:
+            return -1
+        if encoding == _BITS:
+            if end - at != (count + 7) // 8:
+                return -1
+            _copy_bits(out, first, raw, at, count)
+        elif encoding == _CONSTANT_BOOL:
+            if end - at != 1:
+                return -1
+            if raw[at]:
+                _ones(out, first, count)
+        elif encoding != _ALL_NULL:
+            return -1
+        nulls += count - live
+        first += count
+    return nulls
+
+
+@_compiled
+def measure_strings(raw, begins, ends, counts, encodings, validity, cap, offsets, bits):
+    """Fills `offsets`, signed [entries + 1], and `bits`, uint8 zeros [entries / 8 + 1], with where the strings of some
+    blocks begin, plain ones with offsets of 32 bits or of a dictionary, and with their validity. Returns how many are
+    null, or -1 where one does not fit, or all take more than `cap` bytes."""
+    first, nulls, total = np.int64(0), np.int64(0), np.int64(0)
+    offsets[0] = 0
+    for b in range(len(counts)):
+        count, encoding, end = counts[b], encodings[b], ends[b]
+        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        if at < 0:
+            return -1
+        if encoding == _ALL_NULL:
+            for i in range(count):
+                offsets[first + i + 1] = total
+        elif encoding == _OFFSETS_32:
+            data = at + 4 * (count + 1) + 4 * ((count + 1) & 1)
+            if data > end or _load32(raw, at) != 0 or np.int64(_load32(raw, at + 4 * count)) != end - data:
+                return -1
+            before = np.int64(0)
+            if total + end - data > cap:
+                return -1
+            for i in range(count):
+                stop = np.int64(_load32(raw, at + 4 * i + 4))
+                if stop < before or stop > end - data:
+                    return -1
+                before = stop
+                offsets[first + i + 1] = total + stop
+            total += end - data
+        elif encoding == _DICTIONARY:
+            total = _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits)
+            if total < 0:
+                return -1
+        else:
+            return -1
+        nulls += count - live
+        first += count
+    return nulls
+
+
+@_called
+def _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits):
+    if end - at < 4:
+        return np.int64(-1)
+    values = np.int64(_load32(raw, at))
+    if values < 1 or values > 256 or at + 4 + 4 * values > end:
+        return np.int64(-1)
+    data = at + 4 + 4 * values
+    codes = data
+    for k in range(values):
+        codes += np.int64(_load32(raw, at + 4 + 4 * k))
+        if codes > end:
+            return np.int64(-1)
+    if end - codes != (count if values > 1 else 0):
+        return np.int64(-1)
+    for i in range(count):
+        code = np.int64(raw[codes + i]) if values > 1 else np.int64(0)
+        if code >= values:
+            return np.int64(-1)
+        if bits[(first + i) >> 3] >> np.uint8((first + i) & 7) & np.uint8(1):
+            total += np.int64(_load32(raw, at + 4 + 4 * code))
+        if total > cap:
+            return np.int64(-1)
+        offsets[first + i + 1] = total
+    return total
+
+
+@_compiled
+def fill_strings(raw, begins, ends, counts, encodings, validity, offsets, bits, out):
+    """Fills uint8 `out` with the strings of blocks that `measure_strings` found to fit, at its `offsets`."""
+    first, starts = np.int64(0), np.empty(256, np.int64)
+    for b in range(len(counts)):
+        count, encoding, at, end = counts[b], encodings[b], begins[b], ends[b]
+        if validity[b]:
+            size = (count + 7) // 8
+            at += size + -size % 8
+        if encoding == _OFFSETS_32:
+            data = at + 4 * (count + 1) + 4 * ((count + 1) & 1)
+            to = np.int64(offsets[first])
+            out[to : to + end - data] = raw[data:end]
+        elif encoding == _DICTIONARY:
+            values = np.int64(_load32(raw, at))
+            place = at + 4 + 4 * values
+            for k in range(values):
+                starts[k] = place
+                place += np.int64(_load32(raw, at + 4 + 4 * k))
+            _fill_dictionary(raw, place, count, values, starts, offsets, first, out)
+        first += count
+
+
+@_called
+def _fill_dictionary(raw, codes, count, values, starts, offsets, first, out):
+    for i in range(count):
+        code = np.int64(raw[codes + i]) if values > 1 else 0
+        to, stop = np.int64(offsets[first + i]), np.int64(offsets[first + i + 1])
+        for k in range(stop - to):
+            out[to + k] = raw[starts[code] + k]
