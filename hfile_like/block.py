@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from . import codec, keys, values
 from .codec import Compressor, Where
-from .column_runs import Section
+from .column_runs import Encoded
 from .dictionary import Dictionary
 from .key_encoding import KeyEncoder
 from .template_inference import TemplateEncoder
@@ -94,7 +94,7 @@ def build_block(
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
-class SectionInfo(NamedTuple):
+class Section(NamedTuple):
     """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain, and how many
     of the plain ones are unpacked in reading it."""
 
@@ -157,20 +157,21 @@ class Block:
 
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary)
+        return codec.decompress(
+            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary
+        )
 
-    def section(self, i: int) -> Section:
-        """Section i, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
-        _, _, _, encoding, flags, _, _ = self._sections[i]
-        return Section(encoding, flags, self._raw(i))
-
-    def section_infos(self) -> list[SectionInfo]:
+    def sections(self) -> list[Section]:
         """How each section lies here: tombstones, keys, then the value columns."""
         found = []
         for at, stored, codec_id, encoding, _, raw, _ in self._sections:
             unpacked = codec.unpacked_bytes(self._view[at : at + stored], codec_id, raw)
-            found.append(SectionInfo(codec_id, encoding, stored, raw, unpacked))
+            found.append(Section(codec_id, encoding, stored, raw, unpacked))
         return found
+
+    def plain(self, section: int) -> memoryview | bytes:
+        """The bytes of a section before compression, checked. Raises CorruptionError."""
+        return self._raw(section)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
@@ -188,6 +189,11 @@ class Block:
     def stored(self) -> memoryview:
         """The bytes of the block."""
         return self._view
+
+    def encoded(self, section: int) -> Encoded:
+        """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
+        _, _, _, encoding, flags, _, _ = self._sections[section]
+        return Encoded(encoding, flags, self._raw(section))
 
     @property
     def is_compressed(self) -> bool:

@@ -25,7 +25,7 @@ from .values import FLAG_VALIDITY, encoding_of, integer_dtype
 _PLAIN_NS = 20_000
 
 
-class Section(NamedTuple):
+class Encoded(NamedTuple):
     """A section of a block, decompressed: how it is encoded, its flags and its bytes."""
 
     encoding: int
@@ -33,7 +33,7 @@ class Section(NamedTuple):
     raw: memoryview | bytes
 
 
-def joined_keys(sections: Sequence[Section], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
     """The keys of blocks of so many entries, one after the other; None where it is not for this."""
     encodings = {section.encoding for section in sections}
     render = {ENCODING_BUNDLE: render_bundles, ENCODING_FIXED: render_fixed}.get(sections[0].encoding)
@@ -45,7 +45,7 @@ def joined_keys(sections: Sequence[Section], counts: Sequence[int], cap: int) ->
     return None if render is None else render(raws, counts, cap)
 
 
-def joined_column(kind: pa.DataType, sections: Sequence[Section], counts: Sequence[int], cap: int) -> pa.Array | None:
+def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.Array | None:
     """As `joined_keys`, of a value column. Strings are not checked for being text."""
     kernels = kernels_for("columns", _PLAIN_NS * len(sections))
     if kernels is None or any(section.flags & ~FLAG_VALIDITY for section in sections):

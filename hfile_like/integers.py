@@ -20,6 +20,7 @@ from .codec import Where
 MASK = (1 << 64) - 1
 # width of an item -> (bytes of its low part, bytes of its high part)
 _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
+WIDTHS = frozenset(_PARTS)
 # Above this span a line's distances would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
 LISTED_MAX = 256
@@ -51,6 +52,13 @@ class Line(NamedTuple):
     def packed(self) -> bytes:
         """The bytes of the items."""
         return b"".join(part.tobytes() for part in (self.items, self.high) if part is not None)
+
+    def whole(self) -> np.ndarray | None:
+        """The items, uint64 [n]; None where there are none."""
+        if self.items is None:
+            return None
+        items = self.items.astype(np.uint64)
+        return items if self.high is None else items | self.high.astype(np.uint64) << np.uint64(8 * self.items.itemsize)
 
     @property
     def width(self) -> int:

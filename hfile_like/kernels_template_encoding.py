@@ -13,7 +13,8 @@ from numba import config, njit, types
 from numba.extending import intrinsic
 
 _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
-_LINE, _CHAINED, _LISTED, _RELATED = 0, 1, 2, 4  # the flags of a record
+_LINE, _CHAINED, _LISTED, _RELATED, _PACKED, _SHARED = 0, 1, 2, 4, 8, 16  # the flags of a record
+_PACKED_MAX_BITS = 56
 _OTHER_SHIFT = 8
 _RELATED_MAX = 64
 _PARTS_MAX = 32
@@ -320,18 +321,20 @@ def _narrow(numbers, room, state):
     by_line = _coded(items, count, np.int64(facts[2]), counts, weights)
     _find_chain(numbers, items, facts)
     by_chain = _coded(items, count, np.int64(facts[2]), counts, weights)
-    listed, by_list = _find_list(numbers, slots, values, codes, _LISTED_MAX), by_chain
+    listed, by_list = _find_list(numbers, slots, values, codes, _LISTED_MAX), by_line
     if listed >= 0:
         by_list = _list_cost(codes, values, listed, counts, weights)
-    state[_COST] = min(by_chain, by_list)
-    if 3 * min(by_chain, by_list) >= 2 * by_line:
-        _find_line(numbers, items, facts)
-        state[_COST] = by_line
-        return _LINE
-    if by_list < by_chain:
+    is_chain = 3 * by_chain < 2 * by_line
+    if 10 * by_list < 9 * by_line and not (is_chain and by_chain <= by_list):
+        state[_COST] = by_list
         _list_facts(values, listed, facts)
         return _LISTED
-    return _CHAINED
+    if is_chain:
+        state[_COST] = by_chain
+        return _CHAINED
+    _find_line(numbers, items, facts)
+    state[_COST] = by_line
+    return _LINE
 
 
 @_called
@@ -460,7 +463,7 @@ def _put_items(out, at, items, count, width):
 
 
 @_called
-def _put_listed(out, at, values, facts, codes):
+def _put_list(out, at, values, facts):
     wide = np.int64(facts[1] >> np.uint64(16))
     for k in range(np.int64(facts[1] & np.uint64(0xFFFF))):
         above = np.uint64(values[k] - facts[0])
@@ -468,9 +471,44 @@ def _put_listed(out, at, values, facts, codes):
             out[at] = np.uint8(above & np.uint64(0xFF))
             above >>= np.uint64(8)
             at += 1
-    for i in range(len(codes)):
-        out[at + i] = codes[i]
-    return _pad(out, at + len(codes))
+    return at
+
+
+@_called
+def _put_packed(out, at, items, count, width):
+    """Numbers of `width` bits, the lowest first, and their padding. Returns where they end."""
+    word, filled = np.uint64(0), 0
+    for i in range(count):
+        word |= items[i] << np.uint64(filled)
+        filled += width
+        while filled >= 8:
+            out[at] = np.uint8(word & np.uint64(0xFF))
+            word >>= np.uint64(8)
+            at, filled = at + 1, filled - 8
+    if filled:
+        out[at] = np.uint8(word & np.uint64(0xFF))
+        at += 1
+    return _pad(out, at)
+
+
+@_inlined
+def _bits_of(number):
+    bits = 0
+    while number:
+        number, bits = number >> np.uint64(1), bits + 1
+    return bits
+
+
+@_called
+def _packed_bits(items, count, width, counts, weights):
+    """As `templates.packed_bits`: of items of so many bytes, or 0 where bytes compress to less."""
+    every = np.uint64(0)
+    for i in range(count):
+        every |= items[i]
+    bits = _bits_of(every)
+    if not 0 < bits <= _PACKED_MAX_BITS:
+        return 0
+    return bits if 4 * 256 * bits * count <= 5 * _coded(items, count, width, counts, weights) else 0
 
 
 @_called
@@ -518,22 +556,55 @@ def _add_literal(text, data, start, size, records, state):
 
 
 @_called
-def _add_numbers(kind, size, held, room, fields, records, lines, state):
-    """Numbers, held as the room says."""
-    items, _, values, codes, _, _, facts = room
-    parts = state[_PARTS]
-    records[parts, 0], records[parts, 1] = kind, np.int64(facts[2])
-    records[parts, 2], records[parts, 3] = held, size
+def _add_numbers(kind, size, held, room, lists, fields, records, lines, state):
+    """Numbers, held as the room says. `lists`: the codes of the lists before, uint8 [parts, n], by part."""
+    items, _, values, codes, counts, weights, facts = room
+    parts, count = state[_PARTS], len(items)
+    records[parts, 0], records[parts, 1], records[parts, 3] = kind, np.int64(facts[2]), size
     lines[parts, 0], lines[parts, 1] = facts[0], facts[1]
-    if held & _LISTED:
-        state[_NUMBERS] = _put_listed(fields, state[_NUMBERS], values, facts, codes)
-    else:
-        state[_NUMBERS] = _put_items(fields, state[_NUMBERS], items, len(items), np.int64(facts[2]))
     state[_PARTS] += 1
+    if held & _LISTED:
+        state[_NUMBERS] = _put_list(fields[0], state[_NUMBERS], values, facts)
+        other = _same_codes(codes, lists, records, lines, parts)
+        if other >= 0:
+            records[parts, 1], records[parts, 2] = other, held | _SHARED
+            state[_NUMBERS] = _pad(fields[0], state[_NUMBERS])
+            return
+        for i in range(count):
+            lists[parts, i] = codes[i]
+            items[i] = np.uint64(codes[i])
+    bits = _packed_bits(items, count, np.int64(facts[2]), counts, weights)
+    records[parts, 2] = held | _PACKED if bits else held
+    if bits:
+        records[parts, 1] = bits
+        state[_NUMBERS] = _pad(fields[0], state[_NUMBERS])
+        before = state[_DIGITS]
+        state[_DIGITS] = _put_packed(fields[1], before, items, count, bits)
+        state[_TAIL] += state[_DIGITS] - before
+    else:
+        state[_NUMBERS] = _put_items(fields[0], state[_NUMBERS], items, count, np.int64(facts[2]))
 
 
 @_called
-def _take_numbers(data, at, ends, kept, kept_at, lengths, room, text, fields, records, lines, state):
+def _same_codes(codes, lists, records, lines, parts):
+    """The first list before with the same codes, -1 where there is none."""
+    for p in range(parts):
+        held = records[p, 2]
+        if (
+            held & _LISTED
+            and not held & _SHARED
+            and (lines[p, 1] ^ lines[parts, 1]) & np.uint64(0xFFFF) == np.uint64(0)
+        ):
+            i = 0
+            while i < len(codes) and codes[i] == lists[p, i]:
+                i += 1
+            if i == len(codes):
+                return p
+    return -1
+
+
+@_called
+def _take_numbers(data, at, ends, kept, kept_at, lengths, room, lists, text, fields, records, lines, state):
     """A part of decimal numbers, read and added; False where a value does not fit. `kept`: the numbers of the parts at
     `kept_at`, which others may be related to."""
     start, facts = at[0], room[6]
@@ -551,18 +622,20 @@ def _take_numbers(data, at, ends, kept, kept_at, lengths, room, text, fields, re
     other = _relate(kept, room, state) if state[_COST] else -1
     if other >= 0:
         related = _RELATED | kept_at[other] << _OTHER_SHIFT | (_LISTED if facts[2] else _LINE)
-        _add_numbers(kind, size, related, room, fields, records, lines, state)
+        _add_numbers(kind, size, related, room, lists, fields, records, lines, state)
     else:
         if state[_KEPT]:
             held = _narrow(numbers, room, state)
         kept_at[state[_KEPT]] = state[_PARTS]
         state[_KEPT] += 1
-        _add_numbers(kind, size, held, room, fields, records, lines, state)
+        _add_numbers(kind, size, held, room, lists, fields, records, lines, state)
     return state[_VARIED] <= _PLAIN_MAX
 
 
 @_called
-def _take_digits(data, at, ends, kind, size, may_lead, numbers, digits, room, text, fields, records, lines, state):
+def _take_digits(
+    data, at, ends, kind, size, may_lead, numbers, digits, room, lists, text, fields, records, lines, state
+):
     """A part of hexadecimal digits or of uuids, read and added; False where a value does not fit."""
     start, count = at[0], len(at)
     items, facts = room[0], room[6]
@@ -576,7 +649,7 @@ def _take_digits(data, at, ends, kind, size, may_lead, numbers, digits, room, te
         for i in range(count):
             numbers[i] = np.uint64(digits[16 * i]) << np.uint64(8) | np.uint64(digits[16 * i + 1])
         _find_chain(numbers, items, facts)
-        _add_numbers(_HEX_NUMBER, 4, _CHAINED, room, fields[0], records, lines, state)
+        _add_numbers(_HEX_NUMBER, 4, _CHAINED, room, lists, fields, records, lines, state)
         state[_LED] += 1
     is_random = _are_random(digits, count, size, room)
     if kind == _UUID and _is_random_uuid(digits, count):
@@ -624,12 +697,12 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
     slots, values, facts = np.empty(_SLOTS, np.int64), np.empty(_LISTED_MAX, np.uint64), np.empty(3, np.uint64)
     counts = np.zeros(256, np.int64)
     room = (np.empty(count, np.uint64), slots, values, np.empty(count, np.uint8), counts, weights, facts)
-    state = np.zeros(9, np.int64)
+    state, lists = np.zeros(9, np.int64), np.empty((_PARTS_MAX + 1, count), np.uint8)
     records, lines = np.zeros((_PARTS_MAX + 1, 4), np.int64), np.zeros((_PARTS_MAX + 1, 2), np.uint64)
     most, few = guess[:, 1].sum(), len(guess)
     text = np.empty(len(literals) + 2 * most + 36 * few, np.uint8)
     number_fields = np.empty(few * (9 * count + 8 * _LISTED_MAX + 16), np.uint8)
-    digit_fields = np.empty(count * most + few * (count + 32), np.uint8)
+    digit_fields = np.empty(count * most + 2 * few * (8 * count + 32), np.uint8)
     fields = (number_fields, digit_fields)
     for p in range(few):
         kind, size = guess[p, 0], guess[p, 1]
@@ -639,12 +712,12 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
                 _add_literal(text, literals, guess[p, 2], size, records, state)
         elif kind == _PADDED:
             fits = _take_numbers(
-                data, at, ends, kept, kept_at, lengths, room, text, number_fields, records, lines, state
+                data, at, ends, kept, kept_at, lengths, room, lists, text, fields, records, lines, state
             )
         else:
             may_lead = is_sorted and few + state[_LED] < _PARTS_MAX
             fits = _take_digits(
-                data, at, ends, kind, size, may_lead, numbers, digits, room, text, fields, records, lines, state
+                data, at, ends, kind, size, may_lead, numbers, digits, room, lists, text, fields, records, lines, state
             )
         if not fits:
             return nothing, -1

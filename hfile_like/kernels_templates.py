@@ -18,7 +18,10 @@ _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
 _PARTS_MAX = 32
 _PLAIN_MAX = 12
 _RECORD_BYTES = 24
-_CHAINED, _LISTED, _RELATED = 1, 2, 4
+_CHAINED, _LISTED, _RELATED, _PACKED, _SHARED = 1, 2, 4, 8, 16
+_PACKED_MAX_BITS, _CODE_MAX_BITS = 56, 8
+_COUNT_MASK = np.uint64(0xFFFF)
+_WIDE_SHIFT = np.uint64(16)
 _OTHER_SHIFT = 8
 _LISTED_MAX = 256
 _DIGITS_MAX = 18
@@ -101,39 +104,79 @@ _store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
 @_called
 def _is_known(kind, width, flags, size, step):
     """As `templates.TemplateStrings._check`."""
-    is_number = kind in (_PADDED, _PLAIN, _HEX_NUMBER)
-    if is_number:
-        held = flags & 3
-        if (flags >> 3 and not flags & _RELATED) or flags >> 3 & 31:
+    if kind in (_PADDED, _PLAIN, _HEX_NUMBER):
+        if not _is_held(kind, width, flags, step):
             return False
-        if flags & _RELATED and kind == _HEX_NUMBER:
-            return False
-        if held == _LISTED:
-            values, wide = step & np.uint64(0xFFFF), step >> np.uint64(16)
-            few = np.uint64(1) <= values and values <= np.uint64(_LISTED_MAX)
-            fits = width == 1 and few and np.uint64(1) <= wide and wide <= np.uint64(8)
-        else:
-            fits = (held == 0 or held == _CHAINED) and (width <= 6 or width == 8)
         if kind == _PADDED:
-            return fits and 1 <= size <= _DIGITS_MAX
+            return 1 <= size <= _DIGITS_MAX
         if kind == _PLAIN:
-            return fits and size == 0
-        return fits and 2 <= size <= 16 and size % 2 == 0
+            return size == 0
+        return 2 <= size <= 16 and size % 2 == 0
     if flags != 0 or width != 0:
         return False
     if kind == _HEX:
         return size >= 1
     if kind == _UUID:
-        return size == 16 or size == 14
+        return size in (16, 14)
     if kind == _RANDOM_UUID:
-        return size == 15 or size == 13
+        return size in (15, 13)
     return kind == _LITERAL
+
+
+@_called
+def _is_held(kind, width, flags, step):
+    """Whether numbers are held in a way that there is."""
+    if flags & 0xE0 or (flags & _RELATED and kind == _HEX_NUMBER) or (flags >> _OTHER_SHIFT and not flags & _RELATED):
+        return False
+    if flags & 3 == _LISTED:
+        values, wide = step & _COUNT_MASK, step >> _WIDE_SHIFT
+        few = np.uint64(1) <= values and values <= np.uint64(_LISTED_MAX)
+        if not few or wide < np.uint64(1) or wide > np.uint64(8):
+            return False
+        if flags & _SHARED:
+            return not flags & _PACKED
+        return 1 <= width <= _CODE_MAX_BITS if flags & _PACKED else width == 1
+    if flags & 3 == 3 or flags & _SHARED:
+        return False
+    return 1 <= width <= _PACKED_MAX_BITS if flags & _PACKED else width <= 6 or width == 8
+
+
+@_called
+def _refers_well(form, spans, i):
+    """Whether part i refers to parts before it that can be referred to."""
+    if form[i, 2] & _RELATED:
+        # A decimal number that stands for itself.
+        other = form[i, 2] >> _OTHER_SHIFT
+        if other >= i or not _PADDED <= form[other, 0] <= _PLAIN or form[other, 2] & _RELATED:
+            return False
+    if form[i, 2] & _SHARED:
+        # A list of as many numbers, with codes of its own.
+        other = form[i, 1]
+        if other >= i or not form[other, 2] & _LISTED or form[other, 2] & _SHARED:
+            return False
+        return spans[i, 1] & _COUNT_MASK == spans[other, 1] & _COUNT_MASK
+    return True
+
+
+@_called
+def _field_bytes(count, kind, width, flags, size, step, digits):
+    """Bytes of a part's field among those of numbers, or of digits."""
+    if kind == _LITERAL:
+        return np.int64(0)
+    if kind in (_HEX, _UUID, _RANDOM_UUID):
+        more = (count + 3) // 4 if kind == _RANDOM_UUID else 0
+        return count * size + more if digits else np.int64(0)
+    if digits:
+        return (count * width + 7) // 8 if flags & _PACKED else np.int64(0)
+    listed = np.int64(step & _COUNT_MASK) * np.int64(step >> _WIDE_SHIFT) if flags & _LISTED else 0
+    return listed + (0 if flags & (_PACKED | _SHARED) else count * width)
 
 
 @_called
 def _read_head(raw, begin, end, count, form, spans):
     """How many parts the section at begin..end has; -1 where it does not fit. `form`, int64 [parts, 4]: kind, width,
-    flags, size; `spans`, uint64 [parts, 3]: base, step, and where the part's field or literal begins."""
+    flags, size; `spans`, uint64 [parts, 4]: base, step, and where its literal or its number field begins, and its digit
+    field."""
     if end - begin < 8:
         return -1
     parts, literals = np.int64(_load32(raw, begin)), np.int64(_load32(raw, begin + 4))
@@ -149,13 +192,8 @@ def _read_head(raw, begin, end, count, form, spans):
         flags, size = np.int64(_load16(raw, place + 2)), np.int64(_load32(raw, place + 4))
         form[i, 0], form[i, 1], form[i, 2], form[i, 3] = kind, width, flags, size
         spans[i, 0], spans[i, 1] = _load64(raw, place + 8), _load64(raw, place + 16)
-        if not _is_known(kind, width, flags, size, spans[i, 1]):
+        if not _is_known(kind, width, flags, size, spans[i, 1]) or not _refers_well(form, spans, i):
             return -1
-        if flags & _RELATED:
-            # The other is a decimal number before it, that stands for itself.
-            other = flags >> _OTHER_SHIFT
-            if other >= i or not _PADDED <= form[other, 0] <= _PLAIN or form[other, 2] & _RELATED:
-                return -1
         plain += kind == _PLAIN
         if kind == _LITERAL:
             spans[i, 2] = np.uint64(literal_at)
@@ -164,18 +202,11 @@ def _read_head(raw, begin, end, count, form, spans):
         return -1
     for digits in range(2):
         for i in range(parts):
-            kind, width, flags, size = form[i, 0], form[i, 1], form[i, 2], form[i, 3]
-            is_digits = _HEX <= kind <= _RANDOM_UUID
-            if kind == _LITERAL or is_digits != (digits == 1):
-                continue
-            field = count * (size if is_digits else width)
-            if kind == _RANDOM_UUID:
-                field += (count + 3) // 4
-            elif flags & 3 == _LISTED:
-                field += np.int64(spans[i, 1] & np.uint64(0xFFFF)) * np.int64(spans[i, 1] >> np.uint64(16))
-            spans[i, 2] = np.uint64(at)
-            at += field
-            at += (begin - at) % 8
+            field = _field_bytes(count, form[i, 0], form[i, 1], form[i, 2], form[i, 3], spans[i, 1], digits)
+            if form[i, 0] != _LITERAL:
+                spans[i, 2 + digits] = np.uint64(at)
+                at += field
+                at += (begin - at) % 8
     return parts if at == end else -1
 
 
@@ -223,20 +254,56 @@ def _listed(raw, at, wide):
 
 
 @_called
-def _own_numbers(raw, count, form, spans, out):
-    """What a part says of its numbers, uint64 [count]; False where a code stands for none."""
-    width, held, base, step, at = form[1], form[2] & 3, spans[0], spans[1], np.int64(spans[2])
-    if held == _LISTED:
-        values, wide = np.int64(step & np.uint64(0xFFFF)), np.int64(step >> np.uint64(16))
-        codes = at + wide * values
+def _unpack(raw, at, end, count, width, out):
+    """Numbers of `width` bits, the lowest first, uint64 [count]; nothing is read from `end` on."""
+    mask = np.uint64(1) << np.uint64(width)
+    mask -= np.uint64(1)
+    for i in range(count):
+        bit = i * width
+        place = at + (bit >> 3)
+        if place + 8 <= end:
+            word = _load64(raw, place)
+        else:
+            word = np.uint64(0)
+            for k in range(end - place - 1, -1, -1):
+                word = word << np.uint64(8) | np.uint64(raw[place + k])
+        out[i] = word >> np.uint64(bit & 7) & mask
+
+
+@_called
+def _codes(raw, end, count, form, spans, p, out):
+    """The codes of a list, uint64 [count]; False where one stands for no number."""
+    values = spans[p, 1] & _COUNT_MASK
+    if form[p, 2] & _SHARED:
+        p = form[p, 1]
+    if form[p, 2] & _PACKED:
+        _unpack(raw, np.int64(spans[p, 3]), end, count, form[p, 1], out)
+    else:
+        at = np.int64(spans[p, 2]) + np.int64(values) * np.int64(spans[p, 1] >> _WIDE_SHIFT)
         for i in range(count):
-            code = np.int64(raw[codes + i])
-            if code >= values:
-                return False
-            out[i] = np.uint64(base + _listed(raw, at + wide * code, wide))
+            out[i] = np.uint64(raw[at + i])
+    most = np.uint64(0)
+    for i in range(count):
+        most = max(most, out[i])
+    return most < values
+
+
+@_called
+def _own_numbers(raw, end, count, form, spans, p, out):
+    """What a part says of its numbers, uint64 [count]; False where a code stands for none."""
+    width, flags, base, step, at = form[p, 1], form[p, 2], spans[p, 0], spans[p, 1], np.int64(spans[p, 2])
+    if flags & _LISTED:
+        wide = np.int64(step >> _WIDE_SHIFT)
+        if not _codes(raw, end, count, form, spans, p, out):
+            return False
+        for i in range(count):
+            out[i] = np.uint64(base + _listed(raw, at + wide * np.int64(out[i]), wide))
         return True
-    _items(raw, at, count, width, out)
-    if held == _CHAINED:
+    if flags & _PACKED:
+        _unpack(raw, np.int64(spans[p, 3]), end, count, width, out)
+    else:
+        _items(raw, at, count, width, out)
+    if flags & _CHAINED:
         total = base
         out[0] = total
         for i in range(1, count):
@@ -252,13 +319,13 @@ def _own_numbers(raw, count, form, spans, out):
 
 
 @_called
-def _numbers(raw, count, form, spans, p, out, more):
+def _numbers(raw, end, count, form, spans, p, out, more):
     """The numbers of part p, uint64 [count]; False where one has too many digits. `more`: room for as many."""
-    if not _own_numbers(raw, count, form[p], spans[p], out):
+    if not _own_numbers(raw, end, count, form, spans, p, out):
         return False
     if form[p, 2] & _RELATED:
         other = form[p, 2] >> _OTHER_SHIFT
-        if not _own_numbers(raw, count, form[other], spans[other], more):
+        if not _own_numbers(raw, end, count, form, spans, other, more):
             return False
         for i in range(count):
             out[i] = np.uint64(out[i] + more[i])
@@ -383,18 +450,19 @@ def _write_uuids(raw, at, count, kind, size, out, ends):
 
 
 @_called
-def _write_listed(raw, count, kind, size, base, step, at, out, ends, room):
+def _write_listed(raw, end, count, form, spans, p, out, ends, codes, room):
     """Numbers of a list: each is written once, to `room`, uint8 [9 KiB], and then copied."""
     lengths = 32 * _LISTED_MAX
-    values, wide = np.int64(step & np.uint64(0xFFFF)), np.int64(step >> np.uint64(16))
-    for code in range(values):
+    base, step, at = spans[p, 0], spans[p, 1], np.int64(spans[p, 2])
+    wide = np.int64(step >> _WIDE_SHIFT)
+    for code in range(np.int64(step & _COUNT_MASK)):
         number = np.uint64(base + _listed(raw, at + wide * code, wide))
-        digits = size if kind == _PADDED else _digits_of(number)
+        digits = form[p, 3] if form[p, 0] == _PADDED else _digits_of(number)
         room[lengths + code] = np.uint8(digits)
         _write_number(room, 32 * code, number, digits)
-    codes = at + wide * values
+    _codes(raw, end, count, form, spans, p, codes)
     for i in range(count):
-        code = np.int64(raw[codes + i])
+        code = np.int64(codes[i])
         digits = np.int64(room[lengths + code])
         _copy(out, ends[i], room, 32 * code, digits)
         ends[i] += digits
@@ -427,9 +495,10 @@ def _write_hex(raw, at, count, size, out, ends):
 
 
 @_called
-def _write_part(raw, count, form, spans, p, out, ends, numbers, more, room):
+def _write_part(raw, end, count, form, spans, p, out, ends, numbers, more, room):
     """Part p of every value of a block. `numbers`, `more`: room for as many numbers."""
-    kind, flags, size, at = form[p, 0], form[p, 2], form[p, 3], np.int64(spans[p, 2])
+    kind, flags, size = form[p, 0], form[p, 2], form[p, 3]
+    at = np.int64(spans[p, 2 if kind == _LITERAL else 3])
     if kind == _LITERAL:
         for first in range(0, size, 32):
             some = min(size - first, 32)
@@ -441,14 +510,14 @@ def _write_part(raw, count, form, spans, p, out, ends, numbers, more, room):
     elif kind == _HEX:
         _write_hex(raw, at, count, size, out, ends)
     elif kind == _HEX_NUMBER:
-        _numbers(raw, count, form, spans, p, numbers, more)
+        _numbers(raw, end, count, form, spans, p, numbers, more)
         for i in range(count):
             _write_hex_number(out, ends[i], numbers[i], size)
             ends[i] += size
-    elif flags == _LISTED:
-        _write_listed(raw, count, kind, size, spans[p, 0], spans[p, 1], at, out, ends, room)
+    elif flags & (_LISTED | _RELATED) == _LISTED:
+        _write_listed(raw, end, count, form, spans, p, out, ends, numbers, room)
     else:
-        _numbers(raw, count, form, spans, p, numbers, more)
+        _numbers(raw, end, count, form, spans, p, numbers, more)
         _write_numbers(count, kind, size, numbers, out, ends)
 
 
@@ -478,14 +547,14 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
     """Fills `offsets`, signed [entries + 1], with where the values of some blocks begin, one after the other. The
     section of block b is raw[begins[b]:ends[b]], of counts[b] values. Returns whether all fit, and take at most `cap`
     bytes; with `is_text`, whether they are ASCII, too."""
-    form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 3), np.uint64)
+    form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 4), np.uint64)
     most = counts.max()
     numbers, more, lengths = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
     first, at = 0, np.int64(0)
     offsets[0] = 0
     for b in range(len(counts)):
-        count = counts[b]
-        parts = _read_head(raw, begins[b], ends[b], count, form, spans)
+        count, end = counts[b], ends[b]
+        parts = _read_head(raw, begins[b], end, count, form, spans)
         if parts < 0 or (is_text and not _is_ascii(raw, form, spans, parts)):
             return False
         width = np.int64(0)
@@ -499,7 +568,7 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
         for p in range(parts):
             kind = form[p, 0]
             if kind in (_PADDED, _PLAIN, _HEX_NUMBER):
-                if not _numbers(raw, count, form, spans, p, numbers, more):
+                if not _numbers(raw, end, count, form, spans, p, numbers, more):
                     return False
                 if kind == _PLAIN:
                     for i in range(count):
@@ -519,16 +588,16 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
 @_compiled
 def render(raw, begins, ends, counts, offsets, out):
     """Fills uint8 `out` with the values of blocks that `measure` found to fit, at its `offsets`."""
-    form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 3), np.uint64)
+    form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 4), np.uint64)
     most = counts.max()
     numbers, more, places = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
     room = np.empty(33 * _LISTED_MAX, np.uint8)
     first = 0
     for b in range(len(counts)):
-        count = counts[b]
-        parts = _read_head(raw, begins[b], ends[b], count, form, spans)
+        count, end = counts[b], ends[b]
+        parts = _read_head(raw, begins[b], end, count, form, spans)
         for i in range(count):
             places[i] = offsets[first + i]
         for p in range(parts):
-            _write_part(raw, count, form, spans, p, out, places, numbers, more, room)
+            _write_part(raw, end, count, form, spans, p, out, places, numbers, more, room)
         first += count

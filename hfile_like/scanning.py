@@ -41,7 +41,7 @@ def run_batch(
         rows = None if low == 0 and high == blocks[0].entries else slice(low, max(low, high))
         return to_batch(block_entries(blocks[0], positions, rows), schema, include_deleted)
     counts = [block.entries for block in blocks]
-    keys = joined_keys([block.section(1) for block in blocks], counts, SECTION_BYTES_MAX)
+    keys = joined_keys([block.encoded(1) for block in blocks], counts, SECTION_BYTES_MAX)
     if keys is None:
         keys = pa.concat_arrays([block.keys.to_arrow() for block in blocks])
     columns = [_column(blocks, counts, position) for position in positions]
@@ -54,7 +54,7 @@ def run_batch(
 
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int) -> pa.Array:
     kind = blocks[0].schema.field(position).type
-    found = joined_column(kind, [block.section(2 + position) for block in blocks], counts, SECTION_BYTES_MAX)
+    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, SECTION_BYTES_MAX)
     if found is None:
         return pa.concat_arrays([block.column(position).to_arrow() for block in blocks])
     return checked_text(found, blocks[0].where)

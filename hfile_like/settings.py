@@ -313,8 +313,8 @@ def _tried(
             part = stretch.slice(low, high - low)
             data = memoryview(build(part))
             block = Block(data, Where(None, 0), schema, dictionary)
-            parts = enumerate(block.section_infos())
-            told = [_Section(s.codec, s.stored, s.unpacked, bytes(block.section(i).raw)) for i, s in parts]
+            parts = enumerate(block.sections())
+            told = [_Section(s.codec, s.stored, s.unpacked, bytes(block.plain(i))) for i, s in parts]
             found += told
             bounds += [part.keys[0].as_py(), part.keys[len(part) - 1].as_py()]
             blocks, entries = blocks + 1, entries + len(part)

@@ -255,16 +255,17 @@ class _Values:
         if line.items is None or self._places is not None:
             return Part(kind, size, line=line)
         count = len(numbers)
-        # In a chain, or a list, they are slower to read: only where that takes less than two thirds.
+        # In a chain they are slower to read: only where that takes less than two thirds.
         chained, listed = integers.chained(numbers), integers.listed(numbers)
         by_line, by_chain = integers.coded_units(line, count), integers.coded_units(chained, count)
-        by_list = by_chain if listed is None else integers.listed_units(*listed)
-        if 3 * min(by_chain, by_list) >= 2 * by_line:
-            part, units = Part(kind, size, line=line), by_line
-        elif by_list < by_chain:
+        by_list = by_line if listed is None else integers.listed_units(*listed)
+        is_chain = 3 * by_chain < 2 * by_line
+        if 10 * by_list < 9 * by_line and not (is_chain and by_chain <= by_list):
             part, units = Part(kind, size, listed=listed), by_list
-        else:
+        elif is_chain:
             part, units = Part(kind, size, line=chained, is_chained=True), by_chain
+        else:
+            part, units = Part(kind, size, line=line), by_line
         related = self._related(part, numbers, units)
         if related is None:
             self._kept[len(before)] = numbers

@@ -15,6 +15,8 @@ one field for each entry:
                       flag 2: some numbers, and for each entry which of them it is, a byte. The lower 16 bits of `step`
                       say how many they are, the others of how many bytes; the base is to be added
                       flag 4: what lies above number i of another, the part of which bits 8 to 15 are the place
+                      flag 8: items, or codes, of so many bits as the width says; they lie among the digits
+                      flag 16: with 2; the codes are those of the part whose place the width says
     3  hexadecimal    size: bytes, two digits each       those bytes
     4  uuid           size: 16; 8-4-4-4-12 digits        those bytes
     5  random uuid    size: 15; the same                 15 bytes each, then two bits each, four to a byte
@@ -58,7 +60,9 @@ UUID_BYTES = 16
 RANDOM_UUID_BYTES = 15
 LEAD_BYTES = 2  # of a uuid, that may be a number before it
 _HEX_DIGITS_MAX = 16
-FLAG_CHAINED, FLAG_LISTED, FLAG_RELATED = 1, 2, 4
+FLAG_CHAINED, FLAG_LISTED, FLAG_RELATED, FLAG_PACKED, FLAG_SHARED = 1, 2, 4, 8, 16
+_PACKED_MAX_BITS, _CODE_MAX_BITS = 56, 8
+_COUNT_MASK = 0xFFFF
 _OTHER_SHIFT = 8
 _WIDE_SHIFT = 16
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
@@ -134,33 +138,75 @@ def encode_template(parts: list[Part]) -> tuple[bytes, int]:
     literals = b"".join(part.literal for part in parts)
     records, numbers, digits = [], [], []
     tail = 0
-    for part in parts:
-        line = Line(0, 0, None) if part.line is None else part.line
-        flags = 0 if part.other is None else FLAG_RELATED | part.other << _OTHER_SHIFT
-        flags |= FLAG_CHAINED if part.is_chained else FLAG_LISTED if part.listed is not None else 0
-        if part.listed is not None:
-            values, codes = part.listed
-            base, wide = integers.list_base(values)
-            records.append(_RECORD.pack(part.kind, 1, flags, part.size, base, len(values) | wide << _WIDE_SHIFT))
-            above = (values - np.uint64(base)).astype("<u8").view(np.uint8).reshape(-1, 8)[:, :wide]
-            body = above.tobytes() + codes.tobytes()
-            numbers += [body, padding(len(body))]
-            continue
-        records.append(_RECORD.pack(part.kind, line.width, flags, part.size, line.base, line.step))
-        if part.data is None:
-            body = line.packed()
-            numbers += [body, padding(len(body))]
+    for i, part in enumerate(parts):
+        record, number_field, digit_field = _record(parts, i)
+        records.append(record)
+        numbers += [number_field, padding(len(number_field))]
+        digits += [digit_field, padding(len(digit_field))]
+        if part.data is not None and not part.is_random:
+            tail = 0
         else:
-            body = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
-            digits += [body, padding(len(body))]
-            tail = tail + len(body) + len(digits[-1]) if part.is_random else 0
+            tail += len(digit_field) + len(digits[-1])
     head = b"".join((_HEAD.pack(len(parts), len(literals)), *records, literals))
     return b"".join((head, padding(len(head)), *numbers, *digits)), tail
 
 
-def _list_bytes(step: int) -> int:
-    """What the numbers of a list take."""
-    return (step & 0xFFFF) * (step >> _WIDE_SHIFT)
+def _record(parts: list[Part], i: int) -> tuple[bytes, bytes, bytes]:
+    """The record of a part, and its fields among those of numbers and of digits."""
+    part = parts[i]
+    if part.data is not None:
+        body = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
+        return _RECORD.pack(part.kind, 0, 0, part.size, 0, 0), b"", body
+    line = Line(0, 0, None) if part.line is None else part.line
+    flags = 0 if part.other is None else FLAG_RELATED | part.other << _OTHER_SHIFT
+    base, step, width, above, items = line.base, line.step, line.width, b"", line.whole()
+    if part.listed is not None:
+        values, codes = part.listed
+        flags |= FLAG_LISTED
+        base, wide = integers.list_base(values)
+        step, width, items = len(values) | wide << _WIDE_SHIFT, 1, codes.astype(np.uint64)
+        above = (values - np.uint64(base)).astype("<u8").view(np.uint8).reshape(-1, 8)[:, :wide].tobytes()
+        same = next((p for p, before in enumerate(parts[:i]) if _has_codes(before, part.listed)), None)
+        if same is not None:
+            return _RECORD.pack(part.kind, same, flags | FLAG_SHARED, part.size, base, step), above, b""
+    elif part.is_chained:
+        flags |= FLAG_CHAINED
+    bits = 0 if items is None else packed_bits(items, width)
+    if items is not None and bits:
+        return _RECORD.pack(part.kind, bits, flags | FLAG_PACKED, part.size, base, step), above, pack(items, bits)
+    body = part.listed[1].tobytes() if part.listed is not None else line.packed()
+    return _RECORD.pack(part.kind, width, flags, part.size, base, step), above + body, b""
+
+
+def _has_codes(part: Part, listed: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether a part has a list with those codes."""
+    if part.listed is None or len(part.listed[0]) != len(listed[0]):
+        return False
+    return bool((part.listed[1] == listed[1]).all())
+
+
+def packed_bits(items: np.ndarray, width: int) -> int:
+    """The bits that the largest of uint64 items takes; 0 where in `width` bytes they compress to clearly less."""
+    bits = int(np.bitwise_or.reduce(items)).bit_length()
+    if not 0 < bits <= _PACKED_MAX_BITS:
+        return 0
+    by_byte = items.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width]
+    units = sum(integers.entropy(column) for column in by_byte.T)
+    return bits if 4 * integers.UNITS * bits * len(items) <= 5 * units else 0
+
+
+def pack(items: np.ndarray, width: int) -> bytes:
+    """Numbers of `width` bits, uint64 [n], one after the other, the lowest bit first."""
+    bits = np.unpackbits(items.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
+    return np.packbits(bits[:, :width].reshape(-1), bitorder="little").tobytes()
+
+
+def unpack(raw: memoryview, count: int, width: int) -> np.ndarray:
+    """The inverse of `pack`."""
+    bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count * width, bitorder="little")
+    wide = np.zeros((count, 64), dtype=np.uint8)
+    wide[:, :width] = bits.reshape(count, width)
+    return np.packbits(wide, axis=1, bitorder="little").reshape(-1).view("<u8")
 
 
 def led(part: Part) -> list[Part]:
@@ -184,6 +230,36 @@ def random_uuids(uuids: np.ndarray) -> Part | None:
     return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
+def _is_held(form: int, width: int, flags: int, step: int) -> bool:
+    """Whether numbers are held in a way that there is."""
+    is_related, held = bool(flags & FLAG_RELATED), flags & (FLAG_CHAINED | FLAG_LISTED)
+    # Of the upper byte, only where there is another part.
+    if flags & 0xE0 or (is_related and form == HEX_NUMBER) or (flags >> _OTHER_SHIFT and not is_related):
+        return False
+    if held == FLAG_LISTED:
+        if not 1 <= step & _COUNT_MASK <= integers.LISTED_MAX or not 1 <= step >> _WIDE_SHIFT <= 8:
+            return False
+        if flags & FLAG_SHARED:
+            return not flags & FLAG_PACKED
+        return 1 <= width <= _CODE_MAX_BITS if flags & FLAG_PACKED else width == 1
+    if held == FLAG_CHAINED | FLAG_LISTED or flags & FLAG_SHARED:
+        return False
+    return 1 <= width <= _PACKED_MAX_BITS if flags & FLAG_PACKED else width in integers.WIDTHS
+
+
+def _field_bytes(count: int, record: tuple[int, ...], digits: bool) -> int:
+    """Bytes of a part's field among those of digits, or of numbers."""
+    form, width, flags, size, _, step = record
+    if form == LITERAL:
+        return 0
+    if form in DIGITS:
+        return count * size + (-(-count // 4) if form == RANDOM_UUID else 0) if digits else 0
+    if digits:
+        return (count * width + 7) // 8 if flags & FLAG_PACKED else 0
+    listed = (step & _COUNT_MASK) * (step >> _WIDE_SHIFT) if flags & FLAG_LISTED else 0
+    return listed + (0 if flags & (FLAG_PACKED | FLAG_SHARED) else count * width)
+
+
 class TemplateStrings:
     """A column by its template, whose `parts` are as stored, but for numbers that are all one: those are literals."""
 
@@ -201,40 +277,48 @@ class TemplateStrings:
         if parts > PARTS_MAX or at > len(raw):
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records = list(_RECORD.iter_unpack(raw[_HEAD.size : place]))
-        fields = []
         for form, width, flags, size, _, step in records:
             self._check(form, width, flags, size, step)
-            more = -(-count // 4) if form == RANDOM_UUID else _list_bytes(step) if flags & FLAG_LISTED else 0
-            fields.append(0 if form == LITERAL else count * (size if form in DIGITS else width) + more)
-        # Numbers first, then digits: where the fields of each part begin.
-        starts = [0] * parts
-        for i in sorted(range(parts), key=lambda i: records[i][0] in DIGITS):
-            starts[i] = at
-            at += fields[i] + len(padding(fields[i]))
+        # Fields of numbers first, then of digits: where those of each part are.
+        self._fields: list[list[memoryview]] = [[] for _ in records]
+        for digits in (False, True):
+            for i, record in enumerate(records):
+                field = _field_bytes(count, record, digits)
+                self._fields[i].append(raw[at : at + field])
+                at += field + len(padding(field))
         if at != len(raw):
             raise where.bad("template", "the fields of a template do not fit its section")
+        self._records, self._count = records, count
         self.parts: list[Part] = []
-        for (form, width, flags, size, base, step), start, field in zip(records, starts, fields, strict=True):
-            if form == LITERAL:
-                self.parts.append(Part(LITERAL, size, bytes(raw[place : place + size])))
-                place += size
-                literal_bytes -= size
-            elif form in DIGITS:
-                digits = np.frombuffer(raw, dtype=np.uint8, count=field, offset=start)
-                data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
-                self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
-            elif not width and not step and not flags and form != HEX_NUMBER:
-                self.parts.append(self._settled(size, base))
-            else:
-                body = raw[start : start + field]
-                line = self._line(body, flags, base, step, count)
-                if flags & FLAG_RELATED:
-                    line = integers.added(line, self._other(flags, records, starts, fields, raw, count), count)
-                self.parts.append(Part(form, size, line=line))
+        for i, (form, _, _, size, _, _) in enumerate(records):
+            literal = bytes(raw[place : place + size]) if form == LITERAL else b""
+            self.parts.append(self._part(i, literal))
+            place += len(literal)
+            literal_bytes -= size if form == LITERAL else 0
         if literal_bytes or sum(part.kind == PLAIN for part in self.parts) > _NUMBERS_MAX:
             raise where.bad("template", "the parts of a template do not fill its section")
+        del self._records, self._fields
         if is_text(kind):
             self._check_text()
+
+    def _part(self, i: int, literal: bytes) -> Part:
+        form, width, flags, size, base, step = self._records[i]
+        if form == LITERAL:
+            return Part(LITERAL, size, literal)
+        if form in DIGITS:
+            digits = np.frombuffer(self._fields[i][1], dtype=np.uint8)
+            data, bits = digits[: self._count * size].reshape(self._count, size), digits[self._count * size :]
+            return Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None)
+        if not width and not step and not flags and form != HEX_NUMBER:
+            return self._settled(size, base)
+        line = self._line(i)
+        if flags & FLAG_RELATED:
+            other = flags >> _OTHER_SHIFT
+            kind, _, held, *_ = self._records[other] if other < i else self._records[i]
+            if other >= i or kind not in (PADDED, PLAIN) or held & FLAG_RELATED:
+                raise self._where.bad("template", f"part {other} of a template is no number to add another to")
+            line = integers.added(line, self._line(other), self._count)
+        return Part(form, size, line=line)
 
     def _check(self, form: int, width: int, flags: int, size: int, step: int) -> None:
         fits = {
@@ -246,40 +330,40 @@ class TemplateStrings:
             RANDOM_UUID: size in (RANDOM_UUID_BYTES, RANDOM_UUID_BYTES - LEAD_BYTES) and width == 0,
             HEX_NUMBER: 2 <= size <= _HEX_DIGITS_MAX and size % 2 == 0,
         }
-        held, is_related = flags & 3, bool(flags & FLAG_RELATED)
-        if held == FLAG_LISTED:
-            is_known = form in NUMBERS and width == 1 and 1 <= step & 0xFFFF <= integers.LISTED_MAX
-            is_known = is_known and 1 <= step >> _WIDE_SHIFT <= 8
-        else:
-            is_known = not flags or (held in (0, FLAG_CHAINED) and form in NUMBERS)
-        # Other flags there are none; of the upper byte, only where there is another part.
-        is_known = is_known and not (flags >> 3 & 31) and (is_related or not flags >> 3)
-        is_known = is_known and not (is_related and form == HEX_NUMBER)
+        is_known = _is_held(form, width, flags, step) if form in NUMBERS else not flags
         if not fits.get(form, False) or not is_known:
             raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
 
-    def _line(self, body: memoryview, flags: int, base: int, step: int, count: int) -> Line:
+    def _line(self, i: int) -> Line:
         """What a part says of its numbers."""
-        if not flags & FLAG_LISTED:
-            line = integers.read_line(base, step, body, 0, count, 8, self._where)
-            return integers.unchained(line, count) if flags & FLAG_CHAINED else line
-        listed, wide = step & 0xFFFF, step >> _WIDE_SHIFT
-        codes = np.frombuffer(body, dtype=np.uint8, count=count, offset=listed * wide)
-        if count and int(codes.max()) >= listed:
-            raise self._where.bad("template", "a code of a template stands for no number")
-        values = np.zeros((listed, 8), dtype=np.uint8)
-        values[:, :wide] = np.frombuffer(body, dtype=np.uint8, count=listed * wide).reshape(listed, wide)
-        return Line(base, 0, values.reshape(-1).view("<u8")[codes])
+        _, width, flags, _, base, step = self._records[i]
+        numbers, digits = self._fields[i]
+        if flags & FLAG_LISTED:
+            listed, wide = step & _COUNT_MASK, step >> _WIDE_SHIFT
+            codes = self._codes(i)
+            if len(codes) and int(codes.max()) >= listed:
+                raise self._where.bad("template", "a code of a template stands for no number")
+            values = np.zeros((listed, 8), dtype=np.uint8)
+            values[:, :wide] = np.frombuffer(numbers, dtype=np.uint8, count=listed * wide).reshape(listed, wide)
+            return Line(base, 0, values.reshape(-1).view("<u8")[codes.astype(np.int64)])
+        if flags & FLAG_PACKED:
+            line = Line(base, step, unpack(digits, self._count, width))
+        else:
+            line = integers.read_line(base, step, numbers, 0, self._count, 8, self._where)
+        return integers.unchained(line, self._count) if flags & FLAG_CHAINED else line
 
-    def _other(
-        self, flags: int, records: list[tuple], starts: list[int], fields: list[int], raw: memoryview, count: int
-    ) -> Line:
-        """The numbers of the part that another lies above: a decimal one before it, which stands for itself."""
-        other = flags >> _OTHER_SHIFT
-        form, _, held, _, base, step = records[other] if other < len(self.parts) else (LITERAL, 0, 0, 0, 0, 0)
-        if form not in (PADDED, PLAIN) or held & FLAG_RELATED:
-            raise self._where.bad("template", f"part {other} of a template is no number to which one could be added")
-        return self._line(raw[starts[other] : starts[other] + fields[other]], held, base, step, count)
+    def _codes(self, i: int) -> np.ndarray:
+        """The codes of a list, unsigned [n]."""
+        _, width, flags, _, _, step = self._records[i]
+        if flags & FLAG_SHARED:
+            _, _, held, _, _, others = self._records[width] if width < i else self._records[i]
+            fits = width < i and held & FLAG_LISTED and not held & FLAG_SHARED
+            if not fits or (step ^ others) & _COUNT_MASK:
+                raise self._where.bad("template", f"part {width} of a template has no codes for another")
+            return self._codes(width)
+        if flags & FLAG_PACKED:
+            return unpack(self._fields[i][1], self._count, width)
+        return np.frombuffer(self._fields[i][0], np.uint8, self._count, (step & _COUNT_MASK) * (step >> _WIDE_SHIFT))
 
     def _settled(self, digits: int, number: int) -> Part:
         """A number that all rows share as a literal: it is written once. `digits`: of a padded one, else 0."""

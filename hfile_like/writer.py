@@ -112,7 +112,7 @@ class SortedFileWriter:
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
-        self._cut_prefix_bytes, self._random_keys = cut_prefix_bytes, random_keys
+        self._cut_prefix_bytes = cut_prefix_bytes
         self._encoders = Encoders(len(self.schema), random_keys=random_keys)
         self._asked = asked_settings(block_size, compression, level, use, dictionary)
         self._sample = Sample() if self._asked.is_free else None
@@ -195,9 +195,7 @@ class SortedFileWriter:
         if sample is None:
             return
         if sample.is_full:
-            # What trials teach their encoders is nothing that the file's blocks begin with.
-            build = partial(self._build, 0, encoders=Encoders(len(self.schema), random_keys=self._random_keys))
-            self._set(choose(sample, self.schema, self._asked, build))
+            self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
         for part, size in sample.parts:
             self._add_cut(part, size)
 
@@ -247,7 +245,7 @@ class SortedFileWriter:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
-        data = self._build(self._offset, entries, self._compressor, encoders=self._encoders)
+        data = self._build(self._offset, entries, self._compressor)
         if len(data) >= BLOCK_BYTES_MAX:
             self.abort()
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
@@ -262,7 +260,7 @@ class SortedFileWriter:
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
         self._put_block(data, info, summaries)
 
-    def _build(self, offset: int, entries: Entries, compressor: Compressor | None, *, encoders: Encoders) -> bytes:
+    def _build(self, offset: int, entries: Entries, compressor: Compressor | None) -> bytes:
         return build_block(
             offset,
             entries.keys,
@@ -270,7 +268,7 @@ class SortedFileWriter:
             entries.deleted,
             compressor,
             self._compact,
-            encoders=encoders,
+            encoders=self._encoders,
         )
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:

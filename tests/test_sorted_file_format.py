@@ -110,6 +110,16 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
     if encoding == 4:
         return names_of(raw, count)
+    if encoding == 5:
+        ends, at = struct.unpack_from(f"<{count + 1}I", raw), up(4 * count + 4)
+        assert at + ends[-1] == len(raw)
+        return [raw[at + x : at + y] for x, y in pairwise(ends)]
+    if encoding == 6:
+        width, shared, a = u(raw, 0, 4), u(raw, 4, 4), raw[8]
+        lengths = [u(raw, 16 + shared + a * i, a) for i in range(count)]
+        rest = raw[16 + shared + a * count :]
+        assert len(rest) == (width - shared) * count
+        return [raw[16 : 16 + shared] + bytes(rest[j * count + i] for j in range(n)) for i, n in enumerate(lengths)]
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
     bundles = -(-count // 16)
@@ -134,45 +144,81 @@ def random_uuid(data: bytes, last: int) -> bytes:
     return head + bytes([sixth]) + after + bytes([0x80 | eighth & 0x3F]) + data[8 - lead :]
 
 
-def names_of(raw: bytes, count: int) -> list[bytes]:
-    parts, literals = u(raw, 0, 4), u(raw, 4, 4)
-    place = 8 + 24 * parts
-    at = up(place + literals)
-    records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
-    sizes = [
-        count * (width if kind in NUMBERS else size if kind else 0)
-        + (kind == 5) * -(-count // 4)
-        + (flags == 2) * 8 * step
-        for kind, width, flags, size, _, step in records
-    ]
-    starts = [0] * parts
-    for p in sorted(range(parts), key=lambda p: records[p][0] in (3, 4, 5)):
-        starts[p], at = at, at + up(sizes[p])
-    assert at == len(raw)
-    names = [b""] * count
-    for (kind, width, flags, size, base, step), at in zip(records, starts, strict=True):
-        if kind == 0:
-            pieces = [raw[place : place + size]] * count
-            place += size
-        elif kind in NUMBERS:
-            items = items_of(raw[at : at + width * count], count) if flags != 2 else []
-            steps = [base, *(step + item for item in items[1:])] if flags else []
-            sums = list(accumulate(steps)) if flags else [base + step * i + item for i, item in enumerate(items)]
-            if flags == 2:
-                sums = [u(raw, at + 8 * code, 8) for code in raw[at + 8 * step : at + 8 * step + count]]
-            sums = [total % 2**64 for total in sums]
-            pieces = [(f"{n:x}" if kind == 6 else str(n)).rjust(size, "0").encode() for n in sums]
+def packed(raw: bytes, count: int, width: int) -> list[int]:
+    whole = int.from_bytes(raw, "little")
+    return [whole >> width * i & 2**width - 1 for i in range(count)]
+
+
+class Template:
+    """The parts of a template, and their fields."""
+
+    def __init__(self, raw: bytes, count: int):
+        parts, literals = u(raw, 0, 4), u(raw, 4, 4)
+        self.raw, self.count, self.literals_at = raw, count, 8 + 24 * parts
+        self.records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
+        at = up(self.literals_at + literals)
+        self.fields = [[], []]
+        for digits in (0, 1):
+            for record in self.records:
+                size = self.field_bytes(digits, *record)
+                self.fields[digits].append(raw[at : at + size])
+                at += up(size)
+        assert at == len(raw)
+
+    def field_bytes(self, digits: int, kind: int, width: int, flags: int, size: int, base: int, step: int) -> int:
+        if kind not in NUMBERS:
+            return digits * self.count * (size if kind else 0) + digits * (kind == 5) * -(-self.count // 4)
+        if digits:
+            return -(-self.count * width // 8) if flags & 8 else 0
+        listed = (step & 0xFFFF) * (step >> 16) if flags & 2 else 0
+        return listed + (0 if flags & 24 else self.count * width)
+
+    def codes(self, p: int) -> list[int]:
+        _, width, flags, _, _, step = self.records[p]
+        if flags & 16:
+            return self.codes(width)
+        if flags & 8:
+            return packed(self.fields[1][p], self.count, width)
+        return list(self.fields[0][p][(step & 0xFFFF) * (step >> 16) :])
+
+    def numbers(self, p: int) -> list[int]:
+        _, width, flags, _, base, step = self.records[p]
+        field = self.fields[0][p]
+        if flags & 2:
+            wide = step >> 16
+            found = [base + u(field, wide * code, wide) for code in self.codes(p)]
         else:
-            digits = [raw[at + size * i : at + size * (i + 1)] for i in range(count)]
-            if kind == 5:
-                digits = [
-                    random_uuid(d, raw[at + size * count + i // 4] >> i % 4 * 2 & 3) for i, d in enumerate(digits)
-                ]
-            pieces = [d.hex().encode() for d in digits]
-        if kind in (4, 5):
-            pieces = [b"-".join((h[:-24], h[-24:-20], h[-20:-16], h[-16:-12], h[-12:])) for h in pieces]
-        names = [name + piece for name, piece in zip(names, pieces, strict=True)]
-    return names
+            items = packed(self.fields[1][p], self.count, width) if flags & 8 else items_of(field, self.count)
+            if flags & 1:
+                found = list(accumulate([base, *(step + item for item in items[1:])]))
+            else:
+                found = [base + step * i + item for i, item in enumerate(items)]
+        if flags & 4:
+            found = [a + b for a, b in zip(found, self.numbers(flags >> 8), strict=True)]
+        return [number % 2**64 for number in found]
+
+    def pieces(self, p: int) -> list[bytes]:
+        kind, _, _, size, _, _ = self.records[p]
+        if kind == 0:
+            at = self.literals_at + sum(r[3] for r in self.records[:p] if r[0] == 0)
+            return [self.raw[at : at + size]] * self.count
+        if kind in NUMBERS:
+            return [(f"{n:x}" if kind == 6 else str(n)).rjust(size, "0").encode() for n in self.numbers(p)]
+        field = self.fields[1][p]
+        digits = [field[size * i : size * (i + 1)] for i in range(self.count)]
+        if kind == 5:
+            last = packed(field[size * self.count :], self.count, 2)
+            digits = [random_uuid(d, two) for d, two in zip(digits, last, strict=True)]
+        text = [d.hex().encode() for d in digits]
+        if kind == 3:
+            return text
+        return [b"-".join((h[:-24], h[-24:-20], h[-20:-16], h[-16:-12], h[-12:])) for h in text]
+
+
+def names_of(raw: bytes, count: int) -> list[bytes]:
+    template = Template(raw, count)
+    every = [template.pieces(p) for p in range(len(template.records))]
+    return [b"".join(pieces) for pieces in zip(*every, strict=True)]
 
 
 def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:

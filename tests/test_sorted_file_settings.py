@@ -270,7 +270,7 @@ def test_a_merge_goes_on_with_the_settings_of_the_largest_run():
 
 def _stored(reader: SortedFileReader) -> list[bytes]:
     """The keys of each block, as they are encoded."""
-    return [bytes(reader.block(i).section(1).raw) for i in range(reader.num_blocks)]
+    return [bytes(reader.block(i).plain(1)) for i in range(reader.num_blocks)]
 
 
 @profile(max_examples=20)
