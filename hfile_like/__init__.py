@@ -18,6 +18,7 @@ from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
 from .numbered import Numbered
 from .ordered import OrderedCode
+from .pieces import KeyFilter, KeyFilterBuilder
 from .reader import SortedFileReader
 from .source import BytesSource, MmapSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
@@ -31,6 +32,8 @@ __all__ = [
     "BytesSource",
     "Finding",
     "GroupHandle",
+    "KeyFilter",
+    "KeyFilterBuilder",
     "KeyLayout",
     "MergeSummary",
     "MmapSource",

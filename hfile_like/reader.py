@@ -357,6 +357,7 @@ class SortedFileReader:
 
     def meta(self, name: str) -> bytes:
         """The bytes of a meta. Raises InvalidArgumentError where there is none of the name."""
+        self._check_open()
         handle = _named("meta", name, self._footer.metas)
         return read_piece(self._source, self._tail, handle, f"meta {name!r}")
 
@@ -364,10 +365,12 @@ class SortedFileReader:
     def dictionary(self) -> bytes | None:
         """The zstandard dictionary that blocks of this file need, which `read_block_range` asks for; None where none
         does. Raises CorruptionError."""
+        self._check_open()
         return self._pieces.dictionary.data if self._pieces.has_dictionary else None
 
     def key_filter_bytes(self) -> bytes | None:
         """The filter of the keys that the writer was handed; None where it was handed none. Raises CorruptionError."""
+        self._check_open()
         return self._pieces.key_filter_bytes()
 
     def strided_sections(self) -> dict[str, StridedSection]:
