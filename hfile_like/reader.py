@@ -78,6 +78,7 @@ class SortedFileReader:
         self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
         self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
+        self._asks_filter = key_filter is not None
         self._names: list[str] = self.schema.names
         if cache is not None:
             self.shelf = self._shelf_of(cache)
@@ -106,7 +107,7 @@ class SortedFileReader:
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
-        if i is None or not self._pieces.may_hold_key(key):
+        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
             return None
         if self.shelf is not None:
             return get_row(self, self.shelf, i, key, self._names)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.bloom import SplitBlockBuilder
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, settings
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, sampling
 
 
 def _json(say, *arguments: str):
@@ -89,7 +89,7 @@ def test_inspect_files_of_an_index(say, lake: str) -> None:
 @pytest.fixture
 def rich_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """One of everything: settings chosen, a dictionary, a key filter, groups, metas, strided rows, levels of index."""
-    monkeypatch.setattr(settings, "SAMPLE_BYTES", 1 << 19)
+    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1 << 19)
     path = tmp_path / "rich.skb"
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghij"), 8)) for _ in range(300)]
