@@ -1,8 +1,8 @@
 """Choosing how to write a file by its first entries.
 
 The writer keeps them back until there are `SAMPLE_BYTES`. A part of those is encoded in each way that is in question,
-and the cheapest is taken. A file that ends before that takes the defaults at once. Choosing takes as long as writing 2 to 4 MB does.
-The choice follows from the entries alone, never from a clock: the same entries give the same file.
+and the cheapest is taken. A file that ends before that takes the defaults at once: choosing takes as long as writing 2
+to 4 MB does. The choice follows from the entries alone, never from a clock: the same entries give the same file.
 """
 
 from __future__ import annotations
