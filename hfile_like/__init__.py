@@ -5,6 +5,13 @@
     with SortedFileReader("run.skb") as r:
         r.get(b"b")                                     # {"size": 2}
 
+With a filter of the keys, a look-up reads no block for a key that is not there:
+
+    from skipstone.bloom import SplitBlockBuilder, SplitBlockFilter
+
+    with SortedFileWriter("run.skb", schema=schema, key_filter=SplitBlockBuilder(fpp=0.01)) as w: ...
+    with SortedFileReader("run.skb", key_filter=SplitBlockFilter.from_bytes) as r: ...
+
 FORMAT.md beside this file tells the bytes.
 """
 
