@@ -8,35 +8,61 @@ from itertools import islice
 
 from rich.console import Console
 
+from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
-from ..hfile_like.footer import FORMAT_VERSION, HEADER, Footer, open_footer
+from ..hfile_like.census import Census, census_of
+from ..hfile_like.footer import FORMAT_VERSION, HEADER
 from .output import bytes_text, count_of, plain, print_json, records, stdout, table, working
 
 _LISTED_MAX = 10
+_MAGIC = HEADER[:6]
 _KEY_CHARACTERS = 48
+_NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
 def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everything: bool, as_json: bool) -> bool:
     """Prints a file's summary, or with a prefix its entries. False where `verify` found something."""
-    with SortedFileReader(path) as reader:
+    with _reader(path) as reader:
         if prefix is not None:
             _print_entries(reader, key_of(prefix), limit, as_json)
             return True
-        source = PathSource(path)
-        try:
-            footer, _ = open_footer(source)
-        finally:
-            source.close()
         findings: list[Finding] | None = None
         if verify:
             with working("reading every byte"):
                 findings = reader.verify()
+        census = _census(path, findings)
         if as_json:
-            print_json(_as_dict(reader, footer, findings))
+            print_json(_as_dict(reader, census, findings))
         else:
-            _print_summary(stdout(), path, reader, footer, None if everything else _LISTED_MAX)
+            _print_summary(stdout(), reader, census, None if everything else _LISTED_MAX)
             _print_findings(stdout(), findings)
     return not findings
+
+
+def _reader(path: str) -> SortedFileReader:
+    """Raises NotATableError for what is no such file at all, CorruptionError for one that is damaged."""
+    try:
+        return SortedFileReader(path)
+    except CorruptionError:
+        source = PathSource(path)
+        begins = bytes(source.read_ranges([(0, len(_MAGIC))])[0])
+        source.close()
+        if begins != _MAGIC:
+            raise NotATableError(f"{path}: is no sorted-block file: those begin with {_MAGIC.decode()}") from None
+        raise
+
+
+def _census(path: str, findings: list[Finding] | None) -> Census | None:
+    """None where damage that was found stands in the way."""
+    source = PathSource(path)
+    try:
+        return census_of(source)
+    except CorruptionError:
+        if not findings:
+            raise
+        return None
+    finally:
+        source.close()
 
 
 def key_of(text: str) -> bytes:
@@ -61,27 +87,8 @@ def _shortened(key: bytes) -> str:
     return text if len(text) <= _KEY_CHARACTERS else text[: _KEY_CHARACTERS - 1] + "…"
 
 
-def _bytes_by_section(reader: SortedFileReader, footer: Footer) -> dict[str, int]:
-    found = {
-        "header": len(HEADER),
-        "blocks": sum(block.length for block in reader.block_infos()),
-    }
-    # Sections of one kind are told apart after a slash (fine/0, fine/1, ...): there may be thousands.
-    parts = [("strided", name, section.length_bytes) for name, section in footer.strided.items()]
-    parts += [("meta", name, meta.stored) for name, meta in footer.metas.items()]
-    for kind, name, size_bytes in parts:
-        stem, slash, _ = name.partition("/")
-        label = f"{kind} {stem}{slash and '/*'}"
-        found[label] = found.get(label, 0) + size_bytes
-    found["footer, padding"] = reader.size_bytes - sum(found.values())
-    return found
-
-
-def _as_dict(reader: SortedFileReader, footer: Footer, findings: list[Finding] | None) -> dict[str, object]:
-    blocks = [
-        {**asdict(b), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)} for b in reader.blocks()
-    ]
-    return {
+def _as_dict(reader: SortedFileReader, census: Census | None, findings: list[Finding] | None) -> dict[str, object]:
+    found: dict[str, object] = {
         "path": reader.name,
         "format_version": FORMAT_VERSION,
         "size_bytes": reader.size_bytes,
@@ -89,31 +96,60 @@ def _as_dict(reader: SortedFileReader, footer: Footer, findings: list[Finding] |
         "tombstones": reader.num_deleted,
         "schema": {f.name: str(f.type) for f in reader.schema},
         "properties": reader.properties,
-        "bytes": _bytes_by_section(reader, footer),
-        "blocks": blocks,
-        "groups": [asdict(group) for group in reader.groups().values()],
-        "strided": [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()],
-        "metas": [
-            {"name": name, "offset": m.offset, "stored": m.stored, "raw": m.plain} for name, m in footer.metas.items()
-        ],
-        **({} if findings is None else {"findings": [asdict(finding) for finding in findings]}),
     }
+    if census is not None:
+        found["bytes"] = census.parts
+        found["sections"] = [asdict(count) for count in census.sections]
+        found["index"] = {"levels": census.index_levels, "nodes": census.index_nodes}
+    found["blocks"] = [
+        {**asdict(b), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
+        for b in reader.block_infos()
+    ]
+    found["groups"] = [asdict(group) for group in reader.groups().values()]
+    found["strided"] = [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()]
+    found["metas"] = reader.metas()
+    if findings is not None:
+        found["findings"] = [asdict(finding) for finding in findings]
+    return found
 
 
-def _print_summary(screen: Console, path: str, reader: SortedFileReader, footer: Footer, most: int | None) -> None:
-    held = f"{count_of(reader.num_entries, 'entry', 'entries')}, {count_of(reader.num_deleted, 'tombstone')} among them"
-    screen.print(
-        f"{path}: sorted-block file, version {FORMAT_VERSION}, {bytes_text(reader.size_bytes)}", soft_wrap=True
-    )
-    screen.print(held if reader.num_deleted else count_of(reader.num_entries, "entry", "entries"))
+def _print_summary(screen: Console, reader: SortedFileReader, census: Census | None, most: int | None) -> None:
+    size = bytes_text(reader.size_bytes)
+    screen.print(f"{reader.name}: sorted-block file, version {FORMAT_VERSION}, {size}", soft_wrap=True)
+    deleted = f", {count_of(reader.num_deleted, 'tombstone')} among them" if reader.num_deleted else ""
+    blocks = count_of(reader.num_blocks, "block")
+    nodes = f", indexed by {count_of(census.index_nodes, 'node')}" if census and census.index_nodes else ""
+    screen.print(f"{count_of(reader.num_entries, 'entry', 'entries')}{deleted}, in {blocks}{nodes}")
     screen.print("key → " + (", ".join(f"{f.name} {f.type}" for f in reader.schema) or "no values"))
     for name, value in reader.properties.items():
-        screen.print(f"{name} = {value}")
-    sizes = _bytes_by_section(reader, footer)
-    rows = [[n, bytes_text(size), f"{100 * size / reader.size_bytes:.1f}%"] for n, size in sizes.items() if size]
-    _print_part(screen, ["section", "size", "share"], rows, None, right=("size", "share"))
-    numbers = ("offset", "size", "entries", "blocks", "rows", "row bytes")
-    headings = ["block", "offset", "size", "entries", "first key", "last key"]
+        screen.print(f"{name.removeprefix('skipstone.settings.')} = {value}", soft_wrap=True)
+    if census is not None:
+        _print_census(screen, reader, census)
+    _print_blocks(screen, reader, most)
+    _print_groups(screen, reader, most)
+
+
+def _print_census(screen: Console, reader: SortedFileReader, census: Census) -> None:
+    def share(size: int) -> str:
+        return f"{100 * size / reader.size_bytes:.1f}%"
+
+    def each(size: int) -> str:
+        return f"{size / reader.num_entries:.2f}" if reader.num_entries else "-"
+
+    sizes = sorted(census.parts.items(), key=lambda part: -part[1])
+    rows = [[name, bytes_text(size), share(size), each(size)] for name, size in sizes]
+    right = ("size", "share", "bytes an entry")
+    _print_part(screen, ["section", *right], rows, None, right)
+    rows = [
+        [c.section, c.encoding, c.compression, f"{c.blocks:,}", bytes_text(c.stored_bytes), bytes_text(c.plain_bytes)]
+        for c in census.sections
+        if c.plain_bytes
+    ]
+    right = ("blocks", "stored", "plain")
+    _print_part(screen, ["column", "encoding", "compression", *right], rows, None, right)
+
+
+def _print_blocks(screen: Console, reader: SortedFileReader, most: int | None) -> None:
     rows = [
         [
             str(i),
@@ -123,22 +159,26 @@ def _print_summary(screen: Console, path: str, reader: SortedFileReader, footer:
             _shortened(b.first_key),
             _shortened(b.last_key),
         ]
-        for i, b in enumerate(islice(reader.blocks(), most))
+        for i, b in enumerate(islice(reader.block_infos(), most))
     ]
-    _print_part(screen, headings, rows, reader.num_blocks, right=numbers)
+    headings = ["block", "offset", "size", "entries", "first key", "last key"]
+    _print_part(screen, headings, rows, reader.num_blocks, right=_NUMBERS)
+
+
+def _print_groups(screen: Console, reader: SortedFileReader, most: int | None) -> None:
     groups = reader.groups()
     rows = [
         [g.name, f"{g.offset:,}", bytes_text(g.length), f"{g.entries:,}", f"{g.block_count:,}"]
         for g in islice(groups.values(), most)
     ]
-    _print_part(screen, ["group", "offset", "size", "entries", "blocks"], rows, len(groups), right=numbers)
+    _print_part(screen, ["group", "offset", "size", "entries", "blocks"], rows, len(groups), right=_NUMBERS)
     strided = reader.strided_sections()
     rows = [
         [s.name, f"{s.offset:,}", bytes_text(s.length_bytes), f"{s.rows:,}", f"{s.stride:,}"]
         for s in islice(strided.values(), most)
     ]
     headings = ["strided section", "offset", "size", "rows", "row bytes"]
-    _print_part(screen, headings, rows, len(strided), right=numbers)
+    _print_part(screen, headings, rows, len(strided), right=_NUMBERS)
 
 
 def _print_part(

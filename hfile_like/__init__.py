@@ -5,6 +5,13 @@
     with SortedFileReader("run.skb") as r:
         r.get(b"b")                                     # {"size": 2}
 
+With a filter of the keys, a look-up reads no block for a key that is not there:
+
+    from skipstone.bloom import SplitBlockBuilder, SplitBlockFilter
+
+    with SortedFileWriter("run.skb", schema=schema, key_filter=SplitBlockBuilder(fpp=0.01)) as w: ...
+    with SortedFileReader("run.skb", key_filter=SplitBlockFilter.from_bytes) as r: ...
+
 FORMAT.md beside this file tells the bytes.
 """
 
@@ -18,6 +25,7 @@ from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
 from .numbered import Numbered
 from .ordered import OrderedCode
+from .pieces import KeyFilter, KeyFilterBuilder
 from .reader import SortedFileReader
 from .source import BytesSource, MmapSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
@@ -31,6 +39,8 @@ __all__ = [
     "BytesSource",
     "Finding",
     "GroupHandle",
+    "KeyFilter",
+    "KeyFilterBuilder",
     "KeyLayout",
     "MergeSummary",
     "MmapSource",

@@ -153,6 +153,11 @@ class Footer:
         summaries = self._sections.get(SECTION_SUMMARIES)
         self.index = BlockIndex(self._section(SECTION_INDEX), summaries, self.schema, data_end, where)
 
+    @property
+    def offset(self) -> int:
+        """Where the footer begins."""
+        return self._data_end
+
     def _split(self, raw: memoryview) -> dict[int, memoryview]:
         count = int.from_bytes(raw[:8], "little")
         at = 8 + _SECTION.size * count

@@ -166,6 +166,21 @@ class BlockIndex:
         """The tables of blocks of some nodes, ascending."""
         return cast("list[BlockRows]", self._nodes(0, numbers))
 
+    @property
+    def node_count(self) -> int:
+        """Nodes below the footer."""
+        return sum(self._rows_at(level + 1) for level in range(self.levels))
+
+    def nodes_bytes(self) -> int:
+        """Stored bytes of all nodes, without padding. Those above the lowest level are read."""
+        found = 0
+        for level in range(1, self.levels + 1):
+            numbers = range(self._rows_at(level + 1)) if level < self.levels else range(1)
+            for table in cast("list[NodeRows]", self._nodes(level, numbers)):
+                pieces = (table.piece(row, i) for row in range(table.count) for i in range(1 + len(self.summarised)))
+                found += sum(piece.stored for piece in pieces)
+        return found
+
     # -- blocks by key ------------------------------------------------------------------------------------------------
 
     def block_of(self, key: bytes) -> int | None:

@@ -79,6 +79,7 @@ class SortedFileReader:
         self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
         self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
+        self._asks_filter = key_filter is not None
         self._names: list[str] = self.schema.names
         if cache is not None:
             self.shelf = self._shelf_of(cache)
@@ -107,7 +108,7 @@ class SortedFileReader:
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
-        if i is None or not self._pieces.may_hold_key(key):
+        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
             return None
         if self.shelf is not None:
             return get_row(self, self.shelf, i, key, self._names)
@@ -358,6 +359,7 @@ class SortedFileReader:
 
     def meta(self, name: str) -> bytes:
         """The bytes of a meta. Raises InvalidArgumentError where there is none of the name."""
+        self._check_open()
         handle = _named("meta", name, self._footer.metas)
         return read_piece(self._source, self._tail, handle, f"meta {name!r}")
 
@@ -365,10 +367,12 @@ class SortedFileReader:
     def dictionary(self) -> bytes | None:
         """The zstandard dictionary that blocks of this file need, which `read_block_range` asks for; None where none
         does. Raises CorruptionError."""
+        self._check_open()
         return self._pieces.dictionary.data if self._pieces.has_dictionary else None
 
     def key_filter_bytes(self) -> bytes | None:
         """The filter of the keys that the writer was handed; None where it was handed none. Raises CorruptionError."""
+        self._check_open()
         return self._pieces.key_filter_bytes()
 
     def strided_sections(self) -> dict[str, StridedSection]:

@@ -34,7 +34,8 @@ from .index_build import IndexBuilder
 from .index_rows import BlockInfo
 from .output import open_output
 from .pieces import KeyFilterBuilder
-from .settings import BLOCK_SIZE_MAX_BYTES, Sample, Settings, asked_settings, choose, without_settings
+from .sampling import Sample, choose
+from .settings import BLOCK_SIZE_MAX_BYTES, Settings, asked_settings, without_settings
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
@@ -84,7 +85,7 @@ class SortedFileWriter:
     random_keys   the keys are values, not names: writing is twice as fast where no names are sought in them
 
     "auto" keeps the first 4 MiB back, encodes a part of them in several ways and takes the one that costs least by
-    bytes and by the time of a get or a scan, which follow from the entries alone (`settings.py`); the properties
+    bytes and by the time of a get or a scan, which follow from the entries alone (`sampling.py`); the properties
     `skipstone.settings.*` tell the choice and its reason. A smaller file takes 16 (get), 32 (both) or 64 KiB (scan)
     and zstandard's level 1, and has no such property.
 

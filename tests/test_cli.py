@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.cli import main
-from skipstone.hfile_like import SortedFileWriter
 
 SCRIPT = Path(sys.executable).with_name("skipstone")
 ROWS_A_FILE = 40
@@ -218,56 +217,6 @@ def test_verify(say, lake: str) -> None:
     status, out, _ = say("verify", lake, "--json")
     assert status == 1
     assert [(f["kind"], f["path"]) for f in json.loads(out)] == [("missing", "month=2/a.parquet")]
-
-
-@pytest.fixture
-def sorted_file(tmp_path: Path) -> str:
-    path = tmp_path / "run.sbf"
-    with SortedFileWriter(path, schema=pa.schema([("n", pa.int64())])) as writer:
-        keys = [b"a/1", b"a/2", b"b/\xff"]
-        writer.write(keys, pa.record_batch({"n": pa.array([1, None, 3])}), deleted=pa.array([False, False, False]))
-        writer.end_group("all")
-        writer.put_meta("about", b"hello")
-    return str(path)
-
-
-def test_inspect(say, sorted_file: str) -> None:
-    told = _json(say, "inspect", sorted_file, "--verify")
-    assert (told["entries"], told["tombstones"], told["schema"], told["findings"]) == (3, 0, {"n": "int64"}, [])
-    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "0x622fff")
-    assert [g["name"] for g in told["groups"]] == ["all"]
-    assert sum(told["bytes"].values()) == told["size_bytes"] == os.path.getsize(sorted_file)
-    status, out, _ = say("inspect", sorted_file, "--verify")
-    assert status == 0
-    assert "3 entries" in out and "meta about" in out and "sound" in out
-
-
-def test_inspect_keys(say, sorted_file: str) -> None:
-    assert _json(say, "inspect", sorted_file, "--keys", "a/") == [{"key": "a/1", "n": 1}, {"key": "a/2", "n": None}]
-    assert _json(say, "inspect", sorted_file, "--keys", "0x62") == [{"key": "0x622fff", "n": 3}]
-    _, out, _ = say("inspect", sorted_file, "--keys", "", "--limit", "2")
-    assert "a/2" in out and "0x622fff" not in out and "the first 2" in out
-
-
-def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
-    with open(sorted_file, "r+b") as file:
-        file.seek(40)
-        byte = file.read(1)
-        file.seek(40)
-        file.write(bytes([byte[0] ^ 1]))
-    status, out, _ = say("inspect", sorted_file, "--verify", "--json")
-    assert status == 1
-    assert json.loads(out)["findings"][0]["check"] == "block checksum"
-
-
-def test_inspect_files_of_an_index(say, lake: str) -> None:
-    found = list(Path(lake, ".skipstone").rglob("*.sbf"))
-    assert found
-    for path in found:
-        told = _json(say, "inspect", str(path), "--verify")
-        assert sum(told["bytes"].values()) == told["size_bytes"]
-        status, out, _ = say("inspect", str(path))
-        assert (status, "section" in out) == (0, True)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

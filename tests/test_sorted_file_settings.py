@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, settings
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, sampling, settings
 from sorted_files import written
 
 SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64())])
@@ -46,13 +46,13 @@ DICTIONARIES = {seed: trained(seed) for seed in (0, 5)}
 @pytest.fixture
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few kilobytes are sampled."""
-    monkeypatch.setattr(settings, "SAMPLE_BYTES", 2000)
+    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 2000)
 
 
 @pytest.fixture
 def middling_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of MIDDLING entries are."""
-    monkeypatch.setattr(settings, "SAMPLE_BYTES", 1 << 19)
+    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1 << 19)
 
 
 MIDDLING = 8000

@@ -1,0 +1,152 @@
+"""Where the bytes of a file go: its sections by encoding and compression, and the parts beside its blocks.
+
+Of the blocks only the heads are read, which tell how each section lies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from . import block, codec, keys, values
+from .block import HEAD, SECTION
+from .codec import Where
+from .footer import HEADER, TRAILER, Footer, open_footer
+from .index import BlockIndex
+from .source import Source, name_of, read_exact
+
+_HEADS_AT_ONCE = 4096
+
+_TOMBSTONES = {block.ENCODING_NONE: "none", block.ENCODING_BITMAP: "bitmap"}
+_KEYS = {
+    keys.ENCODING_FIXED: "fixed width",
+    keys.ENCODING_BUNDLE: "bundle prefix",
+    keys.ENCODING_NUMBERS: "numbers",
+    keys.ENCODING_TEMPLATE: "template",
+}
+_VALUES = {
+    values.ENCODING_ALL_NULL: "all null",
+    values.ENCODING_FIXED: "plain",
+    values.ENCODING_BITS: "bitmap",
+    values.ENCODING_OFFSETS_32: "plain",
+    values.ENCODING_OFFSETS_64: "plain",
+    values.ENCODING_FRAME: "frame of reference",
+    values.ENCODING_CONSTANT_BOOL: "constant",
+    values.ENCODING_DICTIONARY: "codes",
+    values.ENCODING_TEMPLATE: "template",
+    values.ENCODING_PLANES: "frame, in planes",
+}
+_CODECS = {
+    codec.CODEC_RAW: "raw",
+    codec.CODEC_ZSTD: "zstd",
+    codec.CODEC_ZSTD_HEAD: "zstd, in part",
+    codec.CODEC_ZSTD_DICTIONARY: "zstd, dictionary",
+}
+
+
+@dataclass(frozen=True)
+class SectionCount:
+    """The sections of one kind that were encoded and compressed alike.
+
+    section       "tombstones", "keys", or the name of a value column
+    position      0 for tombstones, 1 for keys, from 2 on value columns in the order of the schema
+    blocks        that have such a section
+    stored_bytes  without padding; plain_bytes: before compression
+    """
+
+    section: str
+    position: int
+    encoding: str
+    compression: str
+    blocks: int
+    stored_bytes: int
+    plain_bytes: int
+
+
+@dataclass(frozen=True)
+class Census:
+    """What a file is made of.
+
+    sections      of all blocks, by position, most bytes first
+    parts         every byte of the file by what it is for
+    index_levels  of nodes below the footer; nodes: how many
+    """
+
+    sections: list[SectionCount]
+    parts: dict[str, int]
+    index_levels: int
+    index_nodes: int
+
+
+def census_of(source: Source) -> Census:
+    """Reads the footer of a file, its index and the heads of its blocks. Raises CorruptionError, FormatVersionError."""
+    footer, _ = open_footer(source)
+    index = footer.index.reading_by(partial(read_exact, source))
+    sections = _count_sections(source, index, footer.schema)
+    parts = _bytes_by_part(source.size, footer, index, sections)
+    return Census(sections, parts, index.levels, index.node_count)
+
+
+def _count_sections(source: Source, index: BlockIndex, schema: pa.Schema) -> list[SectionCount]:
+    blocks: Counter[tuple[int, int, int]] = Counter()
+    stored_bytes: Counter[tuple[int, int, int]] = Counter()
+    plain_bytes: Counter[tuple[int, int, int]] = Counter()
+    length = HEAD.size + SECTION.size * (2 + len(schema))
+    for low in range(0, index.block_count, _HEADS_AT_ONCE):
+        offsets = index.spans(range(low, min(low + _HEADS_AT_ONCE, index.block_count))).offsets.tolist()
+        for offset, head in zip(
+            offsets, read_exact(source, [(at, length) for at in offsets], gap_bytes=0), strict=True
+        ):
+            if codec.checksum_at(offset, head[4:]) != int.from_bytes(head[:4], "little"):
+                raise Where(name_of(source), offset).bad("block checksum", "the checksum of a block does not match")
+            for position, (packed_as, encoding, _, stored, plain, _) in enumerate(
+                SECTION.iter_unpack(head[HEAD.size :])
+            ):
+                kind = position, encoding, packed_as
+                blocks[kind] += 1
+                stored_bytes[kind] += stored
+                plain_bytes[kind] += plain
+    names = ["tombstones", "keys", *schema.names]
+    return [
+        SectionCount(
+            names[kind[0]],
+            kind[0],
+            (_TOMBSTONES, _KEYS, _VALUES)[min(kind[0], 2)].get(kind[1], f"encoding {kind[1]}"),
+            _CODECS.get(kind[2], f"codec {kind[2]}"),
+            blocks[kind],
+            stored_bytes[kind],
+            plain_bytes[kind],
+        )
+        for kind in sorted(blocks, key=lambda kind: (kind[0], -stored_bytes[kind], kind))
+    ]
+
+
+def _bytes_by_part(
+    size_bytes: int, footer: Footer, index: BlockIndex, sections: Sequence[SectionCount]
+) -> dict[str, int]:
+    """The sum is `size_bytes`. Sections and metas of one stem (fine/0, fine/1 ...) count together: there may be
+    thousands."""
+    found: Counter[str] = Counter()
+    for count in sections:
+        found[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
+    found["heads of blocks"] = index.block_count * HEAD.size + SECTION.size * sum(count.blocks for count in sections)
+    for name, section in footer.strided.items():
+        found[f"strided {_stem(name)}"] += section.length_bytes
+    for name, piece in footer.metas.items():
+        found[f"meta {_stem(name)}"] += piece.stored
+    for name, piece in footer.pieces.items():
+        found[name] += piece.stored
+    found["nodes of the index"] = index.nodes_bytes()
+    found["footer"] = size_bytes - footer.offset - TRAILER.size
+    found["header, trailer, padding"] = size_bytes - sum(found.values())
+    assert found["header, trailer, padding"] >= len(HEADER) + TRAILER.size
+    return {name: size for name, size in found.items() if size}
+
+
+def _stem(name: str) -> str:
+    stem, slash, _ = name.partition("/")
+    return f"{stem}{slash and '/*'}"
