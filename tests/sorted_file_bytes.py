@@ -41,6 +41,7 @@ class Node:
     codec: int
     above: Node | None
     checksum_at: int
+    is_summary: bool
 
 
 def u(data: bytes | bytearray | memoryview, at: int, width: int) -> int:
@@ -116,7 +117,9 @@ class Layout:
         begins, index = self.sections[INDEX]
         self.block_count, self.levels, self.fan_out = struct.unpack_from("<QII", index)
         summaries = self.sections.get(SUMMARIES, (0, b"\0\0\0\0"))[1]
-        pieces = 1 + u(summaries, 0, 4)
+        self.summaries = u(summaries, 0, 4)
+        pieces = 1 + self.summaries
+        self.top_rows = self._rows_at(self.levels)
         # Tables of a level: (bytes, where their checksums lie that are of the level below: node and place in it).
         tables: list[tuple[bytes, Node | None]] = [(index[16:], None)]
         at = 16 + begins
@@ -131,7 +134,7 @@ class Layout:
                         offset = u(table, place + 8 * row, 8)
                         stored, _, _, codec = (u(table, place + (8 + 4 * f) * count + 4 * row, 4) for f in range(4))
                         checksum_at = place + 16 * count + 4 * row + (at if node is None else 0)
-                        self.nodes.append(Node(offset, stored, codec, node, checksum_at))
+                        self.nodes.append(Node(offset, stored, codec, node, checksum_at, piece > 0))
                         if not piece:
                             below.append((plain(self._data[offset : offset + stored], codec), self.nodes[-1]))
             tables = below

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
-from skipstone.hfile_like import SortedFileReader, lazy
+from skipstone.hfile_like import BlockCache, SortedFileReader, lazy
 from sorted_file_bytes import Layout, Region
 from sorted_file_catalogue import file_of
 from sorted_file_faces import NAME, Faces, Named, block_faces, text_of
@@ -34,6 +34,8 @@ HANG_S = 30
 # What a reader may take on top of what it has: a section is at most 256 MiB decoded, and is held a few times over.
 ROOM_BYTES = 1 << 30
 _COMPLAINTS_MAX = 20
+# What a cache answers otherwise when it is asked again.
+_AGAIN = ("get", "get_many", "get_many of many", "scan")
 # `inspect` draws tables: it is asked less often.
 _INSPECTED_EACH = 16
 
@@ -159,7 +161,9 @@ class Harm:
 
     def _open(self, what: str, damaged: bytes) -> SortedFileReader | None:
         try:
-            return SortedFileReader(Named(damaged))
+            # With a cache, what is asked more than once is decoded whole, and looked up by other kernels.
+            cache = BlockCache(1 << 24) if self._job.compiled else None
+            return SortedFileReader(Named(damaged), cache=cache)
         except (CorruptionError, FormatVersionError) as error:
             self._check_error(what, "open", error)
             self.told.refused += 1
@@ -176,6 +180,7 @@ class Harm:
                 continue
             try:
                 answer = text_of(face(reader))
+                answer = text_of(face(reader)) if self._job.compiled and name in _AGAIN else answer
             except SkipstoneError as error:
                 found.append(name)
                 self._check_error(what, name, error)
