@@ -160,9 +160,13 @@ class Block:
         return other
 
     def owned(self) -> Block:
-        """This block over memory of its own, with nothing decoded."""
+        """This block over memory of its own, with nothing decoded: it does not need what it was read from."""
         other = self.unread()
         other._view = memoryview(bytes(self._view))
+        if self.needs_dictionary and self._dictionary is not None:
+            _ = self._dictionary.data  # while what it is read from is open
+        else:
+            other._dictionary = None
         return other
 
     @property

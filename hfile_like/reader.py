@@ -106,10 +106,13 @@ class SortedFileReader:
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
-        if i is None or not self._pieces.may_hold_key(key):
+        if i is None:
             return None
-        if self.shelf is not None:
-            return get_row(self, self.shelf, i, key, self._names)
+        shelf = self.shelf
+        if (shelf is None or shelf.blocks[i] is None) and not self._pieces.may_hold_key(key):
+            return None  # a block that is held is asked sooner than a filter
+        if shelf is not None:
+            return get_row(self, shelf, i, key, self._names)
         return row_of(self.block(i), key, self._names)
 
     def get_many(
