@@ -16,7 +16,7 @@ from .block import Block
 from .cache import Shelf
 from .entries import Entries
 from .held import FlatKeys, HeldBlock, as_python
-from .keys import lower_bound
+from .keys import find_key
 from .values import Column
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def held_blocks(reader: SortedFileReader, shelf: Shelf, numbers: Sequence[int]) 
 
 def row_of(block: Block, key: bytes, names: Sequence[str]) -> dict | None:
     """The values of a key in a block, as Python objects; None where it is not there. Only what is asked is decoded."""
-    at = lower_bound(block.keys, key)
-    if at == block.entries or block.keys.key_at(at) != key:
+    at = find_key(block.keys, key)
+    if at < 0:
         return None
     deleted = block.deleted()
     if deleted is not None and deleted[at]:
