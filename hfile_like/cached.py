@@ -15,7 +15,7 @@ from .batches import scan_schema
 from .block import Block
 from .cache import Shelf
 from .entries import Entries
-from .held import FlatKeys, HeldBlock, as_python
+from .held import PYTHON_FORMATS, FlatKeys, HeldBlock, as_python
 from .keys import find_key
 from .values import Column
 
@@ -149,4 +149,13 @@ def row_of(block: Block, key: bytes, names: Sequence[str]) -> dict | None:
 
 
 def _value_at(column: Column, at: int) -> object:
-    return as_python(column.take(slice(at, at + 1))[0])
+    """A value as a Python object. One of integers, or of floats that lie plain, is read as it lies."""
+    form = PYTHON_FORMATS.get(column.kind)
+    if form is None or (column.line is None and column.fixed is None):
+        return as_python(column.take(slice(at, at + 1))[0])
+    if column.valid is not None and not column.valid[at]:
+        return None
+    if column.fixed is not None:
+        return form.unpack(column.fixed[at])[0]
+    assert column.line is not None
+    return form.unpack(column.line.at(at).to_bytes(8, "little")[: form.size])[0]

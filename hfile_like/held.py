@@ -8,6 +8,7 @@ a constant here.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -25,12 +26,15 @@ BLOCK_OVERHEAD_BYTES = 1_200
 PIECE_OVERHEAD_BYTES = 800
 # Numbers of a row that tells kernels where the keys of a block are, and where a column is.
 KEY_PLACE, COLUMN_PLACE = 6, 4
-# What Python reads of a buffer as it lies: the type, and how `memoryview` calls it.
-_FORMATS = {
-    pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q",
-    pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
-    pa.float32(): "f", pa.float64(): "d",
-}  # fmt: skip
+# Types that Python reads of a buffer as they lie.
+PYTHON_FORMATS = {pa.float32(): struct.Struct("<f"), pa.float64(): struct.Struct("<d")} | {
+    kind: struct.Struct(f"<{form}")
+    for kind, form in zip(
+        [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()],
+        "bhiqBHIQ",
+        strict=True,
+    )
+}
 
 
 class HeldBlock:
@@ -225,10 +229,10 @@ def own_bytes(array: pa.Array, inside: pa.Buffer) -> int:
 def python_values(array: pa.Array) -> Callable[[int], object]:
     """A function of a position that gives the value there as a Python object: quickly, where the type allows it. A
     value that Python's own type cannot hold comes as a pyarrow Scalar."""
-    form = _FORMATS.get(array.type)
+    form = PYTHON_FORMATS.get(array.type)
     if form is not None and not array.null_count:
         buffer = array.buffers()[1]
-        return memoryview(buffer).cast("B").cast(form)[array.offset : array.offset + len(array)].__getitem__
+        return memoryview(buffer).cast("B").cast(form.format[1:])[array.offset : array.offset + len(array)].__getitem__
     return lambda i: as_python(array[i])
 
 

@@ -403,7 +403,9 @@ class SortedFileReader:
 
     def block(self, i: int) -> Block:
         """One block, checked."""
-        return next(self.iter_blocks([i]))
+        self._check_open()
+        offset, length, entries = self._index.span(i)
+        return self._parse(i, self._read(offset, length), offset, entries)
 
     def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
@@ -430,7 +432,8 @@ class SortedFileReader:
         return block
 
     def _read(self, offset: int, length: int) -> memoryview:
-        return self._read_many([(offset, length)])[0]
+        kept = self._tail.slice(offset, length)
+        return read_exact(self._source, [(offset, length)])[0] if kept is None else kept
 
     def _read_many(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
         return _read_many(self._source, self._tail, ranges)
