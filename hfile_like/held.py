@@ -120,7 +120,18 @@ class FlatKeys:
     size_bytes   of what it holds
     """
 
-    __slots__ = ("_at", "_data", "_offsets", "_places", "_shared_bytes", "_tails", "array", "deleted", "size_bytes")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_offsets",
+        "_place",
+        "_places",
+        "_shared_bytes",
+        "_tails",
+        "array",
+        "deleted",
+        "size_bytes",
+    )
 
     def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
         offsets, view = offsets_and_data(decoded)
@@ -136,6 +147,7 @@ class FlatKeys:
         more = 8 * len(decoded) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
         self.size_bytes = own.nbytes + len(data) + more
         self._tails: memoryview | None = None
+        self._place: tuple[int, ...] | None = None
         self._places = range(len(decoded))
         width = len(data) // len(decoded)
         lengths = own[1:] - own[:-1]
@@ -163,9 +175,14 @@ class FlatKeys:
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
-        tails, deleted = np.frombuffer(self.tails(), np.uint64), self.deleted
-        addresses = tails.ctypes.data, self._offsets.ctypes.data, self.array.buffers()[2].address
-        return len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+        found = self._place
+        if found is None:
+            tails, deleted = self.tails(), self.deleted
+            arrays = pa.py_buffer(tails), self.array.buffers()[1], self.array.buffers()[2]
+            addresses = [buffer.address for buffer in arrays]
+            found = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+            self._place = found
+        return found
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
