@@ -16,7 +16,6 @@ knowing only where it begins and ends: executors are sent that, and open no foot
 
 from __future__ import annotations
 
-import copy
 import struct
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -175,14 +174,18 @@ class Block:
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
-        other = copy.copy(self)
-        other._keys, other._columns = None, {}
+        other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
+        other.__dict__.update(self.__dict__, _keys=None, _columns={})
         return other
 
     def owned(self) -> Block:
-        """This block over memory of its own, with nothing decoded."""
+        """This block over memory of its own, with nothing decoded: it does not need what it was read from."""
         other = self.unread()
         other._view = memoryview(bytes(self._view))
+        if self.needs_dictionary and self._dictionary is not None:
+            _ = self._dictionary.data  # while what it is read from is open
+        else:
+            other._dictionary = None
         return other
 
     @property

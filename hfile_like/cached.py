@@ -15,8 +15,8 @@ from .batches import scan_schema
 from .block import Block
 from .cache import Shelf
 from .entries import Entries
-from .held import FlatKeys, HeldBlock, as_python
-from .keys import lower_bound
+from .held import PYTHON_FORMATS, FlatKeys, HeldBlock, as_python
+from .keys import find_key
 from .values import Column
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def held_blocks(reader: SortedFileReader, shelf: Shelf, numbers: Sequence[int]) 
 
 def row_of(block: Block, key: bytes, names: Sequence[str]) -> dict | None:
     """The values of a key in a block, as Python objects; None where it is not there. Only what is asked is decoded."""
-    at = lower_bound(block.keys, key)
-    if at == block.entries or block.keys.key_at(at) != key:
+    at = find_key(block.keys, key)
+    if at < 0:
         return None
     deleted = block.deleted()
     if deleted is not None and deleted[at]:
@@ -149,4 +149,13 @@ def row_of(block: Block, key: bytes, names: Sequence[str]) -> dict | None:
 
 
 def _value_at(column: Column, at: int) -> object:
-    return as_python(column.take(slice(at, at + 1))[0])
+    """A value as a Python object. One of integers, or of floats that lie plain, is read as it lies."""
+    form = PYTHON_FORMATS.get(column.kind)
+    if form is None or (column.line is None and column.fixed is None):
+        return as_python(column.take(slice(at, at + 1))[0])
+    if column.valid is not None and not column.valid[at]:
+        return None
+    if column.fixed is not None:
+        return form.unpack(column.fixed[at])[0]
+    assert column.line is not None
+    return form.unpack(column.line.at(at).to_bytes(8, "little")[: form.size])[0]

@@ -29,7 +29,7 @@ class Dictionary:
     """
 
     def __init__(self, load: Callable[[], bytes]):
-        self._load = load
+        self._load: Callable[[], bytes] | None = load
         self._lock = threading.Lock()
         self._local = threading.local()
         self._data: bytes | None = None
@@ -54,7 +54,9 @@ class Dictionary:
         if self._data is None:
             with self._lock:
                 if self._data is None:
+                    assert self._load is not None
                     self._data = self._load()
+                    self._load = None  # what it reads from need not stay
         return self._data
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:

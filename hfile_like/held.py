@@ -8,6 +8,7 @@ a constant here.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -25,12 +26,15 @@ BLOCK_OVERHEAD_BYTES = 1_200
 PIECE_OVERHEAD_BYTES = 800
 # Numbers of a row that tells kernels where the keys of a block are, and where a column is.
 KEY_PLACE, COLUMN_PLACE = 6, 4
-# What Python reads of a buffer as it lies: the type, and how `memoryview` calls it.
-_FORMATS = {
-    pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q",
-    pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
-    pa.float32(): "f", pa.float64(): "d",
-}  # fmt: skip
+# Types that Python reads of a buffer as they lie.
+PYTHON_FORMATS = {pa.float32(): struct.Struct("<f"), pa.float64(): struct.Struct("<d")} | {
+    kind: struct.Struct(f"<{form}")
+    for kind, form in zip(
+        [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()],
+        "bhiqBHIQ",
+        strict=True,
+    )
+}
 
 
 class HeldBlock:
@@ -116,7 +120,18 @@ class FlatKeys:
     size_bytes   of what it holds
     """
 
-    __slots__ = ("_at", "_data", "_offsets", "_places", "_shared_bytes", "_tails", "array", "deleted", "size_bytes")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_offsets",
+        "_place",
+        "_places",
+        "_shared_bytes",
+        "_tails",
+        "array",
+        "deleted",
+        "size_bytes",
+    )
 
     def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
         offsets, view = offsets_and_data(decoded)
@@ -132,6 +147,7 @@ class FlatKeys:
         more = 8 * len(decoded) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
         self.size_bytes = own.nbytes + len(data) + more
         self._tails: memoryview | None = None
+        self._place: tuple[int, ...] | None = None
         self._places = range(len(decoded))
         width = len(data) // len(decoded)
         lengths = own[1:] - own[:-1]
@@ -159,9 +175,14 @@ class FlatKeys:
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
-        tails, deleted = np.frombuffer(self.tails(), np.uint64), self.deleted
-        addresses = tails.ctypes.data, self._offsets.ctypes.data, self.array.buffers()[2].address
-        return len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+        found = self._place
+        if found is None:
+            tails, deleted = self.tails(), self.deleted
+            arrays = pa.py_buffer(tails), self.array.buffers()[1], self.array.buffers()[2]
+            addresses = [buffer.address for buffer in arrays]
+            found = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+            self._place = found
+        return found
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
@@ -225,10 +246,10 @@ def own_bytes(array: pa.Array, inside: pa.Buffer) -> int:
 def python_values(array: pa.Array) -> Callable[[int], object]:
     """A function of a position that gives the value there as a Python object: quickly, where the type allows it. A
     value that Python's own type cannot hold comes as a pyarrow Scalar."""
-    form = _FORMATS.get(array.type)
+    form = PYTHON_FORMATS.get(array.type)
     if form is not None and not array.null_count:
         buffer = array.buffers()[1]
-        return memoryview(buffer).cast("B").cast(form)[array.offset : array.offset + len(array)].__getitem__
+        return memoryview(buffer).cast("B").cast(form.format[1:])[array.offset : array.offset + len(array)].__getitem__
     return lambda i: as_python(array[i])
 
 

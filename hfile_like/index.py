@@ -160,7 +160,8 @@ class BlockIndex:
         """The table that has a block, and its row."""
         if not self.levels:
             return self._blocks_of([0])[0], block
-        return self._blocks_of([block // self.fan_out])[0], block % self.fan_out
+        number, row = divmod(block, self.fan_out)
+        return self._kept.get((0, number, 0)) or self._blocks_of([number])[0], row
 
     def _blocks_of(self, numbers: Sequence[int]) -> list[BlockRows]:
         """The tables of blocks of some nodes, ascending."""
@@ -254,6 +255,11 @@ class BlockIndex:
         for k, leaf in zip(numbers, self._blocks_of(numbers), strict=True):
             first = k * self.fan_out
             yield leaf, first, max(start - first, 0), min(stop - first, leaf.count)
+
+    def span(self, i: int) -> tuple[int, int, int]:
+        """(offset, length, entries) of a block."""
+        leaf, row = self._leaf(i)
+        return int(leaf.offsets[row]), int(leaf.lengths[row]), int(leaf.entries[row])
 
     def block(self, i: int) -> BlockInfo:
         leaf, row = self._leaf(i)

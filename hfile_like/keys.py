@@ -260,6 +260,14 @@ def lower_bound(keys: BlockKeys, key: bytes) -> int:
     return bisect_left(range(len(keys)), key, key=keys.key_at)
 
 
+def find_key(keys: BlockKeys, key: bytes) -> int:
+    """Where a key is; -1 where it is not."""
+    if isinstance(keys, TemplateKeys):
+        return keys.find(key)
+    at = lower_bound(keys, key)
+    return at if at < len(keys) and keys.key_at(at) == key else -1
+
+
 def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None) -> tuple[int, np.ndarray]:
     """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
     may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""

@@ -18,7 +18,7 @@ from .cached import find_flat, flat_entries, held_blocks, is_flat, unheld_if_dam
 from .entries import Entries, key_chunks
 from .flat_lookups import Queries, blocks_of, look_up_flat
 from .index import BlockIndex
-from .keys import lower_bound
+from .keys import find_key
 from .lazy import kernels_for
 
 if TYPE_CHECKING:
@@ -155,8 +155,4 @@ def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
         valid = valid_mask(found)
         at = to_numpy(found).astype(np.int64)
         return at if valid is None else np.where(valid, at, -1)
-    places = [lower_bound(block.keys, key) for key in wanted]
-    pairs = zip(places, wanted, strict=True)
-    return np.array(
-        [p if p < block.entries and block.keys.key_at(p) == key else -1 for p, key in pairs], dtype=np.int64
-    )
+    return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)

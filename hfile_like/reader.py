@@ -108,10 +108,13 @@ class SortedFileReader:
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
         i = self._index.block_of(key)
-        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
+        if i is None:
             return None
-        if self.shelf is not None:
-            return get_row(self, self.shelf, i, key, self._names)
+        shelf = self.shelf
+        if self._asks_filter and (shelf is None or shelf.blocks[i] is None) and not self._pieces.may_hold_key(key):
+            return None  # a block that is held is asked sooner than a filter
+        if shelf is not None:
+            return get_row(self, shelf, i, key, self._names)
         return row_of(self.block(i), key, self._names)
 
     def get_many(
@@ -405,7 +408,9 @@ class SortedFileReader:
 
     def block(self, i: int) -> Block:
         """One block, checked."""
-        return next(self.iter_blocks([i]))
+        self._check_open()
+        offset, length, entries = self._index.span(i)
+        return self._parse(i, self._read(offset, length), offset, entries)
 
     def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
@@ -432,7 +437,8 @@ class SortedFileReader:
         return block
 
     def _read(self, offset: int, length: int) -> memoryview:
-        return self._read_many([(offset, length)])[0]
+        kept = self._tail.slice(offset, length)
+        return read_exact(self._source, [(offset, length)])[0] if kept is None else kept
 
     def _read_many(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
         return _read_many(self._source, self._tail, ranges)

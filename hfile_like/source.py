@@ -173,8 +173,8 @@ def read_exact(
 ) -> list[memoryview]:
     """The bytes of each (offset, length), neighbours read as one. Raises CorruptionError where the source ends
     before, StorageError where it fails."""
-    if not ranges:
-        return []
+    if len(ranges) < 2:
+        return _read_all(source, list(ranges)) if ranges else []
     order = sorted(range(len(ranges)), key=ranges.__getitem__)
     merged: list[tuple[int, int]] = []
     home = [0] * len(ranges)
@@ -186,13 +186,22 @@ def read_exact(
         else:
             merged.append((offset, length))
         home[i] = len(merged) - 1
+    parts = _read_all(source, merged)
+    found = []
+    for i, (offset, length) in enumerate(ranges):
+        start = offset - merged[home[i]][0]
+        found.append(parts[home[i]][start : start + length])
+    return found
+
+
+def _read_all(source: Source, ranges: list[tuple[int, int]]) -> list[memoryview]:
     try:
-        parts = [memoryview(part).cast("B") for part in source.read_ranges(merged)]
+        parts = [memoryview(part).cast("B") for part in source.read_ranges(ranges)]
     except SkipstoneError:
         raise
     except OSError as error:
         raise StorageError(f"{name_of(source) or 'source'}: reading failed ({error})") from error
-    for (offset, length), part in zip(merged, parts, strict=True):
+    for (offset, length), part in zip(ranges, parts, strict=True):
         if len(part) != length:
             raise CorruptionError(
                 f"{length} bytes were asked for and {len(part)} are there; the file is cut short: restore it",
@@ -200,8 +209,4 @@ def read_exact(
                 offset=offset,
                 check="range",
             )
-    found = []
-    for i, (offset, length) in enumerate(ranges):
-        start = offset - merged[home[i]][0]
-        found.append(parts[home[i]][start : start + length])
-    return found
+    return parts

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
 import pyarrow as pa
 
 from .codec import Where
 from .template_columns import render_templates
-from .templates import DIGITS_MAX, HEX_NUMBER, LITERAL, Part, TemplateStrings
+from .templates import DIGITS_MAX, HEX_NUMBER, LITERAL, PADDED, Part, TemplateStrings
+
+# The digits of numbers that take as many bytes in every key, by their kind.
+_DIGITS_OF = {PADDED: b"0123456789", HEX_NUMBER: b"0123456789abcdef"}
 
 
 class TemplateKeys:
@@ -40,7 +44,44 @@ class TemplateKeys:
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
-        return bisect_left(range(self._count), True, key=lambda i: not self._is_below(i, key))
+        low, high = self._narrowed(key)
+        return bisect_left(range(high), True, lo=low, key=lambda i: not self._is_below(i, key))
+
+    def find(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        low, high = self._narrowed(key)
+        while low < high:
+            middle = (low + high) // 2
+            there = self.key_at(middle)
+            if there == key:
+                return middle
+            if there < key:
+                low = middle + 1
+            else:
+                high = middle
+        return -1
+
+    def _narrowed(self, key: bytes) -> tuple[int, int]:
+        """(low, high): keys before low are below `key`, those from high on above it. By the first parts of the
+        template, as far as they take as many bytes in every key: of those between, they are as in `key`."""
+        low, high, at = 0, self._count, 0
+        for part in self._strings.parts:
+            there = key[at : at + part.size]
+            if part.kind == LITERAL:
+                if there != part.literal:
+                    return (high, high) if part.literal < there else (low, low)
+            elif part.kind in _DIGITS_OF and len(there) == part.size and not there.strip(_DIGITS_OF[part.kind]):
+                assert part.line is not None
+                numbers = np.empty(high - low, dtype=np.uint64)
+                part.line.into(numbers, slice(low, high))
+                number = np.uint64(int(there, 16 if part.kind == HEX_NUMBER else 10))
+                low, high = low + int(numbers.searchsorted(number)), low + int(numbers.searchsorted(number, "right"))
+            else:
+                return low, high
+            at += part.size
+            if low == high:
+                return low, high
+        return (high, high) if at < len(key) else (low, high)
 
     def _is_below(self, i: int, key: bytes) -> bool:
         at = 0
@@ -66,9 +107,8 @@ class TemplateKeys:
             if len(piece) > (part.size or DIGITS_MAX):
                 raise self._where.bad("template", "a number of a template has too many digits")
             return piece
-        digits = part.digits(slice(i, i + 1)).tobytes().hex()
-        pieces = [digits[first : first + size] for first, _, size in part.runs]
-        return "-".join(pieces).encode()
+        digits = part.digits_at(i).hex()
+        return "-".join([digits[first : first + size] for first, _, size in part.runs]).encode()
 
     def to_arrow(self) -> pa.BinaryArray:
         rendered = render_templates(pa.binary(), [self._raw], [self._count], self._cap)

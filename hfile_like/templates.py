@@ -117,6 +117,18 @@ class Part(NamedTuple):
         found[:, 8 - lead] = np.uint8(0x80) | (eighth & np.uint8(0x3F))
         return found
 
+    def digits_at(self, i: int) -> bytes:
+        """`digits`, of one row."""
+        assert self.data is not None
+        most = self.data[i].tobytes()
+        if self.bits is None:
+            return most
+        lead = UUID_BYTES - 1 - self.size
+        eighth = most[7 - lead]
+        sixth = 0x40 | (eighth >> 4 & 0x0C) | (int(self.bits[i >> 2]) >> 2 * (i & 3) & 3)
+        middle = bytes((sixth, most[6 - lead], 0x80 | (eighth & 0x3F)))
+        return most[: 6 - lead] + middle + most[8 - lead :]
+
     @property
     def is_less(self) -> bool:
         """Whether it is a uuid of which the first bytes stand before, as a number."""

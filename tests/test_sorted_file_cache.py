@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError, NotATableError
 from skipstone.hfile_like import BlockCache, MmapSource, PathSource, SortedFileReader, kernels_lookup, lookups
+from skipstone.hfile_like.dictionary import train
 from sorted_files import CountingSource, numbered, written
 
 NAMES = st.integers(0, 600).map(lambda i: f"day={i % 7}/{i * 2654435761 % 2**32:08x}-{i}.parquet".encode())
@@ -280,3 +281,43 @@ def test_arrays_outlive_the_mapping_that_they_lie_in(tmp_path):
 def test_a_cache_of_no_size_is_refused(size):
     with pytest.raises(InvalidArgumentError, match="number of bytes"):
         BlockCache(size)
+
+
+def test_a_held_block_needs_nothing_of_the_reader_that_brought_it(tmp_path):
+    """Its dictionary is loaded before that reader closes, and a file that was read through a cache can be closed."""
+    path, cache = tmp_path / "f.skb", BlockCache(1 << 22)
+    names = [f"order {i}: paid in full" for i in range(2000)]
+    dictionary = train([name.encode() * 3 for name in names], 4096)
+    batch = pa.record_batch({"s": [f"{name} {i * 7919 % 1009:x}" for i, name in enumerate(names)]})
+    path.write_bytes(written([b"k%05d" % i for i in range(2000)], batch, block_size=1000, dictionary=dictionary.data))
+    for _ in range(6):
+        with SortedFileReader(path, cache=cache, tail_bytes=100) as reader:
+            assert reader.block(0).needs_dictionary
+            assert reader.get(b"k00003") == {"s": batch["s"][3].as_py()}
+            assert reader.scan_table(b"k0000")["s"].to_pylist() == batch["s"][:10].to_pylist()
+    assert cache.misses == 1
+
+
+def test_a_filter_is_not_asked_where_the_block_is_held():
+    asked = []
+
+    class Filter:
+        def contains(self, keys):
+            asked.append(len(keys))
+            return np.array([key.as_py() != b"k00009" for key in keys])
+
+    class Builder:
+        def add(self, keys):
+            pass
+
+        def to_bytes(self):
+            return b"all"
+
+    stored = numbered(3000, block_size=2000, key_filter=Builder())
+    reader = SortedFileReader(stored, cache=BlockCache(1 << 22), key_filter=lambda data: Filter())
+    assert reader.get(b"k00009") is None, "as the filter has it"
+    assert reader.get(b"k00005") == {"n": 5}
+    before = len(asked)
+    assert reader.get(b"k00006") == {"n": 6}
+    assert len(asked) == before
+    assert reader.get_many([b"k00006", b"k00009"])["found"].to_pylist() == [True, False]
