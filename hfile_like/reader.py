@@ -426,6 +426,11 @@ class SortedFileReader:
             raise where.bad("block entries", f"block {i} is not the one that the index describes")
         return block
 
+    def stored_blocks(self, first: BlockInfo, last: BlockInfo) -> memoryview:
+        """The bytes from one block to another, both included, as they lie: not checked."""
+        self._check_open()
+        return self._read(first.offset, last.offset + last.length - first.offset)
+
     def _read(self, offset: int, length: int) -> memoryview:
         return self._read_many([(offset, length)])[0]
 
