@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -66,7 +65,11 @@ class MergingWriter(SortedFileWriter):
         shift = self._offset - stored.infos[0].offset
         moved = found.moved(low, low + len(stored.infos), self._offset)
         for info, summaries in zip(stored.infos, self._summaries_of(stored), strict=True):
-            self._note_block(replace(info, offset=info.offset + shift), summaries)
+            ends = info.first_key, info.last_key
+            moved_to = info.offset + shift
+            self._note_block(
+                BlockInfo(moved_to, info.length, info.entries, info.deleted, info.plain_bytes, *ends), summaries
+            )
         self._put(moved)
         self._last_key = stored.infos[-1].last_key
 
