@@ -21,6 +21,7 @@ import pyarrow as pa
 from ..arrays import binary_array
 from ..errors import InvalidArgumentError, SchemaError
 from .entries import Entries
+from .footer import TAIL_BYTES
 from .index_rows import BlockInfo
 from .merge_cursor import Cursor, Stored
 from .merge_order import merge_order
@@ -30,10 +31,12 @@ from .source import Source
 from .writer import WriterOptions
 
 # What is taken of the runs is merged and written when it comes to so many bytes, before compression.
-BATCH_BYTES = 4 << 20
-# The windows of all runs together, and the decoded blocks that their next keys are in.
-WINDOWS_BYTES_MAX = 16 << 20
+BATCH_BYTES = 2 << 20
+# Of all runs together: their windows (and the tails of those that are opened here), and the decoded blocks that their
+# next keys are in. A window is of one block at least.
+WINDOWS_BYTES_MAX = 8 << 20
 HELD_BYTES_MAX = 64 << 20
+_MANY_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,13 @@ def merge_runs(
     if not runs:
         raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
     with contextlib.ExitStack() as stack:
-        readers = [r if isinstance(r, SortedFileReader) else stack.enter_context(SortedFileReader(r)) for r in runs]
+        ahead, held = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
+        readers = [
+            r
+            if isinstance(r, SortedFileReader)
+            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead)))
+            for r in runs
+        ]
         schema = readers[0].schema
         for reader in readers[1:]:
             if not reader.schema.equals(schema):
@@ -74,8 +83,7 @@ def merge_runs(
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
         writer = stack.enter_context(MergingWriter(output, schema=schema, **options))
-        ahead, part = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
-        cursors = [Cursor(reader, age, start, stop, ahead, part) for age, reader in enumerate(readers)]
+        cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         _Merge(cursors, writer, drop_tombstones).run()
         # Closed here and not by the stack: the summary is of a file that is whole.
         writer.close()
@@ -118,12 +126,12 @@ class _Merge:
         self._write_batch(is_last=True)
 
     def _take(self, touching: list[Cursor]) -> None:
+        are_many = len(touching) >= _MANY_RUNS
         for cursor in touching:
-            cursor.split()
-        bound = min(cursor.last_key for cursor in touching)
+            cursor.split(BATCH_BYTES // len(touching) if are_many else BATCH_BYTES)
+        bound = _bound_of_many(touching) if are_many else min(cursor.last_key for cursor in touching)
         for cursor in touching:
-            if cursor.first_key <= bound:
-                self._batch_bytes += cursor.take_through(bound)
+            self._batch_bytes += cursor.take_through(bound)
 
     def _may_copy(self, info: BlockInfo) -> bool:
         return not (self._drop_tombstones and info.deleted) and self._writer.may_copy(info)
@@ -167,3 +175,12 @@ class _Merge:
         cuts = np.cumsum(is_entry)[order >= total].tolist()
         order = order[is_entry]
         return entries if len(order) == total and len(bounds) == 2 else entries.take(order), cuts
+
+
+def _bound_of_many(touching: list[Cursor]) -> bytes:
+    """Up to which key to take from many runs, so that a step does not ask all of them for the sake of one block: where
+    half of the parts at hand end, but of no run more than two blocks, lest a large one is taken apart between the keys
+    of small ones."""
+    last_keys = sorted(cursor.last_key for cursor in touching)
+    reaches = [reach for cursor in touching if (reach := cursor.reach()) is not None]
+    return min([last_keys[len(last_keys) // 2], *reaches])

@@ -85,12 +85,12 @@ class Cursor:
         start: bytes | None,
         stop: bytes | None,
         ahead_bytes: int,
-        part_bytes: int,
+        held_bytes: int,
     ):
-        """`ahead_bytes`: so much of the file is read at once. `part_bytes`: of a block that is larger, so much is taken
-        at once, and it is not kept decoded in between."""
+        """`ahead_bytes`: so much of the file is read at once. `held_bytes`: a block that is larger is not kept
+        decoded, and taken in parts of that size."""
         self.reader, self.age = reader, age
-        self._ahead_bytes, self._part_bytes, self._stop = ahead_bytes, part_bytes, stop
+        self._ahead_bytes, self._held_bytes, self._stop = ahead_bytes, held_bytes, stop
         within = reader.block_range(start=start, stop=stop)
         self._infos = reader.block_infos(within)
         self._following = next(self._infos, None)
@@ -115,7 +115,7 @@ class Cursor:
         # Rows taken, those of them that were put by, the end of the part at hand, and of what is wanted of the block.
         self._row = self._put_by = 0
         self._end = self._rows_end = info.entries
-        self._is_large = info.plain_bytes > self._part_bytes
+        self._is_large = info.plain_bytes > self._held_bytes
         self.first_key, self.last_key = info.first_key, info.last_key
         if self.first_key > self.last_key or (before and self.first_key <= before):
             raise out_of_order("the blocks of a run are not in key order", self.reader, info)
@@ -155,13 +155,16 @@ class Cursor:
         """Whether nothing was taken of the block at hand, and all of it is wanted."""
         return not self._row and self._end == self._info.entries
 
-    def split(self) -> None:
-        """Lowers `last_key` to the end of a part of the block at hand, where that is large."""
-        rows = max(1, self._info.entries * self._part_bytes // max(1, self._info.plain_bytes))
-        if self._is_large and self._row + rows < self._end:
+    def split(self, part_bytes: int) -> None:
+        """Lowers `last_key` to the end of a part of about so many bytes of the block at hand, or of a large block less,
+        so that not all of it must be taken at once."""
+        part_bytes = min(part_bytes, self._held_bytes)
+        rows = max(1, self._info.entries * part_bytes // max(1, self._info.plain_bytes))
+        if self._row + rows < self._end:
             self._end = self._row + rows
             self.last_key = self._keys().at(self._end - 1)
-            self._decoded = None
+            if self._is_large:
+                self._decoded = None
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -176,20 +179,37 @@ class Cursor:
         high = self._at if self._window is window else len(window.infos)
         return None if low == high else window.part(low, high)
 
+    def reach(self) -> bytes | None:
+        """Up to which key at most to take at once: the last of the block after that at hand, or of a part of a large
+        block; None where there is no other block."""
+        if self._is_large:
+            return self.last_key
+        following = self._at + 1
+        after = self._window.infos[following] if following < len(self._window.infos) else self._following
+        return None if after is None else after.last_key
+
     def take_through(self, bound: bytes) -> int:
-        """Takes what is left of the block at hand up to `bound`, or up to `last_key`: about so many bytes."""
-        row = self._row
-        self._row = self._end if bound >= self.last_key else self._keys().bound(bisect_right, bound, row)
-        size = self._info.plain_bytes * (self._row - row) // self._info.entries
-        if self._row == self._rows_end:
-            if self._decoded is None and not self._put_by and self._row == self._info.entries:
+        """Takes all that is left up to `bound`: about so many bytes."""
+        size = 0
+        while self.live and self.last_key <= bound:
+            size += self._take(self._end)
+        if self.live and self.first_key <= bound:
+            size += self._take(self._keys().bound(bisect_right, bound, self._row))
+        return size
+
+    def _take(self, end: int) -> int:
+        """Takes what is left of the block at hand, before row `end`."""
+        size = self._info.plain_bytes * (end - self._row) // self._info.entries
+        self._row = end
+        if end == self._rows_end:
+            if self._decoded is None and not self._put_by and end == self._info.entries:
                 self._take_whole()
             else:
                 self._put_away()
             self._next()
             return size
-        self.first_key = self._keys().at(self._row)
-        if self._row == self._end:
+        self.first_key = self._keys().at(end)
+        if end == self._end:
             self._end = self._rows_end
             self.last_key = self._keys().at(self._end - 1)
         if self._is_large:
@@ -233,7 +253,7 @@ class _Decoded:
     def __init__(self, entries: Entries):
         self.entries = entries
         offsets, self._data = offsets_and_data(entries.keys)
-        self._offsets = offsets.tolist()
+        self._offsets = offsets.data
 
     def at(self, row: int) -> bytes:
         return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
