@@ -15,17 +15,15 @@ from . import codec
 from .block import HEAD, SECTION, SECTION_BYTES_MAX
 from .index_rows import BlockInfo
 
-# Codecs that need nothing of their file.
-_ALONE = (codec.CODEC_RAW, codec.CODEC_ZSTD, codec.CODEC_ZSTD_HEAD)
-_SIZES, _RAWS, _CHECKSUMS = (slice(k, None, 4) for k in (5, 6, 7))
+_CODECS, _SIZES, _RAWS, _CHECKSUMS = (slice(k, None, 4) for k in (4, 5, 6, 7))
 
 
 class StoredBlocks:
     """Blocks that follow one another in some bytes of a file.
 
     are_sound             False where a length or a checksum of any of them does not fit; what follows is set where True
-    stand_alone           bool [n]: no section is compressed with something that only its own file has
     compressed            bool [n]: whether any section is
+    need_dictionary       bool [n]: whether any section was compressed with the dictionary of the file
     may_hold_tombstones   bool [n]
     """
 
@@ -52,10 +50,11 @@ class StoredBlocks:
         padded = (heads[:, _SIZES].astype(np.int64) + 7) & ~np.int64(7)
         ends = self._head_bytes + np.cumsum(padded, axis=1)
         self._section_at = ends - padded
+        codecs = heads[:, _CODECS] & 0xFF
         if (ends[:, -1] != self._lengths).any() or (heads[:, _RAWS] > SECTION_BYTES_MAX).any():
             return False
-        codecs = heads[:, 4::4] & 0xFF
-        self.stand_alone, self.compressed = np.isin(codecs, _ALONE).all(axis=1), (codecs != codec.CODEC_RAW).any(axis=1)
+        self.compressed = (codecs != codec.CODEC_RAW).any(axis=1)
+        self.need_dictionary = (codecs == codec.CODEC_ZSTD_DICTIONARY).any(axis=1)
         self.may_hold_tombstones = heads[:, 6] > 0
         starts = self._starts[:, None] + self._section_at
         body = self._crcs(starts.reshape(-1), (starts + padded).reshape(-1)).reshape(starts.shape)

@@ -61,8 +61,9 @@ def merge_runs(
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
     options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
-                      any of the runs has. Blocks that only one run has are copied, and keep their size between a
-                      half and twice block_size
+                      any of the runs has. "auto" is what the largest run was written with. Blocks that only one run has
+                      are copied, and keep their size between a half and twice block_size. A key filter is not carried
+                      over: hand in one that is to be filled with the keys of all runs
 
     Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
     """
@@ -82,7 +83,8 @@ def merge_runs(
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
-        writer = stack.enter_context(MergingWriter(output, schema=schema, **options))
+        largest = max(readers, key=lambda reader: reader.size_bytes)
+        writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
         cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         _Merge(cursors, writer, drop_tombstones).run()
         # Closed here and not by the stack: the summary is of a file that is whole.

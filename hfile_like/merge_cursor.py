@@ -14,7 +14,6 @@ from ..arrays import offsets_and_data
 from ..errors import CorruptionError, InvalidArgumentError
 from .batches import block_entries
 from .block import Block
-from .codec import Where
 from .entries import Entries, check_ascending
 from .index_rows import BlockInfo
 from .reader import SortedFileReader
@@ -39,14 +38,11 @@ class Stored(NamedTuple):
 
     def blocks(self) -> Iterator[Block]:
         """Each of them, its head checked. Raises CorruptionError."""
-        reader, begin = self.cursor.reader, self.infos[0].offset
-        for info in self.infos:
-            where = Where(reader.name, info.offset)
+        begin = self.infos[0].offset
+        for i, info in enumerate(self.infos):
             start = info.offset - begin
-            block = Block(self.data[start : start + info.length], where, reader.schema)
-            if block.entries != info.entries or block.length_bytes != info.length:
-                raise where.bad("block entries", "a block is not the one that the index describes")
-            yield block
+            view = self.data[start : start + info.length]
+            yield self.cursor.reader.parsed(self.first + i, view, info.offset, info.entries)
 
     def entries(self) -> Entries:
         """All of them, decoded. Raises CorruptionError."""

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import repeat
+from typing import BinaryIO, Unpack
 
 import numpy as np
+import pyarrow as pa
 
 from .block_copies import StoredBlocks
 from .entries import Entries
 from .index_rows import BlockInfo
 from .merge_cursor import Stored, out_of_order
+from .reader import SortedFileReader
+from .settings import carried_over
 from .summaries import BlockSummary, summarise
-from .writer import SortedFileWriter
+from .writer import SortedFileWriter, WriterOptions
 
 
 class MergingWriter(SortedFileWriter):
     """A writer that takes whole blocks too. What it encodes itself before a block that is copied is cut evenly, so that
     a block that was laid over stays one, and leaves no crumbs before the next."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        like: SortedFileReader,
+        *,
+        schema: pa.Schema,
+        **options: Unpack[WriterOptions],
+    ):
+        """`like`: the run whose settings are those of the new file, where they are left open."""
+        super().__init__(target, schema=schema, **options)
+        self._sample = None
+        self._set(carried_over(self._asked, like.properties, like.dictionary))
 
     def add(self, entries: Entries, *, is_followed: bool) -> None:
         """Adds entries of the schema, ascending, above all that were added before; `is_followed`: next comes a block
@@ -37,12 +55,14 @@ class MergingWriter(SortedFileWriter):
         return not cut or info.first_key[:cut] == info.last_key[:cut]
 
     def copy(self, stored: Stored) -> None:
-        """Adds blocks as they lie, but decodes those that stand for themselves in their own file alone, those that are
+        """Adds blocks as they lie, but decodes those that need another dictionary than this file's, those that are
         compressed where this file is not, and those before which entries wait that are too few to be a block.
         Raises CorruptionError where a checksum does not match."""
         found = StoredBlocks(stored.data, stored.infos, len(self.schema))
         _check(stored, found)
-        apart = found.compressed if self._compressor is None else np.logical_not(found.stand_alone)
+        apart = found.compressed if self._compressor is None else found.need_dictionary
+        if self._compressor is not None and apart.any():
+            apart = apart & (self._settings.dictionary_bytes != stored.cursor.reader.dictionary)
         at, count = 0, len(stored.infos)
         while at < count:
             if apart[at] or self._wait_for_more(stored.infos[at].first_key):
@@ -62,6 +82,9 @@ class MergingWriter(SortedFileWriter):
 
     def _copy(self, stored: Stored, found: StoredBlocks, low: int) -> None:
         self._flush()
+        if self._key_filter is not None:
+            for block in stored.blocks():
+                self._key_filter.add(block.keys.to_arrow())
         shift = self._offset - stored.infos[0].offset
         moved = found.moved(low, low + len(stored.infos), self._offset)
         for info, summaries in zip(stored.infos, self._summaries_of(stored), strict=True):

@@ -416,10 +416,11 @@ class SortedFileReader:
                 self._check_open()
                 ranges = list(zip(offsets[at:stop], lengths[at:stop], strict=True))
                 for j, view in enumerate(self._read_many(ranges), at):
-                    yield self._parse(some[j], view, offsets[j], entries[j])
+                    yield self.parsed(some[j], view, offsets[j], entries[j])
                 at = stop
 
-    def _parse(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
+    def parsed(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
+        """Block `i`, checked, of its bytes and of where it lies and what it holds by the index."""
         where = Where(self.name, offset)
         block = Block(view, where, self.schema, self._pieces.dictionary)
         if block.entries != entries or block.length_bytes != len(view):
