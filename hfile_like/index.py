@@ -269,8 +269,7 @@ class BlockIndex:
         """Blocks one after the other; about one node of them is held."""
         for low in range(start - start % self.fan_out, stop, self.fan_out):
             for leaf, _, first, end in self._leaves(max(low, start), min(low + self.fan_out, stop)):
-                for row in range(first, end):
-                    yield leaf.info(row)
+                yield from leaf.infos(first, end)
 
     def spans(self, blocks: range | Sequence[int] | np.ndarray) -> Spans:
         """Where some blocks lie and what they hold: of a range, or of ascending numbers."""

@@ -189,8 +189,14 @@ class BlockRows(Rows):
             raise where.bad("index", "the index names a block of no entries, or of too many")
 
     def info(self, row: int) -> BlockInfo:
-        offset, length, entries, deleted, plain_bytes = (int(field[row]) for field in self._fields)
-        return BlockInfo(offset, length, entries, deleted, plain_bytes, self.first_key(row), self.last_key(row))
+        return self.infos(row, row + 1)[0]
+
+    def infos(self, start: int, stop: int) -> list[BlockInfo]:
+        """Rows from `start` on, before `stop`."""
+        cuts = self._ends[2 * start : 2 * stop + 1].tolist()
+        keys = [bytes(self._keys[low:high]) for low, high in itertools.pairwise(cuts)]
+        fields = [field[start:stop].tolist() for field in self._fields]
+        return [BlockInfo(*row) for row in zip(*fields, keys[::2], keys[1::2], strict=True)]
 
 
 class NodeRows(Rows):

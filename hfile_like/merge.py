@@ -1,32 +1,42 @@
-"""Merging runs: the newest entry of a key wins. Streams: each run holds one block.
+"""Merging runs: the newest entry of a key wins.
 
-A round takes, from every run, what is not above the least of the last keys of the blocks at hand; all later keys are
-above it, so what the rounds give is in order. Where only one run has keys in a round, its entries pass as they are.
-Where several have, the newer is laid over the older with one sorted search: no sort. A block between whose keys no
-other run has any is copied as it lies, compressed, where its size is about what blocks should have.
+A step takes, from every run, what is not above the least of the last keys of the blocks at hand; all later keys are
+above it, so what the steps give is in order. Where one run alone has keys in a step, its blocks are copied as they lie,
+compressed, where their size is about what blocks should have. The others gather to a batch: it is decoded together, and
+brought into order by one merge of flat keys. What is held is a batch, and a window and a block of each run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import BinaryIO, NamedTuple, Unpack
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import BinaryIO, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .batches import block_entries
-from .block import Block
-from .entries import Entries, check_ascending
+from ..arrays import binary_array
+from ..errors import InvalidArgumentError, SchemaError
+from .entries import Entries
+from .footer import TAIL_BYTES
 from .index_rows import BlockInfo
-from .reader import SortedFileReader
-from .settings import BLOCK_SIZE_MAX_BYTES, carried_over
+from .merge_cursor import Cursor, Stored
+from .merge_order import merge_order
+from .merge_writer import MergingWriter
+from .reader import READ_AHEAD_BYTES, SortedFileReader
 from .source import Source
-from .summaries import summarise
-from .writer import SortedFileWriter, WriterOptions
+from .writer import WriterOptions
+
+# What is taken of the runs is merged and written when it comes to so many bytes, before compression.
+BATCH_BYTES = 2 << 20
+# Of all runs together: their windows (and the tails of those that are opened here), and the decoded blocks that their
+# next keys are in. A window is of one block at least.
+WINDOWS_BYTES_MAX = 8 << 20
+HELD_BYTES_MAX = 64 << 20
+_MANY_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,13 @@ def merge_runs(
     if not runs:
         raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
     with contextlib.ExitStack() as stack:
-        readers = [r if isinstance(r, SortedFileReader) else stack.enter_context(SortedFileReader(r)) for r in runs]
+        ahead, held = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
+        readers = [
+            r
+            if isinstance(r, SortedFileReader)
+            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead)))
+            for r in runs
+        ]
         schema = readers[0].schema
         for reader in readers[1:]:
             if not reader.schema.equals(schema):
@@ -68,200 +84,105 @@ def merge_runs(
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
         largest = max(readers, key=lambda reader: reader.size_bytes)
-        writer = stack.enter_context(_MergingWriter(output, largest, schema=schema, **options))
-
-        def may_copy(whole: _Whole) -> bool:
-            inside = (start is None or whole.info.first_key >= start) and (stop is None or whole.info.last_key < stop)
-            return inside and not (drop_tombstones and whole.info.deleted) and writer.may_copy(whole)
-
-        for piece in _merged([_Cursor(reader, start, stop) for reader in readers], may_copy):
-            if isinstance(piece, _Whole):
-                writer.copy(piece)
-                continue
-            entries = _within(piece, start, stop)
-            if drop_tombstones and entries.deleted is not None:
-                entries = entries.take(np.flatnonzero(~entries.deleted))
-            if len(entries):
-                batch = pa.RecordBatch.from_arrays(entries.columns, schema=schema) if entries.columns else None
-                writer.write(entries.keys, batch, entries.deleted)
+        writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
+        cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
+        _Merge(cursors, writer, drop_tombstones).run()
         # Closed here and not by the stack: the summary is of a file that is whole.
         writer.close()
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
-class _Whole(NamedTuple):
-    """A block of a run, none of whose entries was taken: block `i` of `reader`."""
+class _Merge:
+    """Takes from cursors in order, and gives to a writer."""
 
-    reader: SortedFileReader
-    i: int
-    block: Block
-    info: BlockInfo
+    def __init__(self, cursors: list[Cursor], writer: MergingWriter, drop_tombstones: bool):
+        self._cursors, self._writer, self._drop_tombstones = cursors, writer, drop_tombstones
+        self._copies: list[Stored] = []
+        self._batch_bytes = 0
 
+    def run(self) -> None:
+        """Merges all that there is."""
+        heap = [(c.first_key, c.age, c) for c in self._cursors if c.live]
+        heapify(heap)
+        while heap:
+            cursor = heappop(heap)[2]
+            touching, bound = [cursor], cursor.last_key
+            while heap and heap[0][0] <= bound:
+                touching.append(heappop(heap)[2])
+                bound = min(bound, touching[-1].last_key)
+            if len(touching) > 1:
+                self._take(touching)
+            else:
+                below = heap[0][0] if heap else None
+                copied = cursor.span(below, self._may_copy)
+                if copied is None:
+                    self._batch_bytes += cursor.take_through(cursor.last_key)
+                else:
+                    self._copies.append(copied)
+                    self._batch_bytes += len(copied.data)
+            for each in touching:
+                if each.live:
+                    heappush(heap, (each.first_key, each.age, each))
+            if self._batch_bytes >= BATCH_BYTES:
+                self._write_batch(is_last=False)
+        self._write_batch(is_last=True)
 
-class _MergingWriter(SortedFileWriter):
-    """A writer that takes whole blocks too. What it encodes itself may be half as large again as a block should be: a
-    block that was laid over then stays one, and leaves no crumbs before the next that is copied."""
+    def _take(self, touching: list[Cursor]) -> None:
+        are_many = len(touching) >= _MANY_RUNS
+        for cursor in touching:
+            cursor.split(BATCH_BYTES // len(touching) if are_many else BATCH_BYTES)
+        bound = _bound_of_many(touching) if are_many else min(cursor.last_key for cursor in touching)
+        for cursor in touching:
+            self._batch_bytes += cursor.take_through(bound)
 
-    def __init__(
-        self,
-        target: str | os.PathLike[str] | BinaryIO,
-        like: SortedFileReader,
-        *,
-        schema: pa.Schema,
-        **options: Unpack[WriterOptions],
-    ):
-        super().__init__(target, schema=schema, **options)
-        self._sample = None
-        self._set(carried_over(self._asked, like.properties, like.dictionary))
-        self._full_bytes = min(self._block_bytes * 3 // 2, BLOCK_SIZE_MAX_BYTES)
+    def _may_copy(self, info: BlockInfo) -> bool:
+        return not (self._drop_tombstones and info.deleted) and self._writer.may_copy(info)
 
-    def may_copy(self, whole: _Whole) -> bool:
-        """Whether a block is as this writer would have it: of about its size, within one prefix, no more compressed,
-        without a dictionary that is another's. Entries that wait for more of their kind must not become a small block
-        before it either."""
-        cut, block, info = self._cut_prefix_bytes, whole.block, whole.info
-        if block.needs_dictionary and self._settings.dictionary_bytes != whole.reader.dictionary:
-            return False
-        if not self._block_bytes <= 2 * info.plain_bytes <= 4 * self._block_bytes:
-            return False
-        if info.first_key[:cut] != info.last_key[:cut] or (self._compressor is None and block.is_compressed):
-            return False
-        waits_for_more = self._pending and 2 * self._pending_bytes < self._block_bytes
-        return not waits_for_more or self._begins_anew(info.first_key)
+    def _write_batch(self, *, is_last: bool) -> None:
+        """Writes what was taken, and between it the blocks that are copied, each where its keys stand."""
+        copies, self._copies, self._batch_bytes = self._copies, [], 0
+        parts, bounds = [], [0]
+        for cursor in self._cursors:
+            parts += (found := cursor.taken())
+            if found:
+                bounds.append(bounds[-1] + sum(map(len, found)))
+        if not parts:
+            for copied in copies:
+                self._writer.copy(copied)
+            return
+        entries, cuts = self._merged(Entries.concat(parts), bounds, copies)
+        at = 0
+        for cut, copied in zip(cuts, copies, strict=True):
+            if at < cut:
+                self._writer.add(entries.slice(at, cut - at), is_followed=True)
+            self._writer.copy(copied)
+            at = cut
+        if at < len(entries):
+            self._writer.add(entries.slice(at), is_followed=is_last)
 
-    def copy(self, whole: _Whole) -> None:
-        """Adds a block as it lies. Raises CorruptionError where its checksums do not match."""
-        self._flush()
-        if self._key_filter is not None:
-            self._key_filter.add(whole.block.keys.to_arrow())
-        summaries = {}
-        for name in self._index.summarised:
-            kept = whole.reader.summary(name, range(whole.i, whole.i + 1))
-            column = self.schema.get_field_index(name)
-            summaries[name] = (
-                summarise(whole.block.column(column).to_arrow(), whole.block.deleted())
-                if kept is None
-                else kept.of_row(0)
-            )
-        data = whole.block.copied_to(self.size_bytes)
-        self._put_block(data, replace(whole.info, offset=self.size_bytes), summaries)
-        self._last_key = whole.info.last_key
-
-
-class _Cursor:
-    """A run, from which entries are taken front to back. A block is decoded when its first entry is taken."""
-
-    def __init__(self, reader: SortedFileReader, start: bytes | None, stop: bytes | None):
-        within = reader.block_range(start=start, stop=stop)
-        self._reader, self._first = reader, within.start
-        self._name, self._infos = reader.name, reader.blocks()[within.start : within.stop]
-        self._blocks = reader.iter_blocks(within)
-        self._columns = list(range(len(reader.schema)))
-        self._at = -1
-        self._block: Block | None = None
-        self._entries: Entries | None = None
-        self.first_key, self.last_key = b"", b""
-        self._next()
-
-    def _next(self) -> None:
-        before = self.last_key
-        self._at += 1
-        self._block = self._entries = None
-        self.live = self._at < len(self._infos)
-        if self.live:
-            info = self._infos[self._at]
-            self.first_key, self.last_key = info.first_key, info.last_key
-            if self.first_key > self.last_key or (self._at and self.first_key <= before):
-                raise self._bad("the blocks of a run are not in key order")
-
-    def whole(self) -> _Whole | None:
-        """The block at hand, where none of its entries was taken."""
-        if self._entries is not None:
-            return None
-        if self._block is None:
-            self._block = next(self._blocks)
-        return _Whole(self._reader, self._first + self._at, self._block, self._infos[self._at])
-
-    def take_whole(self, whole: _Whole) -> None:
-        """Goes on after the block at hand, which is copied: its ends and tombstones must be those that the index
-        names."""
-        keys, info = whole.block.keys, whole.info
-        if (keys.key_at(0), keys.key_at(info.entries - 1)) != (info.first_key, info.last_key):
-            raise self._bad("a block does not begin and end with the keys that the index names")
-        deleted = whole.block.deleted()
-        if info.deleted != (0 if deleted is None else int(deleted.sum())):
-            raise self._bad("a block does not hold the tombstones that the index names")
-        self._next()
-
-    def _decode(self) -> Entries:
-        block = next(self._blocks) if self._block is None else self._block
-        entries = block_entries(block, self._columns)
-        ends = (entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py())
-        try:
-            check_ascending(entries.keys, None)
-        except InvalidArgumentError as error:
-            raise self._bad(str(error)) from None
-        if ends != (self.first_key, self.last_key):
-            raise self._bad("a block does not begin and end with the keys that the index names")
-        return entries
-
-    def _bad(self, message: str) -> CorruptionError:
-        offset = self._infos[self._at].offset
-        return CorruptionError(f"{message}; rebuild the run", path=self._name, offset=offset, check="key order")
-
-    def take_through(self, bound: bytes) -> Entries:
-        """What is left of this block up to `bound`, which is not above its last key."""
-        if self._entries is None:
-            self._entries = self._decode()
-        if bound == self.last_key:
-            taken = self._entries
-            self._next()
-            return taken
-        cut = int(np.searchsorted(_objects(self._entries.keys), np.array([bound], dtype=object), side="right")[0])
-        taken, self._entries = self._entries.slice(0, cut), self._entries.slice(cut)
-        self.first_key = self._entries.keys[0].as_py()
-        return taken
+    def _merged(self, entries: Entries, bounds: list[int], copies: list[Stored]) -> tuple[Entries, list[int]]:
+        """(the newest of each key, in order; before which of them each copy belongs) of the entries of some runs, one
+        after the other: where each begins, and where the last ends."""
+        total = len(entries)
+        if copies or len(bounds) > 2:
+            firsts = binary_array([copied.infos[0].first_key for copied in copies], pa.binary())
+            keys = pa.concat_arrays([entries.keys, firsts])
+            # The copies' first keys take part as a run of their own: no other run has one of them.
+            order = merge_order(keys, np.array([*bounds, len(keys)], dtype=np.int64))
+        else:
+            order = np.arange(total)
+        is_entry = order < total
+        if self._drop_tombstones and entries.deleted is not None:
+            is_entry[is_entry] = ~entries.deleted[order[is_entry]]
+        cuts = np.cumsum(is_entry)[order >= total].tolist()
+        order = order[is_entry]
+        return entries if len(order) == total and len(bounds) == 2 else entries.take(order), cuts
 
 
-def _merged(cursors: list[_Cursor], may_copy: Callable[[_Whole], bool]) -> Iterator[Entries | _Whole]:
-    while cursors := [c for c in cursors if c.live]:
-        bound = min(c.last_key for c in cursors)
-        touching = [c for c in cursors if c.first_key <= bound]
-        if len(touching) == 1:
-            whole = touching[0].whole()
-            if whole is not None and may_copy(whole):
-                touching[0].take_whole(whole)
-                yield whole
-                continue
-        pieces = [c.take_through(bound) for c in touching]
-        merged = pieces[0]
-        for newer in pieces[1:]:
-            merged = _overlay(merged, newer)
-        yield merged
-
-
-def _within(entries: Entries, start: bytes | None, stop: bytes | None) -> Entries:
-    """Those from `start` on and before `stop`. Blocks at the ends of a range reach beyond it."""
-    low, high = 0, len(entries)
-    if high and start is not None and entries.keys[0].as_py() < start:
-        low = int(np.searchsorted(_objects(entries.keys), np.array([start], dtype=object))[0])
-    if high and stop is not None and entries.keys[high - 1].as_py() >= stop:
-        high = int(np.searchsorted(_objects(entries.keys), np.array([stop], dtype=object))[0])
-    return entries if high - low == len(entries) else entries.slice(low, max(0, high - low))
-
-
-def _overlay(older: Entries, newer: Entries) -> Entries:
-    """Both, in key order; of a key in both, the newer."""
-    old_keys, new_keys = _objects(older.keys), _objects(newer.keys)
-    places = np.searchsorted(old_keys, new_keys)
-    inside = np.flatnonzero(places < len(old_keys))
-    replaced = places[inside[old_keys[places[inside]] == new_keys[inside]]]
-    order = np.insert(np.arange(len(older)), places, len(older) + np.arange(len(newer)))
-    keep = np.ones(len(older) + len(newer), dtype=bool)
-    keep[replaced] = False
-    return Entries.concat([older, newer]).take(order[keep[order]])
-
-
-def _objects(keys: pa.BinaryArray) -> np.ndarray:
-    """Keys as numpy objects: its fixed-width bytes would drop trailing NULs."""
-    return keys.to_numpy(zero_copy_only=False)
+def _bound_of_many(touching: list[Cursor]) -> bytes:
+    """Up to which key to take from many runs, so that a step does not ask all of them for the sake of one block: where
+    half of the parts at hand end, but of no run more than two blocks, lest a large one is taken apart between the keys
+    of small ones."""
+    last_keys = sorted(cursor.last_key for cursor in touching)
+    reaches = [reach for cursor in touching if (reach := cursor.reach()) is not None]
+    return min([last_keys[len(last_keys) // 2], *reaches])

@@ -15,7 +15,7 @@ class Output(Protocol):
 
     name: str
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | memoryview) -> None: ...
 
     def commit(self) -> None: ...
 
@@ -37,7 +37,7 @@ class PathOutput:
         except (OSError, ValueError) as error:
             raise StorageError(f"{self.name}: cannot be written ({error})") from error
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         try:
             self._file.write(data)
         except OSError as error:
@@ -68,7 +68,7 @@ class ObjectOutput:
         self.name = str(getattr(target, "name", "file object"))
         self._target = target
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         try:
             while view:

@@ -426,15 +426,21 @@ class SortedFileReader:
                 self._check_open()
                 ranges = list(zip(offsets[at:stop], lengths[at:stop], strict=True))
                 for j, view in enumerate(self._read_many(ranges), at):
-                    yield self._parse(some[j], view, offsets[j], entries[j])
+                    yield self.parsed(some[j], view, offsets[j], entries[j])
                 at = stop
 
-    def _parse(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
+    def parsed(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
+        """Block `i`, checked, of its bytes and of where it lies and what it holds by the index."""
         where = Where(self.name, offset)
         block = Block(view, where, self.schema, self._pieces.dictionary)
         if block.entries != entries or block.length_bytes != len(view):
             raise where.bad("block entries", f"block {i} is not the one that the index describes")
         return block
+
+    def stored_blocks(self, first: BlockInfo, last: BlockInfo) -> memoryview:
+        """The bytes from one block to another, both included, as they lie: not checked."""
+        self._check_open()
+        return self._read(first.offset, last.offset + last.length - first.offset)
 
     def _read(self, offset: int, length: int) -> memoryview:
         kept = self._tail.slice(offset, length)

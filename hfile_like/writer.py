@@ -273,6 +273,11 @@ class SortedFileWriter:
         )
 
     def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
+        self._note_block(info, summaries)
+        self._put(data)
+        self._blocks_end = self._offset
+
+    def _note_block(self, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
         self._index.add(info, summaries)
         if not self._group_bytes:
             self._group_offset = info.offset
@@ -280,8 +285,6 @@ class SortedFileWriter:
         self._group_entries += info.entries
         self.num_entries += info.entries
         self.num_deleted += info.deleted
-        self._put(data)
-        self._blocks_end = self._offset
 
     def end_group(self, name: str) -> GroupHandle:
         """Closes the block and names what was written since the last group: readers read it in one range. Raises
@@ -400,7 +403,7 @@ class SortedFileWriter:
         self._settle()
         self._flush()
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | memoryview) -> None:
         try:
             self._output.write(data)
         except StorageError:

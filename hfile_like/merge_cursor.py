@@ -1,0 +1,264 @@
+"""A run as a merge walks it: its blocks in key order, each read once, front to back, and copied or taken apart.
+
+Blocks are read some together, a window. What was taken of a run waits, as blocks that are not decoded yet, until a
+batch is merged; a block is decoded early where a part of it is taken, since then the next key must be known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..arrays import offsets_and_data
+from ..errors import CorruptionError, InvalidArgumentError
+from .batches import block_entries
+from .block import Block
+from .entries import Entries, check_ascending
+from .index_rows import BlockInfo
+from .reader import SortedFileReader
+
+_WINDOW_BLOCKS_MAX = 1024
+
+
+class Stored(NamedTuple):
+    """Blocks that follow one another, as they lie in the file of a run: `data` begins with the first of them and ends
+    with the last; the run's number of the first is `first`."""
+
+    cursor: Cursor
+    data: memoryview
+    infos: list[BlockInfo]
+    first: int
+
+    def part(self, low: int, high: int) -> Stored:
+        """The blocks from `low` on, before `high`."""
+        begin = self.infos[0].offset
+        start, end = self.infos[low].offset - begin, self.infos[high - 1].offset + self.infos[high - 1].length - begin
+        return Stored(self.cursor, self.data[start:end], self.infos[low:high], self.first + low)
+
+    def blocks(self) -> Iterator[Block]:
+        """Each of them, its head checked. Raises CorruptionError."""
+        begin = self.infos[0].offset
+        for i, info in enumerate(self.infos):
+            start = info.offset - begin
+            view = self.data[start : start + info.length]
+            yield self.cursor.reader.parsed(self.first + i, view, info.offset, info.entries)
+
+    def entries(self) -> Entries:
+        """All of them, decoded. Raises CorruptionError."""
+        columns = range(len(self.cursor.reader.schema))
+        parts = []
+        for info, block in zip(self.infos, self.blocks(), strict=True):
+            part = block_entries(block, columns)
+            if (part.keys[0].as_py(), part.keys[len(part) - 1].as_py()) != (info.first_key, info.last_key):
+                raise self._out_of_order("a block does not begin and end with the keys that the index names", info)
+            parts.append(part)
+        found = Entries.concat(parts)
+        try:
+            check_ascending(found.keys, None)
+        except InvalidArgumentError as error:
+            raise self._out_of_order(str(error), self.infos[0]) from None
+        return found
+
+    def _out_of_order(self, message: str, info: BlockInfo) -> CorruptionError:
+        return out_of_order(message, self.cursor.reader, info)
+
+
+class Cursor:
+    """A run, of which entries are taken front to back.
+
+    reader       of the run
+    age          0 for the oldest run; a newer one is laid over it
+    live         whether there is more
+    first_key    of what is left
+    last_key     of what is left of the block at hand, or of a part of it
+    """
+
+    def __init__(
+        self,
+        reader: SortedFileReader,
+        age: int,
+        start: bytes | None,
+        stop: bytes | None,
+        ahead_bytes: int,
+        held_bytes: int,
+    ):
+        """`ahead_bytes`: so much of the file is read at once. `held_bytes`: a block that is larger is not kept
+        decoded, and taken in parts of that size."""
+        self.reader, self.age = reader, age
+        self._ahead_bytes, self._held_bytes, self._stop = ahead_bytes, held_bytes, stop
+        within = reader.block_range(start=start, stop=stop)
+        self._infos = reader.block_infos(within)
+        self._following = next(self._infos, None)
+        self._window, self._at = Stored(self, memoryview(b""), [], within.start), -1
+        self._taken: list[Entries | tuple[Stored, int, int]] = []
+        self.first_key = self.last_key = b""
+        self._next()
+        if self.live and start is not None and self.first_key < start:
+            self._skip(start)
+
+    # -- the block at hand --------------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Goes on to the next block."""
+        self._decoded: _Decoded | None = None
+        self._at += 1
+        self.live = self._at < len(self._window.infos) or self._read_on()
+        if not self.live:
+            return
+        info, before = self._window.infos[self._at], self.last_key
+        self._info = info
+        # Rows taken, those of them that were put by, the end of the part at hand, and of what is wanted of the block.
+        self._row = self._put_by = 0
+        self._end = self._rows_end = info.entries
+        self._is_large = info.plain_bytes > self._held_bytes
+        self.first_key, self.last_key = info.first_key, info.last_key
+        if self.first_key > self.last_key or (before and self.first_key <= before):
+            raise out_of_order("the blocks of a run are not in key order", self.reader, info)
+        if self._stop is not None and self.last_key >= self._stop:
+            self._end = self._rows_end = self._keys().bound(bisect_left, self._stop, 0)
+            self.live = self._end > 0
+            if self.live:
+                self.last_key = self._keys().at(self._end - 1)
+
+    def _read_on(self) -> bool:
+        """Reads the next window; False where the run has ended."""
+        if self._following is None:
+            return False
+        infos, size = [self._following], self._following.length
+        self._following = None
+        for info in self._infos:
+            size += info.length
+            is_next = info.offset == infos[-1].offset + infos[-1].length
+            if size > self._ahead_bytes or not is_next or len(infos) == _WINDOW_BLOCKS_MAX:
+                self._following = info
+                break
+            infos.append(info)
+        first = self._window.first + len(self._window.infos)
+        self._window, self._at = Stored(self, self.reader.stored_blocks(infos[0], infos[-1]), infos, first), 0
+        return True
+
+    def _skip(self, start: bytes) -> None:
+        """Leaves out what is below `start`."""
+        self._row = self._put_by = self._keys().bound(bisect_left, start, 0)
+        if self._row >= self._rows_end:
+            self._next()
+        else:
+            self.first_key = self._keys().at(self._row)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether nothing was taken of the block at hand, and all of it is wanted."""
+        return not self._row and self._end == self._info.entries
+
+    def split(self, part_bytes: int) -> None:
+        """Lowers `last_key` to the end of a part of about so many bytes of the block at hand, or of a large block less,
+        so that not all of it must be taken at once."""
+        part_bytes = min(part_bytes, self._held_bytes)
+        rows = max(1, self._info.entries * part_bytes // max(1, self._info.plain_bytes))
+        if self._row + rows < self._end:
+            self._end = self._row + rows
+            self.last_key = self._keys().at(self._end - 1)
+            if self._is_large:
+                self._decoded = None
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    def span(self, below: bytes | None, may_copy: Callable[[BlockInfo], bool]) -> Stored | None:
+        """The blocks of the window from that at hand on whose keys are all below a key, and which may be copied; None
+        where that at hand is not one. Goes on after them."""
+        window, low = self._window, self._at
+        while self.live and self._window is window and self._is_whole and (below is None or self.last_key < below):
+            if not may_copy(self._info):
+                break
+            self._next()
+        high = self._at if self._window is window else len(window.infos)
+        return None if low == high else window.part(low, high)
+
+    def reach(self) -> bytes | None:
+        """Up to which key at most to take at once: the last of the block after that at hand, or of a part of a large
+        block; None where there is no other block."""
+        if self._is_large:
+            return self.last_key
+        following = self._at + 1
+        after = self._window.infos[following] if following < len(self._window.infos) else self._following
+        return None if after is None else after.last_key
+
+    def take_through(self, bound: bytes) -> int:
+        """Takes all that is left up to `bound`: about so many bytes."""
+        size = 0
+        while self.live and self.last_key <= bound:
+            size += self._take(self._end)
+        if self.live and self.first_key <= bound:
+            size += self._take(self._keys().bound(bisect_right, bound, self._row))
+        return size
+
+    def _take(self, end: int) -> int:
+        """Takes what is left of the block at hand, before row `end`."""
+        size = self._info.plain_bytes * (end - self._row) // self._info.entries
+        self._row = end
+        if end == self._rows_end:
+            if self._decoded is None and not self._put_by and end == self._info.entries:
+                self._take_whole()
+            else:
+                self._put_away()
+            self._next()
+            return size
+        self.first_key = self._keys().at(end)
+        if end == self._end:
+            self._end = self._rows_end
+            self.last_key = self._keys().at(self._end - 1)
+        if self._is_large:
+            self._put_away()
+            self._decoded = None
+        return size
+
+    def _take_whole(self) -> None:
+        """The block at hand goes to what is taken; blocks that follow one another are decoded together."""
+        if self._taken and not isinstance(last := self._taken[-1], Entries):
+            window, low, high = last
+            if window is self._window and high == self._at:
+                self._taken[-1] = window, low, high + 1
+                return
+        self._taken.append((self._window, self._at, self._at + 1))
+
+    def _put_away(self) -> None:
+        """What was taken of the block at hand goes to what is taken; of a large block it is copied, so that the block
+        can go."""
+        if self._put_by < self._row:
+            part = self._keys().entries.slice(self._put_by, self._row - self._put_by)
+            self._taken.append(part.compact() if self._is_large else part)
+            self._put_by = self._row
+
+    def taken(self) -> list[Entries]:
+        """What was taken since this was last asked, in key order. Raises CorruptionError."""
+        if self.live:
+            self._put_away()
+        parts, self._taken = self._taken, []
+        return [part if isinstance(part, Entries) else part[0].part(*part[1:]).entries() for part in parts]
+
+    def _keys(self) -> _Decoded:
+        if self._decoded is None:
+            self._decoded = _Decoded(self._window.part(self._at, self._at + 1).entries())
+        return self._decoded
+
+
+class _Decoded:
+    """A block whose keys are searched."""
+
+    def __init__(self, entries: Entries):
+        self.entries = entries
+        offsets, self._data = offsets_and_data(entries.keys)
+        self._offsets = offsets.data
+
+    def at(self, row: int) -> bytes:
+        return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
+
+    def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
+        """Where a key stands among those from `low` on."""
+        return bisect(range(len(self.entries)), key, lo=low, key=self.at)
+
+
+def out_of_order(message: str, reader: SortedFileReader, info: BlockInfo) -> CorruptionError:
+    """A CorruptionError for a block whose keys are not in order, or not those that the index names."""
+    return CorruptionError(f"{message}; rebuild the run", path=reader.name, offset=info.offset, check="key order")
