@@ -154,7 +154,7 @@ class FlatKeys:
         if (lengths == width).all():
             self._at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
         else:
-            starts = memoryview(own)
+            starts: Sequence[int] = own.data
             self._at = lambda i: data[starts[i] : starts[i + 1]]
         self._shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
 

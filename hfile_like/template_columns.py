@@ -30,8 +30,9 @@ def render_templates(
     if kernels is None or not total:
         return None
     raw, begins, ends, sizes = joined_sections(sections, counts)
-    offsets = np.empty(total + 1, dtype=np.int64 if is_large(kind) else np.int32)
-    cap = min(cap, np.iinfo(offsets.dtype).max)
+    offset_type = np.dtype(np.int64 if is_large(kind) else np.int32)
+    offsets = np.empty(total + 1, dtype=offset_type)
+    cap = min(cap, (1 << 8 * offset_type.itemsize - 1) - 1)
     if not kernels.measure(raw, begins, ends, sizes, cap, is_text(kind), offsets):
         return None
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
