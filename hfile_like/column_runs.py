@@ -7,6 +7,7 @@ the plain path reads block by block, and says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequen
 
 
 def _joined_strings(
-    kernels: object, kind: pa.DataType, blocks: tuple, total: int, cap: int, bits: np.ndarray
+    kernels: ModuleType, kind: pa.DataType, blocks: tuple, total: int, cap: int, bits: np.ndarray
 ) -> pa.Array | None:
     if is_large(kind):
         return None
