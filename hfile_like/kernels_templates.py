@@ -463,9 +463,9 @@ def _write_listed(raw, end, count, form, spans, p, out, ends, codes, room):
     _codes(raw, end, count, form, spans, p, codes)
     for i in range(count):
         code = np.int64(codes[i])
-        digits = np.int64(room[lengths + code])
-        _copy(out, ends[i], room, 32 * code, digits)
-        ends[i] += digits
+        size = np.int64(room[lengths + code])
+        _copy(out, ends[i], room, 32 * code, size)
+        ends[i] += size
 
 
 @_called

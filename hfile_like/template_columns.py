@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from .key_columns import joined_sections
+from .key_columns import BYTES_MAX, joined_sections
 from .lazy import kernels_for
 from .strings import is_large, is_text
 
@@ -30,9 +30,8 @@ def render_templates(
     if kernels is None or not total:
         return None
     raw, begins, ends, sizes = joined_sections(sections, counts)
-    offset_type = np.dtype(np.int64 if is_large(kind) else np.int32)
-    offsets = np.empty(total + 1, dtype=offset_type)
-    cap = min(cap, (1 << 8 * offset_type.itemsize - 1) - 1)
+    offsets: np.ndarray = np.empty(total + 1, dtype=np.int64 if is_large(kind) else np.int32)
+    cap = cap if is_large(kind) else min(cap, BYTES_MAX)
     if not kernels.measure(raw, begins, ends, sizes, cap, is_text(kind), offsets):
         return None
     out = np.empty(int(offsets[-1]), dtype=np.uint8)

@@ -93,6 +93,19 @@ def keys_names(compression: str) -> bytes:
     return make(keys, {"n": pa.array(range(20), pa.int16())}, compression=compression)
 
 
+def keys_related(compression: str) -> bytes:
+    """Names of a task, a stage and an attempt: numbers packed by the bit, lists that share codes, sums."""
+    rows = [((7 * i * i + 3 * i + i // 5) % 16, 11 * i * i % 13 % 2) for i in range(64)]
+    keys = [b"u%02d-%d_%d_%d" % (i, t, (70, 900)[s], (1200, 3400)[s] + t) for i, (t, s) in enumerate(rows)]
+    return make(keys, {}, compression=compression)
+
+
+def keys_padded(compression: str) -> bytes:
+    """A number, and a word: padded where that takes less once compressed, else in bundles."""
+    keys = sorted(b"u%04d" % (i * 7) + (b"open", b"closed", b"new")[i % 3] for i in range(24))
+    return make(keys, {}, compression=compression)
+
+
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +300,8 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         keys_long,
         keys_numbers,
         keys_names,
+        keys_related,
+        keys_padded,
         values_fixed,
         values_frames,
         values_planes,

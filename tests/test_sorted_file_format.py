@@ -8,11 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import skipstone.hfile_like
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
+from skipstone.hfile_like.codec import Where
+from skipstone.hfile_like.key_encoding import encode_bundles, encode_fixed, encode_short
+from skipstone.hfile_like.keys import decode_keys
+from skipstone.hfile_like.plain_keys import encode_padded, encode_plain
+from skipstone.hfile_like.template_inference import infer_template
 from sorted_files import nodes_of
 
 PAGE = Path(skipstone.hfile_like.__file__).parent / "FORMAT.md"
@@ -57,6 +63,45 @@ def test_the_bytes_that_the_example_explains_are_there():
         assert data[place : place + len(expected)] == expected
         explained += 1
     assert explained == 18
+
+
+def keys_by_example() -> dict[int, tuple[list[bytes], bytes]]:
+    """encoding -> (keys, section) of the page."""
+    part = PAGE.read_text().split("### Keys by example")[1].split("\n## ")[0]
+    found = {}
+    for head, dump in zip(*[iter(part.split("```")[:-1])] * 2, strict=True):
+        line = next(line for line in head.splitlines() if line.startswith("**"))
+        keys = [bytes.fromhex(k[4:]) if k.startswith("hex ") else k.encode() for k in line.split("`")[1::2]]
+        found[int(line[2])] = keys, bytes.fromhex("".join(row[:48] for row in dump.splitlines()))
+    return found
+
+
+KEYS_BY_EXAMPLE = keys_by_example()
+
+
+def names_by_example() -> list[bytes]:
+    rows = [((7 * i * i + 3 * i + i // 5) % 16, 11 * i * i % 13 % 2) for i in range(64)]
+    return [b"u%02d-%d_%d_%d" % (i, t, (70, 900)[s], (1200, 3400)[s] + t) for i, (t, s) in enumerate(rows)]
+
+
+@pytest.mark.parametrize("encoding", [1, 2, 3, 4, 5, 6])
+def test_the_key_sections_of_the_page_are_what_the_writer_writes(encoding):
+    keys, section = KEYS_BY_EXAMPLE[encoding]
+    if encoding == 4:
+        keys = names_by_example()
+    given = pa.array(keys, pa.binary())
+    encoders = {
+        1: encode_fixed,
+        2: encode_bundles,
+        3: lambda some: encode_short(some, len(keys[0]), lambda raw, tail: 1 << 20).raw,
+        4: lambda some: infer_template(some, None, is_sorted=True)[0],
+        5: encode_plain,
+        6: encode_padded,
+    }
+    assert encoders[encoding](given) == section
+    assert keys_of(encoding, section, len(keys)) == keys
+    decoded = decode_keys(encoding, memoryview(section), len(keys), 1 << 20, Where(None, 0))
+    assert decoded.to_arrow().to_pylist() == [decoded.key_at(i) for i in range(len(keys))] == keys
 
 
 # -- a second reader, from the page alone: int64, binary and bool columns ---------------------------------------------

@@ -179,7 +179,7 @@ def section(records: list[bytes], literals: bytes = b"", fields: bytes = b"", pa
         (section([record(5, 0, 16)]), "not known"),
         (section([record(6, 0, 1)]), "not known"),
         (section([record(5, 0, 15)], fields=bytes(56)), "do not fit"),
-        (section([record(1, 7, 5)], fields=bytes(24)), "integers"),
+        (section([record(1, 7, 5)], fields=bytes(24)), "not known"),
         (section([record(1, 8, 5)], fields=bytes(16)), "do not fit"),
         (section([record(4, 0, 16)], fields=bytes(64)), "do not fit"),
         (section([record(2, 0, 0, step=1)] * 13), "do not fill"),
