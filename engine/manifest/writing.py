@@ -38,8 +38,8 @@ class Form:
     compact: tuple[str, ...] = ()
 
     def options(self) -> WriterOptions:
-        """For the writer of one run. Nothing is left to choose by a sample: with these block sizes it chose this for runs
-        of every kind, and took 4% of the time of writing."""
+        """For the writer of one run. Nothing is left to choose by a sample: with these block sizes it chose this for
+        runs of every kind, and took 4% of the time of writing."""
         return {
             "block_size": self.block_bytes,
             "compression": "zstd",
