@@ -156,9 +156,7 @@ class Block:
 
     def _raw(self, section: int) -> memoryview | bytes:
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(
-            self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary
-        )
+        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary)
 
     def sections(self) -> list[Section]:
         """How each section lies here: tombstones, keys, then the value columns."""
