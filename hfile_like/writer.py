@@ -193,9 +193,9 @@ class SortedFileWriter:
 
     def _settle(self) -> None:
         """Chooses the settings that are open, if the sample is large enough to, and cuts it into blocks."""
-        sample, self._sample = self._sample, None
-        if sample is None:
+        if self._sample is None or not self._sample.parts:
             return
+        sample, self._sample = self._sample, None
         if sample.is_full:
             self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
             # They know the blocks of the sample, which are not those of the file.
