@@ -17,6 +17,7 @@ from .output import bytes_text, count_of, plain, print_json, records, stdout, ta
 _LISTED_MAX = 10
 _MAGIC = HEADER[:6]
 _KEY_CHARACTERS = 48
+_NOT_OF_ENTRIES = ("strided ", "meta ", "footer", "header")
 _NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
@@ -133,11 +134,12 @@ def _print_census(screen: Console, reader: SortedFileReader, census: Census) -> 
     def share(size: int) -> str:
         return f"{100 * size / reader.size_bytes:.1f}%"
 
-    def each(size: int) -> str:
-        return f"{size / reader.num_entries:.2f}" if reader.num_entries else "-"
+    def each(name: str, size: int) -> str:
+        is_of_entries = reader.num_entries and not name.startswith(_NOT_OF_ENTRIES)
+        return f"{size / reader.num_entries:.2f}" if is_of_entries else "-"
 
     sizes = sorted(census.parts.items(), key=lambda part: -part[1])
-    rows = [[name, bytes_text(size), share(size), each(size)] for name, size in sizes]
+    rows = [[name, bytes_text(size), share(size), each(name, size)] for name, size in sizes]
     right = ("size", "share", "bytes an entry")
     _print_part(screen, ["section", *right], rows, None, right)
     rows = [

@@ -27,6 +27,8 @@ _KEYS = {
     keys.ENCODING_BUNDLE: "bundle prefix",
     keys.ENCODING_NUMBERS: "numbers",
     keys.ENCODING_TEMPLATE: "template",
+    keys.ENCODING_PLAIN: "plain",
+    keys.ENCODING_PADDED: "padded",
 }
 _VALUES = {
     values.ENCODING_ALL_NULL: "all null",

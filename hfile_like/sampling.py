@@ -44,8 +44,8 @@ _HANDICAP = 1.04
 # checked; a byte that zstandard gives. Measured on names, texts, typed columns and random bytes, in blocks of 8 to
 # 128 KiB, packed and raw, in the page cache, by one thread on a Zen 5: least squares of the relative errors.
 _GET_NS = 40_000.0
-_SCAN_BLOCK_NS = 30_000.0
-_SCAN_ENTRY_NS = 25.0
+_SCAN_BLOCK_NS = 20_000.0
+_SCAN_ENTRY_NS = 20.0
 _STORED_BYTE_NS = 0.15
 _UNPACKED_BYTE_NS = 0.6
 # Of a block in the index, beside its two keys.

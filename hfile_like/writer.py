@@ -114,7 +114,8 @@ class SortedFileWriter:
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
         self._cut_prefix_bytes = cut_prefix_bytes
-        self._encoders = Encoders(len(self.schema), random_keys=random_keys)
+        self._new_encoders = partial(Encoders, len(self.schema), random_keys=random_keys)
+        self._encoders = self._new_encoders()
         self._asked = asked_settings(block_size, compression, level, use, dictionary)
         self._sample = Sample() if self._asked.is_free else None
         self._key_filter = key_filter
@@ -192,11 +193,13 @@ class SortedFileWriter:
 
     def _settle(self) -> None:
         """Chooses the settings that are open, if the sample is large enough to, and cuts it into blocks."""
-        sample, self._sample = self._sample, None
-        if sample is None:
+        if self._sample is None or not self._sample.parts:
             return
+        sample, self._sample = self._sample, None
         if sample.is_full:
             self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
+            # They know the blocks of the sample, which are not those of the file.
+            self._encoders = self._new_encoders()
         for part, size in sample.parts:
             self._add_cut(part, size)
 

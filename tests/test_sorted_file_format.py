@@ -115,8 +115,11 @@ def bound(data: bytes, offset: int) -> int:
     return zlib.crc32(data) ^ zlib.crc32(offset.to_bytes(8, "little"))
 
 
-def plain(data: bytes, codec: int, size: int) -> bytes:
-    if codec == 2:
+def plain(data: bytes, codec: int, size: int, dictionary: bytes = b"") -> bytes:
+    if codec == 3:
+        trained = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
+        raw = zstandard.ZstdDecompressor(dict_data=trained).decompress(data)
+    elif codec == 2:
         head = u(data, 0, 4)
         data, tail = zstandard.decompress(data[4 : 4 + head]), data[4 + head :]
         raw = data + tail
@@ -319,6 +322,18 @@ def blocks_of(data: bytes, sections: dict[int, bytes]) -> list[tuple[int, int]]:
     return found
 
 
+def own_pieces(data: bytes, table: bytes) -> dict[bytes, bytes]:
+    count = u(table, 0, 4)
+    ends = list(accumulate([u(table, 4 + 4 * i, 4) for i in range(count)], initial=4 + 4 * count))
+    found = {}
+    for i, (x, y) in enumerate(pairwise(ends)):
+        place, stored, size = (u(table, ends[-1] + 8 * (f * count + i), 8) for f in range(3))
+        checksum, codec = (u(table, ends[-1] + 24 * count + 4 * (f * count + i), 4) for f in range(2))
+        assert checksum == bound(data[place : place + stored], place)
+        found[table[x:y]] = plain(data[place : place + stored], codec, size)
+    return found
+
+
 def second_reader(data: bytes) -> list[tuple]:
     at = len(data) - 48
     offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
@@ -331,6 +346,7 @@ def second_reader(data: bytes) -> list[tuple]:
         length = u(footer, 8 + 16 * i + 8, 8)
         sections[u(footer, 8 + 16 * i, 4)] = footer[start : start + length]
         start += length
+    dictionary = own_pieces(data, sections[8])[b"dictionary"] if u(data, len(data) - 12, 2) & 1 else b""
     rows = []
     for place, length in blocks_of(data, sections):
         block = data[place : place + length]
@@ -341,7 +357,7 @@ def second_reader(data: bytes) -> list[tuple]:
         for s in range(sections_of_block):
             codec, encoding, flags, size, raw_size, checksum = struct.unpack_from("<BBHIII", block, 16 + 16 * s)
             assert checksum == bound(block[at : at + up(size)], place + at)
-            found.append((encoding, flags, plain(block[at : at + size], codec, raw_size)))
+            found.append((encoding, flags, plain(block[at : at + size], codec, raw_size, dictionary)))
             at += up(size)
         deleted = bits(found[0][2], count) if found[0][0] else [False] * count
         columns = [values_of(*section, count) for section in found[2:]]
@@ -357,6 +373,10 @@ FEW_NAMES = st.builds(
 RANDOM_NAMES = st.builds("d={}/{}-{}".format, st.integers(0, 9), st.uuids(version=4), st.integers(0, 10**18))
 NAMES, RANDOM_NAMES, FEW_NAMES = (names.map(str.encode) for names in (NAMES, RANDOM_NAMES, FEW_NAMES))
 BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
+
+
+WORDS = [b"%09d-%04d-%06x" % (i * i, i, i**3 % 2**24) for i in range(3000)]
+DICTIONARY = zstandard.train_dictionary(2000, WORDS, k=200, d=8).as_bytes()
 
 
 def values_with(strings: st.SearchStrategy) -> st.SearchStrategy:
@@ -386,7 +406,7 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
         )
     ),
     block_size=st.sampled_from([1, 100, 1000, 100_000]),
-    compression=st.sampled_from(["none", "zstd"]),
+    compression=st.sampled_from([{"compression": "none"}, {"compression": "zstd"}, {"dictionary": DICTIONARY}]),
     fan_out=st.sampled_from([2, 3, 256]),
 )
 def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_out):
@@ -395,7 +415,7 @@ def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_ou
     rows = [dict(zip(schema.names, values, strict=True)) for _, (_, *values) in ordered]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     target = io.BytesIO()
-    options = {"block_size": block_size, "compression": compression, "summaries": ["n"]}
+    options = {"block_size": block_size, "summaries": ["n"], **compression}
     with nodes_of(fan_out), SortedFileWriter(target, schema=schema, **options) as writer:
         writer.write([k for k, _ in ordered], batch, [gone for _, (gone, *_) in ordered])
     assert second_reader(target.getvalue()) == [(k, *v) for k, v in ordered]
