@@ -144,6 +144,7 @@ class Block:
             total += raw
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
+        self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
         if at != self.length_bytes:
