@@ -34,7 +34,7 @@ HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
 
 SECTION_BYTES_MAX = 1 << 28
-BLOCK_BYTES_MAX = 1 << 31
+BLOCK_BYTES_MAX = 1 << 31  # as it is stored, and its sections together decompressed
 BLOCK_ENTRIES_MAX = 1 << 20
 
 ENCODING_NONE = 0
@@ -136,13 +136,17 @@ class Block:
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
-        at = end
+        at, total = end, 0
         found = []
         for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
             found.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
+            total += raw
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
+        self.plain_bytes = total
+        if total > BLOCK_BYTES_MAX:
+            raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
         if at != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
         return found

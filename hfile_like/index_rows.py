@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .block import BLOCK_ENTRIES_MAX, HEAD
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD
 from .codec import Piece, Where
 
 FAN_OUT = 256
@@ -185,6 +185,8 @@ class BlockRows(Rows):
         too_far = (self.offsets < 8) | (self.offsets > end) | (self.lengths > end - self.offsets)
         if too_far.any() or int(self.lengths.min()) < HEAD.size or (self.deleted > self.entries).any():
             raise where.bad("index", "the index names a block that does not lie in the file")
+        if int(self.lengths.max()) > BLOCK_BYTES_MAX:
+            raise where.bad("index", f"the index names a block of {int(self.lengths.max())} bytes")
         if int(self.entries.max()) > BLOCK_ENTRIES_MAX or not int(self.entries.min()):
             raise where.bad("index", "the index names a block of no entries, or of too many")
 

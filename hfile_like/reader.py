@@ -29,7 +29,7 @@ from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .pieces import LoadFilter, OwnPieces, read_piece
-from .scanning import run_batch, runs_of
+from .scanning import run_batches, runs_of
 from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
@@ -184,9 +184,9 @@ class SortedFileReader:
             at += len(run)
             last = run[-1]
             high = lower_bound(last.keys, stop) if at == len(blocks) and stop is not None else last.entries
-            batch = run_batch(run, positions, schema, include_deleted, low, high)
-            if batch.num_rows:
-                yield batch
+            for batch in run_batches(run, positions, schema, include_deleted, low, high):
+                if batch.num_rows:
+                    yield batch
 
     def scan_table(
         self,

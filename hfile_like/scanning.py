@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from .batches import block_entries, to_batch
-from .block import SECTION_BYTES_MAX, Block
+from .block import Block
 from .column_runs import joined_column, joined_keys
 from .entries import Entries
 from .strings import checked_text
@@ -16,48 +16,77 @@ from .strings import checked_text
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
 BATCH_BLOCKS = 64
+# What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
+BATCH_PLAIN_BYTES = 1 << 25
 
 
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     """Neighbours that make one batch."""
     run: list[Block] = []
-    size = 0
+    size = plain = 0
     for block in blocks:
-        if run and (size + block.length_bytes > BATCH_STORED_BYTES or len(run) == BATCH_BLOCKS):
+        size, plain = size + block.length_bytes, plain + block.plain_bytes
+        if run and (size > BATCH_STORED_BYTES or plain > BATCH_PLAIN_BYTES or len(run) == BATCH_BLOCKS):
             yield run
-            run, size = [], 0
+            run, size, plain = [], block.length_bytes, block.plain_bytes
         run.append(block)
-        size += block.length_bytes
     if run:
         yield run
 
 
-def run_batch(
+def run_batches(
     blocks: Sequence[Block], positions: Sequence[int], schema: pa.Schema, include_deleted: bool, low: int, high: int
-) -> pa.RecordBatch:
+) -> Iterator[pa.RecordBatch]:
     """The entries of some blocks, with the columns at `positions`: from entry `low` of the first, before entry `high`
-    of the last."""
-    if len(blocks) == 1:
-        rows = None if low == 0 and high == blocks[0].entries else slice(low, max(low, high))
-        return to_batch(block_entries(blocks[0], positions, rows), schema, include_deleted)
+    of the last. One batch, where they are not too many bytes for one."""
+    whole = _joined(blocks, positions) if len(blocks) > 1 else None
+    if whole is not None:
+        stop = len(whole) - blocks[-1].entries + high
+        if low or stop < len(whole):
+            whole = whole.slice(low, stop - low)
+        yield to_batch(whole, schema, include_deleted)
+        return
+    for i, block in enumerate(blocks):
+        first, end = low if i == 0 else 0, high if i == len(blocks) - 1 else block.entries
+        rows = None if first == 0 and end == block.entries else slice(first, max(first, end))
+        yield to_batch(block_entries(block, positions, rows), schema, include_deleted)
+
+
+def _joined(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
+    """All entries of some blocks; None where they are too many bytes."""
     counts = [block.entries for block in blocks]
-    keys = joined_keys([block.encoded(1) for block in blocks], counts, SECTION_BYTES_MAX)
+    keys = joined_keys([block.encoded(1) for block in blocks], counts, BATCH_PLAIN_BYTES)
     if keys is None:
-        keys = pa.concat_arrays([block.keys.to_arrow() for block in blocks])
-    columns = [_column(blocks, counts, position) for position in positions]
-    entries = Entries(keys, columns, _deleted(blocks))
-    stop = len(entries) - counts[-1] + high
-    if low or stop < len(entries):
-        entries = entries.slice(low, stop - low)
-    return to_batch(entries, schema, include_deleted)
+        keys = _concatenated(block.keys.to_arrow() for block in blocks)
+    if keys is None:
+        return None
+    columns = []
+    for position in positions:
+        column = _column(blocks, counts, position)
+        if column is None:
+            return None
+        columns.append(column)
+    return Entries(keys, columns, _deleted(blocks))
 
 
-def _column(blocks: Sequence[Block], counts: Sequence[int], position: int) -> pa.Array:
+def _column(blocks: Sequence[Block], counts: Sequence[int], position: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, SECTION_BYTES_MAX)
+    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, BATCH_PLAIN_BYTES)
     if found is None:
-        return pa.concat_arrays([block.column(position).to_arrow() for block in blocks])
+        return _concatenated(block.column(position).to_arrow() for block in blocks)
     return checked_text(found, blocks[0].where)
+
+
+def _concatenated(arrays: Iterable[pa.Array]) -> pa.Array | None:
+    """Arrays one after the other; None, before all are made, where they are too many bytes."""
+    parts: list[pa.Array] = []
+    size = 0
+    for array in arrays:
+        size += array.nbytes
+        if size > BATCH_PLAIN_BYTES:
+            return None
+        parts.append(array)
+    return pa.concat_arrays(parts)
 
 
 def _deleted(blocks: Sequence[Block]) -> np.ndarray | None:

@@ -40,6 +40,8 @@ _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _FIELDS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID, rb"(%s|[0-9]+)" % _UUID)
 _UUID_CHARACTERS = 36
 _SAMPLE = 16
+# What is longer is no name, and takes long to look through.
+_NAME_BYTES_MAX = 4096
 # What a value costs without compiled code, about; and by what share a guess may take more than when it was made.
 _PLAIN_NS = 1_500
 _MORE_SHARE = 1.04
@@ -94,6 +96,8 @@ def guesses_of(column: pa.Array, valid: np.ndarray | None) -> Iterator[Guess]:
     offsets, data = offsets_and_data(column)
     live = np.arange(len(column)) if valid is None else np.flatnonzero(valid)
     picks = live[np.linspace(0, len(live) - 1, min(_SAMPLE, len(live))).astype(np.int64)].tolist()
+    if max(int(offsets[i + 1]) - int(offsets[i]) for i in picks) > _NAME_BYTES_MAX:
+        return
     samples = [bytes(data[int(offsets[i]) : int(offsets[i + 1])]) for i in picks]
     for pattern in _FIELDS:
         guess = _guess(samples, pattern)

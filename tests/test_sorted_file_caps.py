@@ -1,0 +1,174 @@
+"""What a sorted-block file may make a reader take: the limits of FORMAT.md, each checked before memory is taken."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from skipstone.errors import CorruptionError
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter
+from sorted_file_bytes import (
+    METAS,
+    PIECES,
+    TRAILER_BYTES,
+    Layout,
+    repair_block,
+    repair_trailer,
+    strings,
+)
+from sorted_file_catalogue import EveryKey, make, noise, trained
+from sorted_files import nodes_of
+
+# Long enough that zstandard could reach every limit.
+LONG = 80_000
+Read = Callable[[SortedFileReader], object]
+
+
+class LongFilter(EveryKey):
+    """A filter of so many bytes."""
+
+    def to_bytes(self) -> bytes:
+        return noise(3, LONG)
+
+
+def long_file() -> bytes:
+    """Every piece that may be compressed, each long and raw."""
+    target = io.BytesIO()
+    options = {"compression": "none", "block_size": 1, "key_filter": LongFilter(), "properties": {"p": "x" * LONG}}
+    with nodes_of(2), SortedFileWriter(target, schema=pa.schema([]), **options) as writer:
+        writer.write([b"%d" % i + bytes(LONG) for i in range(5)])
+        writer.put_meta("m", noise(1, LONG))
+    return target.getvalue()
+
+
+def claims(data: bytes, kind: str, plain_bytes: int) -> bytes:
+    """A piece of the footer's tables, of nodes or the footer itself says that it is a frame of so many plain bytes."""
+    layout, damaged = Layout(data), bytearray(data)
+    if kind == "footer":
+        at = len(data) - TRAILER_BYTES
+        damaged[at + 16 : at + 24] = plain_bytes.to_bytes(8, "little")
+        damaged[at + 28 : at + 32] = (1).to_bytes(4, "little")
+    elif kind == "node":
+        node = layout.nodes[0]
+        assert node.above is None and not node.is_summary
+        # Of the arrays offset, stored, plain, checksum and codec of the topmost table, `checksum_at` is in the fourth.
+        count, place = layout.top_rows, layout.footer_at + node.checksum_at
+        damaged[place - 4 * count : place - 4 * count + 4] = plain_bytes.to_bytes(4, "little")
+        damaged[place + 4 * count : place + 4 * count + 4] = (1).to_bytes(4, "little")
+    else:
+        begins, table = layout.sections[METAS if kind == "meta" else PIECES]
+        names, at = strings(table)
+        place, count = layout.footer_at + begins + at, len(names)
+        struct.pack_into("<Q", damaged, place + 16 * count, plain_bytes)
+        struct.pack_into("<I", damaged, place + 28 * count, 1)
+    repair_trailer(damaged)
+    return bytes(damaged)
+
+
+CAPS: list[tuple[str, int, Read]] = [
+    ("footer", 1 << 31, lambda r: r.properties),
+    ("meta", 1 << 30, lambda r: r.meta("m")),
+    ("piece", 1 << 30, lambda r: r.key_filter_bytes()),
+    ("node", 1 << 30, lambda r: r.get(b"0" + bytes(LONG))),
+]
+
+
+@pytest.mark.parametrize(("kind", "cap", "read"), CAPS, ids=[kind for kind, *_ in CAPS])
+def test_a_piece_that_claims_more_than_its_limit_is_refused(kind: str, cap: int, read: Read) -> None:
+    data = long_file()
+    assert read(SortedFileReader(data)) is not None
+    with pytest.raises(CorruptionError, match=f"bytes claim to be {cap + 1}"):
+        read(SortedFileReader(claims(data, kind, cap + 1)))
+    # As much as it may be is told by the frame to be another size: there is none.
+    with pytest.raises(CorruptionError) as caught:
+        read(SortedFileReader(claims(data, kind, cap)))
+    assert "claim to be" not in str(caught.value)
+
+
+def test_a_dictionary_that_is_too_large_is_refused() -> None:
+    texts = [f"the {i % 13} quick brown {noise(i, 2).hex()} foxes jump over {i % 7} lazy dogs" for i in range(400)]
+    columns = {"s": pa.array(texts[:24], pa.string())}
+    data = make(
+        [b"%02d" % i for i in range(24)], columns, block_size=450, compression="zstd", dictionary=trained(texts)
+    )
+    layout = Layout(data)
+    assert layout.footer_codec == 1
+    with pytest.raises(CorruptionError, match="a dictionary claims 1048577 bytes"):
+        SortedFileReader(with_footer(data, _claimed(layout, (1 << 20) + 1))).get(b"05")
+
+
+def test_sections_that_claim_too_much_together_are_refused() -> None:
+    columns = {f"c{i}": pa.array([noise(i, LONG)], pa.binary()) for i in range(9)}
+    data = make([b"k"], columns, compression="none")
+    layout, damaged = Layout(data), bytearray(data)
+    offset, length = layout.blocks[0]
+    for total in (1 << 28, 255 << 20):
+        for s in range(2, 11):
+            entry = offset + 16 + 16 * s
+            damaged[entry] = 1
+            struct.pack_into("<I", damaged, entry + 8, total)
+        repair_block(damaged, offset, length)
+        # Nine times 256 MiB are too many for one block.
+        with pytest.raises(CorruptionError, match="together"):
+            SortedFileReader(bytes(damaged)).get(b"k")
+
+
+def _claimed(layout: Layout, plain_bytes: int) -> bytes:
+    """The plain footer, whose first piece claims so many plain bytes."""
+    begins, table = layout.sections[PIECES]
+    names, at = strings(table)
+    found = bytearray(layout.footer)
+    struct.pack_into("<Q", found, begins + at + 16 * len(names), plain_bytes)
+    return bytes(found)
+
+
+def with_footer(data: bytes, footer: bytes) -> bytes:
+    """A file with another footer, which is raw."""
+    layout = Layout(data)
+    trailer = bytearray(data[-TRAILER_BYTES:])
+    struct.pack_into("<QQ", trailer, 8, len(footer), len(footer))
+    struct.pack_into("<I", trailer, 28, 0)
+    found = bytearray(data[: layout.footer_at] + footer + trailer)
+    repair_trailer(found)
+    return bytes(found)
+
+
+_BOMBS = """
+import io, resource, sys
+import pyarrow as pa
+from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, lazy, merge_runs
+
+target, value = io.BytesIO(), bytes(16 << 20)
+schema = pa.schema([("v", pa.binary())])
+with SortedFileWriter(target, schema=schema, block_size=32 << 20, compression="zstd") as writer:
+    for i in range(16):
+        writer.write([b"%02d" % i], pa.record_batch({"v": [value]}))
+data = target.getvalue()
+assert len(data) < 1 << 20, len(data)
+del value
+lazy.LOAD_ABOVE_NS = -1 if sys.argv[1] == "compiled" else 1 << 62
+if sys.argv[1] == "compiled":
+    for family in ("keys", "templates", "values", "lookup"):
+        lazy.load(family)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + (160 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+reader = SortedFileReader(data)
+assert sum(len(batch) for batch in reader.scan()) == 16
+assert reader.verify() == []
+assert merge_runs([data, data], io.BytesIO()).num_entries == 16
+cached = SortedFileReader(data, cache=BlockCache(40 << 20))
+assert all(cached.get(b"%02d" % i) for i in range(16))
+assert reader.scan_table(columns=[]).num_rows == 16
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_many_blocks_that_grow_are_held_one_by_one(how: str) -> None:
+    """256 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
+    done = subprocess.run([sys.executable, "-c", _BOMBS, how], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
