@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+from skipstone.hfile_like import PathSource, SortedFileReader, SortedFileWriter, merge_runs
 
+from bench.harness import Answer
 from bench.sorted_file_data import Column
-from bench.sorted_file_ours import FILE
+from bench.sorted_file_ours import FILE, Counted
 
 ENTRIES = 50_000
 CLUSTERS = 11
@@ -42,8 +43,15 @@ class Merge:
     changed_blocks: int
     blocks: int
 
-    def ours(self) -> int:
-        return merge_runs([self.old, self.run], self.merged, drop_tombstones=True).num_entries
+    def ours(self) -> Answer:
+        """How many entries come out, and what was asked of the two files."""
+        runs = [Counted(PathSource(path)) for path in (self.old, self.run)]
+        try:
+            count = merge_runs(runs, self.merged, drop_tombstones=True).num_entries
+        finally:
+            for run in runs:
+                run.close()
+        return Answer(count, sum(run.requests for run in runs), sum(run.bytes for run in runs))
 
     def write_changed(self) -> None:
         keys, values = self.changed.column("key"), self.changed.drop_columns(["key"])
