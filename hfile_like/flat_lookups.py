@@ -166,13 +166,13 @@ def _passes(
         rank[:] = -1
         rank[few] = np.arange(len(few))
         some = np.flatnonzero(rank[blocks] >= 0)
-        decoded = []
+        decoded, rows = [], []
         for i, held in held_blocks(reader, shelf, few.tolist()):
-            flat_keys(shelf, i, held)
+            rows.append(flat_keys(shelf, i, held).place())
             for position in positions:
                 flat_column(shelf, i, held, position)
             decoded.append(held)
-        keys = np.array([held.keys.place() for held in decoded], dtype=np.int64)
+        keys = np.array(rows, dtype=np.int64)
         columns = [np.array([held.columns[p].place for held in decoded], dtype=np.int64) for p in positions]
         yield (keys, columns), rank[blocks[some]], some
 

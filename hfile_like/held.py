@@ -20,6 +20,8 @@ from .batches import to_batch
 from .block import Block
 from .entries import Entries
 from .keys import common_prefix_length
+from .strings import is_large, is_text
+from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
 
 # About what the objects of Python and Arrow take that hold a block, its keys, or a column.
 BLOCK_OVERHEAD_BYTES = 1_200
@@ -154,7 +156,7 @@ class FlatKeys:
         if (lengths == width).all():
             self._at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
         else:
-            starts = memoryview(own)
+            starts = own.data
             self._at = lambda i: data[starts[i] : starts[i + 1]]
         self._shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
 
@@ -170,7 +172,7 @@ class FlatKeys:
             if missing.any():  # what stands there is of the next key
                 bits = missing.astype(np.uint64) * np.uint64(8)
                 words = words >> bits << bits
-            found = self._tails = memoryview(words)
+            found = self._tails = words.data
         return found
 
     def place(self) -> tuple[int, ...]:
@@ -245,12 +247,28 @@ def own_bytes(array: pa.Array, inside: pa.Buffer) -> int:
 
 def python_values(array: pa.Array) -> Callable[[int], object]:
     """A function of a position that gives the value there as a Python object: quickly, where the type allows it. A
-    value that Python's own type cannot hold comes as a pyarrow Scalar."""
-    form = PYTHON_FORMATS.get(array.type)
-    if form is not None and not array.null_count:
-        buffer = array.buffers()[1]
-        return memoryview(buffer).cast("B").cast(form.format[1:])[array.offset : array.offset + len(array)].__getitem__
-    return lambda i: as_python(array[i])
+    value that Python's own type cannot hold comes as a pyarrow Scalar. `array` is at offset 0 of its buffers."""
+    plain = _plain_values(array)
+    if plain is None:
+        return lambda i: as_python(array[i])
+    if not array.null_count:
+        return plain
+    bits = memoryview(array.buffers()[0]).cast("B")
+    return lambda i: plain(i) if bits[i >> 3] >> (i & 7) & 1 else None
+
+
+def _plain_values(array: pa.Array) -> Callable[[int], object] | None:
+    """`python_values` of an array without nulls; None for types that take more than a load."""
+    kind, form = array.type, PYTHON_FORMATS.get(array.type)
+    if form is not None:
+        return np.frombuffer(array.buffers()[1], form.format, len(array)).data.__getitem__
+    if encoding_of(kind) not in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64):
+        return None
+    starts = np.frombuffer(array.buffers()[1], np.int64 if is_large(kind) else np.int32, len(array) + 1).data
+    data = memoryview(array.buffers()[2] or b"")
+    if is_text(kind):
+        return lambda i: str(data[starts[i] : starts[i + 1]], "utf-8")
+    return lambda i: bytes(data[starts[i] : starts[i + 1]])
 
 
 def as_python(value: pa.Scalar) -> object:
