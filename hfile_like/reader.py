@@ -410,7 +410,7 @@ class SortedFileReader:
         """One block, checked."""
         self._check_open()
         offset, length, entries = self._index.span(i)
-        return self._parse(i, self._read(offset, length), offset, entries)
+        return self.parsed(i, self._read(offset, length), offset, entries)
 
     def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
