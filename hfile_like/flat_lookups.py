@@ -135,8 +135,8 @@ def _row_place(kernels: ModuleType, table: Rows) -> tuple[int, ...]:
         tails = np.empty(table.count, dtype=np.uint64)
         address = pa.py_buffer(keys).address
         kernels.row_tails_of(ends, address, shared, tails)
-        found = (table.count, shared, tails.ctypes.data, ends.ctypes.data, address, 0), tails
-        _row_places[table] = found
+        made = (table.count, shared, tails.ctypes.data, ends.ctypes.data, address, 0), tails
+        found = _row_places.setdefault(table, made)  # where another thread was first, its tails are in use
     return found[0]
 
 

@@ -9,6 +9,7 @@ a constant here.
 from __future__ import annotations
 
 import struct
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -37,6 +38,8 @@ PYTHON_FORMATS = {pa.float32(): struct.Struct("<f"), pa.float64(): struct.Struct
         strict=True,
     )
 }
+# One thread makes what others may already read by its address: a second one must not take its place.
+_making = threading.Lock()
 
 
 class HeldBlock:
@@ -163,28 +166,29 @@ class FlatKeys:
     def tails(self) -> memoryview:
         """uint64 [n], ascending: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
         bytes that it does not have."""
-        found = self._tails
-        if found is None:
-            padded = self._data + bytes(8)
-            windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
-            words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
-            missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
-            if missing.any():  # what stands there is of the next key
-                bits = missing.astype(np.uint64) * np.uint64(8)
-                words = words >> bits << bits
-            found = self._tails = words.data
-        return found
+        if self._tails is None:
+            with _making:
+                self._tails = self._tails or self._made_tails()
+        return self._tails
+
+    def _made_tails(self) -> memoryview:
+        padded = self._data + bytes(8)
+        windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
+        words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
+        missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
+        if missing.any():  # what stands there is of the next key
+            bits = missing.astype(np.uint64) * np.uint64(8)
+            words = words >> bits << bits
+        return words.data
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
-        found = self._place
-        if found is None:
+        if self._place is None:
             tails, deleted = self.tails(), self.deleted
             arrays = pa.py_buffer(tails), self.array.buffers()[1], self.array.buffers()[2]
             addresses = [buffer.address for buffer in arrays]
-            found = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
-            self._place = found
-        return found
+            self._place = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+        return self._place
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
