@@ -135,8 +135,8 @@ def _row_place(kernels: ModuleType, table: Rows) -> tuple[int, ...]:
         tails = np.empty(table.count, dtype=np.uint64)
         address = pa.py_buffer(keys).address
         kernels.row_tails_of(ends, address, shared, tails)
-        found = (table.count, shared, tails.ctypes.data, ends.ctypes.data, address, 0), tails
-        _row_places[table] = found
+        made = (table.count, shared, tails.ctypes.data, ends.ctypes.data, address, 0), tails
+        found = _row_places.setdefault(table, made)  # where another thread was first, its tails are in use
     return found[0]
 
 
@@ -166,13 +166,13 @@ def _passes(
         rank[:] = -1
         rank[few] = np.arange(len(few))
         some = np.flatnonzero(rank[blocks] >= 0)
-        decoded = []
+        decoded, rows = [], []
         for i, held in held_blocks(reader, shelf, few.tolist()):
-            flat_keys(shelf, i, held)
+            rows.append(flat_keys(shelf, i, held).place())
             for position in positions:
                 flat_column(shelf, i, held, position)
             decoded.append(held)
-        keys = np.array([held.keys.place() for held in decoded], dtype=np.int64)
+        keys = np.array(rows, dtype=np.int64)
         columns = [np.array([held.columns[p].place for held in decoded], dtype=np.int64) for p in positions]
         yield (keys, columns), rank[blocks[some]], some
 

@@ -9,6 +9,7 @@ a constant here.
 from __future__ import annotations
 
 import struct
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,8 @@ from .batches import to_batch
 from .block import Block
 from .entries import Entries
 from .keys import common_prefix_length
+from .strings import is_large, is_text
+from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
 
 # About what the objects of Python and Arrow take that hold a block, its keys, or a column.
 BLOCK_OVERHEAD_BYTES = 1_200
@@ -35,6 +38,8 @@ PYTHON_FORMATS = {pa.float32(): struct.Struct("<f"), pa.float64(): struct.Struct
         strict=True,
     )
 }
+# One thread makes what others may already read by its address: a second one must not take its place.
+_making = threading.Lock()
 
 
 class HeldBlock:
@@ -154,35 +159,36 @@ class FlatKeys:
         if (lengths == width).all():
             self._at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
         else:
-            starts: Sequence[int] = own.data
+            starts = own.data
             self._at = lambda i: data[starts[i] : starts[i + 1]]
         self._shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
 
     def tails(self) -> memoryview:
         """uint64 [n], ascending: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
         bytes that it does not have."""
-        found = self._tails
-        if found is None:
-            padded = self._data + bytes(8)
-            windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
-            words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
-            missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
-            if missing.any():  # what stands there is of the next key
-                bits = missing.astype(np.uint64) * np.uint64(8)
-                words = words >> bits << bits
-            found = self._tails = memoryview(words)
-        return found
+        if self._tails is None:
+            with _making:
+                self._tails = self._tails or self._made_tails()
+        return self._tails
+
+    def _made_tails(self) -> memoryview:
+        padded = self._data + bytes(8)
+        windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
+        words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
+        missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
+        if missing.any():  # what stands there is of the next key
+            bits = missing.astype(np.uint64) * np.uint64(8)
+            words = words >> bits << bits
+        return words.data
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
-        found = self._place
-        if found is None:
+        if self._place is None:
             tails, deleted = self.tails(), self.deleted
             arrays = pa.py_buffer(tails), self.array.buffers()[1], self.array.buffers()[2]
             addresses = [buffer.address for buffer in arrays]
-            found = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
-            self._place = found
-        return found
+            self._place = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+        return self._place
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
@@ -245,12 +251,28 @@ def own_bytes(array: pa.Array, inside: pa.Buffer) -> int:
 
 def python_values(array: pa.Array) -> Callable[[int], object]:
     """A function of a position that gives the value there as a Python object: quickly, where the type allows it. A
-    value that Python's own type cannot hold comes as a pyarrow Scalar."""
-    form = PYTHON_FORMATS.get(array.type)
-    if form is not None and not array.null_count:
-        buffer = array.buffers()[1]
-        return memoryview(buffer).cast("B").cast(form.format[1:])[array.offset : array.offset + len(array)].__getitem__
-    return lambda i: as_python(array[i])
+    value that Python's own type cannot hold comes as a pyarrow Scalar. `array` is at offset 0 of its buffers."""
+    plain = _plain_values(array)
+    if plain is None:
+        return lambda i: as_python(array[i])
+    if not array.null_count:
+        return plain
+    bits = memoryview(array.buffers()[0]).cast("B")
+    return lambda i: plain(i) if bits[i >> 3] >> (i & 7) & 1 else None
+
+
+def _plain_values(array: pa.Array) -> Callable[[int], object] | None:
+    """`python_values` of an array without nulls; None for types that take more than a load."""
+    kind, form = array.type, PYTHON_FORMATS.get(array.type)
+    if form is not None:
+        return np.frombuffer(array.buffers()[1], form.format, len(array)).data.__getitem__
+    if encoding_of(kind) not in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64):
+        return None
+    starts = np.frombuffer(array.buffers()[1], np.int64 if is_large(kind) else np.int32, len(array) + 1).data
+    data = memoryview(array.buffers()[2] or b"")
+    if is_text(kind):
+        return lambda i: str(data[starts[i] : starts[i + 1]], "utf-8")
+    return lambda i: bytes(data[starts[i] : starts[i + 1]])
 
 
 def as_python(value: pa.Scalar) -> object:

@@ -74,7 +74,7 @@ def look_up(
 
 
 def _spread(found: pa.Table, wanted: pa.ChunkedArray, mask: np.ndarray, values_end: int) -> pa.Table:
-    """What was found of the keys where `mask` is True, as rows for all of `wanted`; marks follow column `values_end`."""
+    """What was found of the keys where `mask` is True, as rows for all of `wanted`, with the marks that follow."""
     if mask.all():
         return found
     rows = found.take(from_numpy(np.cumsum(mask) - 1, mask))
