@@ -61,7 +61,10 @@ def joined(array: pa.ChunkedArray) -> pa.Array:
 
 def valid_mask(array: pa.Array) -> np.ndarray | None:
     """Booleans, False where null; None where nothing is null."""
-    return None if array.null_count == 0 else _bools(array.is_valid())
+    if array.null_count == 0:
+        return None
+    bits = array.buffers()[0]
+    return _bools(array.is_valid()) if bits is None else _unpacked(bits, array.offset, len(array))
 
 
 def null_as_false(values: pa.Array | pa.ChunkedArray) -> pa.Array:

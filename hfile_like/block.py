@@ -40,6 +40,12 @@ BLOCK_ENTRIES_MAX = 1 << 20
 ENCODING_NONE = 0
 ENCODING_BITMAP = 1
 
+# Smaller sections cost little to try.
+_PAUSE_ABOVE_BYTES = 1024
+_PAUSE_MAX = 15
+# What saves less than one part in so many will do no better in the next block.
+_HOPELESS_GAIN = 48
+
 
 class Encoders:
     """What the encoders of a file's keys and columns remember of the blocks before.
@@ -50,6 +56,28 @@ class Encoders:
     def __init__(self, columns: int, *, random_keys: bool = False):
         self.keys = KeyEncoder(are_random=random_keys)
         self.columns = [TemplateEncoder() for _ in range(columns)]
+        self.packers = [Packer() for _ in range(2 + columns)]
+
+
+class Packer:
+    """Compresses one section of block after block; where that gained nothing, it is not tried on the next few."""
+
+    def __init__(self) -> None:
+        self._blocks_left = self._pause = 0
+
+    def pack(self, piece: values.Piece, compressor: Compressor | None) -> tuple[int, bytes]:
+        """As `codec.compress`."""
+        if self._blocks_left:
+            self._blocks_left -= 1
+            return codec.CODEC_RAW, piece.raw
+        found = codec.compress(piece.raw, compressor, _HOPELESS_GAIN, piece.tail_bytes)
+        if found[0] == codec.CODEC_RAW:
+            self._pause = 0 if len(piece.raw) < _PAUSE_ABOVE_BYTES else min(2 * self._pause + 1, _PAUSE_MAX)
+            self._blocks_left = self._pause
+            return found
+        self._pause = 0
+        most = len(piece.raw) - (len(piece.raw) - piece.tail_bytes) // piece.gain
+        return found if len(found[1]) <= most else (codec.CODEC_RAW, piece.raw)
 
 
 def build_block(
@@ -82,11 +110,11 @@ def build_block(
     )
     directory, bodies = [], []
     at = HEAD.size + SECTION.size * len(pieces)
-    for encoding, flags, raw, gain, tail_bytes in pieces:
-        packed_as, stored = codec.compress(raw, compressor, gain, tail_bytes)
+    for piece, packer in zip(pieces, encoders.packers, strict=True):
+        packed_as, stored = packer.pack(piece, compressor)
         body = stored + codec.padding(len(stored))
         checksum = codec.checksum_at(offset + at, body)
-        directory.append(SECTION.pack(packed_as, encoding, flags, len(stored), len(raw), checksum))
+        directory.append(SECTION.pack(packed_as, piece.encoding, piece.flags, len(stored), len(piece.raw), checksum))
         bodies.append(body)
         at += len(body)
     head = b"".join((HEAD.pack(0, at, len(block_keys), len(pieces), 0)[4:], *directory))

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .key_columns import joined_sections, render_bundles, render_fixed
-from .keys import ENCODING_BUNDLE, ENCODING_FIXED, ENCODING_TEMPLATE
+from .key_columns import joined_sections, render_bundles, render_wide
+from .keys import ENCODING_BUNDLE, ENCODING_FIXED, ENCODING_NUMBERS, ENCODING_TEMPLATE
 from .lazy import kernels_for
 from .strings import is_large
 from .template_columns import render_templates
@@ -36,14 +36,13 @@ class Encoded(NamedTuple):
 
 def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
     """The keys of blocks of so many entries, one after the other; None where it is not for this."""
-    encodings = {section.encoding for section in sections}
-    render = {ENCODING_BUNDLE: render_bundles, ENCODING_FIXED: render_fixed}.get(sections[0].encoding)
-    if len(encodings) != 1:
-        return None
-    raws = [section.raw for section in sections]
-    if sections[0].encoding == ENCODING_TEMPLATE:
+    encodings = [section.encoding for section in sections]
+    kinds, raws = set(encodings), [section.raw for section in sections]
+    if kinds == {ENCODING_TEMPLATE}:
         return render_templates(pa.binary(), raws, counts, cap)
-    return None if render is None else render(raws, counts, cap)
+    if kinds == {ENCODING_BUNDLE}:
+        return render_bundles(raws, counts, cap)
+    return render_wide(raws, counts, encodings, cap) if kinds <= {ENCODING_FIXED, ENCODING_NUMBERS} else None
 
 
 def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.Array | None:

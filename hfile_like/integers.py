@@ -16,7 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .codec import Where
+from .lazy import kernels_for, read_only
 
+# About what a frame of reference costs without compiled code, however many integers it is of.
+_FRAME_PLAIN_NS = 60_000
+_NO_NULLS = np.zeros(0, dtype=bool)
 MASK = (1 << 64) - 1
 # width of an item -> (bytes of its low part, bytes of its high part)
 _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
@@ -174,6 +178,24 @@ def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
         if rest.width < best.width:
             best = Line((first + rest.base) & MASK, step & MASK, rest.items, rest.high)
     return best
+
+
+def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> bytes:
+    """Base, step and items, as they are stored, of integers of any width, `flat` where not all are `valid`, else
+    `sloped`."""
+    kernels = kernels_for("columns", _FRAME_PLAIN_NS)
+    if kernels is None:
+        return encode_frame_plainly(values, valid)
+    out = np.empty(24 + 8 * len(values), dtype=np.uint8)
+    live = _NO_NULLS if valid is None else valid
+    size = kernels.encode_frame(read_only(values), values.itemsize, values.dtype.kind == "i", live, out)
+    return out[:size].tobytes()
+
+
+def encode_frame_plainly(values: np.ndarray, valid: np.ndarray | None = None) -> bytes:
+    """The twin of the compiled `encode_frame`."""
+    line = sloped(values) if valid is None else flat(values, valid)
+    return line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little") + line.packed()
 
 
 def chained(numbers: np.ndarray) -> Line:

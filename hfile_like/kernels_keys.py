@@ -16,6 +16,8 @@ from numba.extending import intrinsic
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES = 8
 _FIXED_HEAD_BYTES = 8
+_NUMBERS_HEAD_BYTES = 24
+_FIXED, _NUMBERS = 1, 3
 
 
 def _compiled(function):
@@ -300,24 +302,89 @@ def _transpose(raw, at, rows, columns, out, to, stride):
             out[to + i * stride + k] = raw[at + k * rows + i]
 
 
+@_inlined
+def _fill_fixed(raw, begin, end, count, width, out, to):
+    """Transposed keys; whether they fit."""
+    if end - begin < _FIXED_HEAD_BYTES or np.int64(_load32(raw, begin)) != width:
+        return False
+    shared = np.int64(_load32(raw, begin + 4))
+    rest = width - shared
+    if rest < 0 or end - begin != _FIXED_HEAD_BYTES + shared + rest * count or (rest == 0 and count > 1):
+        return False
+    prefix = begin + _FIXED_HEAD_BYTES
+    for i in range(count):
+        _copy(out, to + i * width, raw, prefix, shared)
+    _transpose(raw, prefix + shared, count, rest, out, to + shared, width)
+    return True
+
+
+@_inlined
+def _item(raw, at, count, width, i):
+    if width == 0:
+        return np.uint64(0)
+    if width == 1:
+        return np.uint64(raw[at + i])
+    if width == 2:
+        return np.uint64(_load16(raw, at + 2 * i))
+    if width == 3:
+        return np.uint64(_load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
+    if width == 4:
+        return np.uint64(_load32(raw, at + 4 * i))
+    if width == 5:
+        return np.uint64(_load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
+    if width == 6:
+        high = np.uint64(_load16(raw, at + 4 * count + 2 * i))
+        return np.uint64(_load32(raw, at + 4 * i)) | high << np.uint64(32)
+    return _load64(raw, at + 8 * i)
+
+
+@_inlined
+def _swapped(number):
+    """The bytes of a number in the other order."""
+    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+    number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
+    number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
+    return number << np.uint64(32) | number >> np.uint64(32)
+
+
+@_inlined
+def _fill_numbers(raw, begin, end, count, width, out, to):
+    """Keys as numbers; whether they fit."""
+    last = min(width, 8)
+    prefix = begin + _NUMBERS_HEAD_BYTES
+    at = prefix + width - last
+    at += (begin - at) % 8
+    if at > end or np.int64(_load32(raw, begin)) != width:
+        return False
+    items = (end - at) // count
+    if items * count != end - at or items > 8 or items == 7:
+        return False
+    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * last)
+    for i in range(count):
+        number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+        place = to + i * width
+        _copy(out, place, raw, prefix, width - last)
+        if last == 8:
+            _store64(out, place + width - 8, _swapped(number))
+        else:
+            number = _swapped(number << shift)
+            for k in range(last):
+                out[place + k] = np.uint8(number & np.uint64(0xFF))
+                number >>= np.uint64(8)
+    return True
+
+
 @_compiled
-def render_fixed(raw, begins, ends, counts, width, out):
-    """Fills uint8 `out` [entries x width] with the keys, all `width` bytes long, of some blocks of transposed keys.
-    Returns whether all fit."""
+def render_wide(raw, begins, ends, counts, encodings, width, out):
+    """Fills uint8 `out` [entries x width] with the keys, all `width` bytes long, of some blocks of transposed keys or
+    of numbers. Returns whether all fit."""
     first = np.int64(0)
     for b in range(len(counts)):
-        count, begin, size = counts[b], begins[b], ends[b] - begins[b]
-        if size < _FIXED_HEAD_BYTES or np.int64(_load32(raw, begin)) != width:
+        count, begin, end, to = counts[b], begins[b], ends[b], first * width
+        if encodings[b] == _FIXED:
+            if not _fill_fixed(raw, begin, end, count, width, out, to):
+                return False
+        elif encodings[b] != _NUMBERS or not _fill_numbers(raw, begin, end, count, width, out, to):
             return False
-        shared = np.int64(_load32(raw, begin + 4))
-        rest = width - shared
-        if rest < 0 or size != _FIXED_HEAD_BYTES + shared + rest * count or (rest == 0 and count > 1):
-            return False
-        prefix = begin + _FIXED_HEAD_BYTES
-        columns = prefix + shared
-        to = first * width
-        for i in range(count):
-            _copy(out, to + i * width, raw, prefix, shared)
-        _transpose(raw, columns, count, rest, out, to + shared, width)
         first += count
     return True

@@ -462,9 +462,9 @@ def _write_listed(raw, end, count, form, spans, p, out, ends, codes, room):
         _write_number(room, 32 * code, number, digits)
     _codes(raw, end, count, form, spans, p, codes)
     for i in range(count):
-        code = np.int64(codes[i])
-        size = np.int64(room[lengths + code])
-        _copy(out, ends[i], room, 32 * code, size)
+        which = np.int64(codes[i])
+        size = np.int64(room[lengths + which])
+        _copy(out, ends[i], room, 32 * which, size)
         ends[i] += size
 
 

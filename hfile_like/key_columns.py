@@ -14,7 +14,7 @@ BYTES_MAX = np.iinfo(np.int32).max
 # About what a key costs without compiled code.
 _BUNDLED_PLAIN_NS = 60
 _BUNDLING_PLAIN_NS = 170
-_FIXED_PLAIN_NS = 10
+_WIDE_PLAIN_NS = 10
 
 
 def render_bundles(sections: Sequence[memoryview | bytes], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
@@ -32,15 +32,18 @@ def render_bundles(sections: Sequence[memoryview | bytes], counts: Sequence[int]
     return pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
 
 
-def render_fixed(sections: Sequence[memoryview | bytes], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
-    """The keys of blocks of transposed keys, all of one width, as `template_columns.render_templates`."""
+def render_wide(
+    sections: Sequence[memoryview | bytes], counts: Sequence[int], encodings: Sequence[int], cap: int
+) -> pa.BinaryArray | None:
+    """The keys of blocks of transposed keys (encoding 1) or of numbers (3), all of one width, as
+    `template_columns.render_templates`."""
     total, width = sum(counts), int.from_bytes(sections[0][:4], "little")
-    kernels = kernels_for("keys", _FIXED_PLAIN_NS * total)
+    kernels = kernels_for("keys", _WIDE_PLAIN_NS * total)
     if kernels is None or not 0 < width * total <= min(cap, BYTES_MAX):
         return None
-    raw, begins, ends, sizes = joined_sections(sections, counts)
     out = np.empty((total, width), dtype=np.uint8)
-    return binary_rows(out) if kernels.render_fixed(raw, begins, ends, sizes, width, out.reshape(-1)) else None
+    blocks = *joined_sections(sections, counts), np.array(encodings, dtype=np.int64)
+    return binary_rows(out) if kernels.render_wide(*blocks, width, out.reshape(-1)) else None
 
 
 def encode_bundles(keys: pa.BinaryArray) -> bytes | None:

@@ -27,7 +27,6 @@ from .keys import (
     FIXED_HEAD,
     LENGTH_TYPES,
     NUMBER_BYTES,
-    NUMBERS_HEAD,
     common_prefix_length,
     key_table,
 )
@@ -135,11 +134,11 @@ def encode_short(keys: pa.BinaryArray, width: int, stored_size: StoredSize) -> K
     table = key_table(keys, width)
     padded = np.zeros((len(keys), NUMBER_BYTES), dtype=np.uint8)
     last = min(width, NUMBER_BYTES)
-    padded[:, NUMBER_BYTES - last :] = table[:, width - last :]
-    line = integers.sloped(padded.reshape(-1).view(">u8").astype(np.uint64))
-    head = NUMBERS_HEAD.pack(width, 0, line.base, line.step) + table[0, : width - last].tobytes()
-    raw = b"".join((head, padding(len(head)), line.packed()))
-    if line.items is not None:
+    padded[:, :last] = table[:, : width - last - 1 : -1] if width > last else table[:, ::-1]
+    frame = integers.encode_frame(padded.reshape(-1).view("<u8"))
+    head = width.to_bytes(8, "little") + frame[:16] + table[0, : width - last].tobytes()
+    raw = b"".join((head, padding(len(head)), frame[16:]))
+    if len(frame) > 16:
         fixed = encode_fixed(keys)
         if 2 * len(raw) > 3 * stored_size(fixed, 0):
             return KeyPiece(ENCODING_FIXED, fixed)

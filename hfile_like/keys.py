@@ -108,7 +108,7 @@ class FixedKeys:
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
-        rendered = key_columns.render_fixed([self._raw], [self._count], self._cap)
+        rendered = key_columns.render_wide([self._raw], [self._count], [ENCODING_FIXED], self._cap)
         if rendered is not None:
             return rendered
         table = np.empty((self._count, self.width), dtype=np.uint8)

@@ -29,6 +29,11 @@ def kernels_for(family: str, plain_ns: int) -> ModuleType | None:
     return load(family) if _spent_ns > LOAD_ABOVE_NS else None
 
 
+def kernels_are_loaded() -> bool:
+    """Whether any family is."""
+    return any(found is not None for found in _loaded.values())
+
+
 def load(family: str) -> ModuleType | None:
     """The module `kernels_<family>`, whatever it costs; None without a compiler."""
     try:

@@ -29,7 +29,7 @@ from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .pieces import LoadFilter, OwnPieces, read_piece
-from .scanning import run_batches, runs_of
+from .scanning import Run, in_order, run_batches, runs_of
 from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
@@ -178,15 +178,21 @@ class SortedFileReader:
         self, blocks: Sequence[int], start: bytes, stop: bytes | None, positions: list[int], include_deleted: bool
     ) -> Iterator[pa.RecordBatch]:
         schema = scan_schema(self.schema, positions, include_deleted)
+
+        def make(run: Run) -> list[pa.RecordBatch]:
+            some = run_batches(run.blocks, positions, schema, include_deleted, run.low, run.high)
+            return [batch for batch in some if batch.num_rows]
+
+        yield from in_order(self._runs(blocks, start, stop), make)
+
+    def _runs(self, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[Run]:
         at = 0
-        for run in runs_of(self.iter_blocks(blocks)):
-            low = lower_bound(run[0].keys, start) if at == 0 and start else 0
-            at += len(run)
-            last = run[-1]
+        for some in runs_of(self.iter_blocks(blocks)):
+            low = lower_bound(some[0].keys, start) if at == 0 and start else 0
+            at += len(some)
+            last = some[-1]
             high = lower_bound(last.keys, stop) if at == len(blocks) and stop is not None else last.entries
-            for batch in run_batches(run, positions, schema, include_deleted, low, high):
-                if batch.num_rows:
-                    yield batch
+            yield Run(some, low, high)
 
     def scan_table(
         self,

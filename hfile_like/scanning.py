@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +16,27 @@ from .batches import block_entries, to_batch
 from .block import Block
 from .column_runs import joined_column, joined_keys
 from .entries import Entries
+from .lazy import kernels_are_loaded
 from .strings import checked_text
+
+T = TypeVar("T")
+
+_THREADS = 2
+_RUNS_ALONE, _RUNS_AHEAD = 3, 3
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
 BATCH_BLOCKS = 64
 # What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
 BATCH_PLAIN_BYTES = 1 << 25
+
+
+class Run(NamedTuple):
+    """Blocks that make one batch: from entry `low` of the first, before entry `high` of the last."""
+
+    blocks: list[Block]
+    low: int
+    high: int
 
 
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -32,6 +51,33 @@ def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         run.append(block)
     if run:
         yield run
+
+
+def in_order(runs: Iterable[T], make: Callable[[T], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """What `make` gives of each run, in their order. After the first few, two threads make what comes next: kernels and
+    zstandard leave Python to others meanwhile."""
+    rest = iter(runs)
+    for run in islice(rest, _RUNS_ALONE):
+        yield from make(run)
+    first = next(rest, None)
+    if first is None:
+        return
+    if not kernels_are_loaded() or (os.cpu_count() or 1) < 2:
+        for run in chain([first], rest):
+            yield from make(run)
+        return
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-scan") as pool:
+        under_way: deque[Future[list[pa.RecordBatch]]] = deque()
+        try:
+            for run in chain([first], rest):
+                under_way.append(pool.submit(make, run))
+                if len(under_way) > _RUNS_AHEAD:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
 
 
 def run_batches(

@@ -45,6 +45,8 @@ _NAME_BYTES_MAX = 4096
 # What a value costs without compiled code, about; and by what share a guess may take more than when it was made.
 _PLAIN_NS = 1_500
 _MORE_SHARE = 1.04
+# For so many blocks at most no template is sought where there was none.
+_PAUSE_MAX = 31
 _PLAIN_MAX = 12
 # So many uuids, of which nine of ten ascend, are worth a number for their first bytes.
 _LED_LEAST = 16
@@ -69,6 +71,7 @@ class TemplateEncoder:
         self._is_sorted = is_sorted
         self._guess: Guess | None = None
         self._usual_bytes = 0.0
+        self._blocks_left = self._pause = 0
 
     def encode(self, column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
         """As `infer_template`."""
@@ -76,12 +79,17 @@ class TemplateEncoder:
             found = encode_guess(self._guess, column, valid, is_sorted=self._is_sorted)
             if found is not None and len(found[0]) <= _MORE_SHARE * self._usual_bytes * len(column):
                 return found
+        if self._blocks_left:
+            self._blocks_left -= 1
+            return None
         for guess in guesses_of(column, valid):
             found = encode_guess(guess, column, valid, is_sorted=self._is_sorted)
             if found is not None:
-                self._guess, self._usual_bytes = guess, len(found[0]) / len(column)
+                self._guess, self._usual_bytes, self._pause = guess, len(found[0]) / len(column), 0
                 return found
-        self._guess = None
+        # Values of no make are seldom followed by such as are.
+        self._guess, self._pause = None, min(2 * self._pause + 1, _PAUSE_MAX)
+        self._blocks_left = self._pause
         return None
 
 

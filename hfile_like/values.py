@@ -29,7 +29,6 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import integers, strings, template_inference, template_search
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
 from .integers import Line
-from .lazy import kernels_for, read_only
 from .strings import DictionaryStrings, PlainStrings, Rows
 from .templates import TemplateStrings
 
@@ -48,9 +47,6 @@ FLAG_VALIDITY = 1
 
 COLUMNS_MAX = 10_000
 _DECIMAL_SCALE_MAX = 38
-# About what a frame of reference costs without compiled code, however many integers it is of.
-_FRAME_PLAIN_NS = 60_000
-_NO_NULLS = np.zeros(0, dtype=bool)
 RESERVED_NAMES = frozenset({"key", "found", "deleted"})
 
 
@@ -161,19 +157,12 @@ def _encode_values(
         dtype = integer_dtype(column.type)
         if dtype is not None:
             numbers = rows.reshape(-1).view(dtype)
-            if not is_compact:
-                frame = _encode_frame(rows, dtype, valid)
-                if frame is not None:
-                    small = len(frame) < rows.size
-                    return Piece(ENCODING_FRAME, 0, frame, GAIN_THIRD) if small else _encode_fixed(rows, valid)
-            line = integers.flat(numbers, valid) if valid is not None else integers.sloped(numbers)
-            head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
-            by_plane = integers.planes(line, len(column)) if is_compact else None
+            by_plane = _encode_planes(numbers, valid) if is_compact else None
             if by_plane is not None:
-                return Piece(ENCODING_PLANES, 0, head + by_plane[0], GAIN_LEAST, by_plane[1])
-            raw = head + line.packed()
-            if len(raw) < rows.size:
-                return Piece(ENCODING_FRAME, 0, raw, GAIN_THIRD)
+                return by_plane
+            frame = integers.encode_frame(numbers, valid)
+            if len(frame) < rows.size:
+                return Piece(ENCODING_FRAME, 0, frame, GAIN_THIRD)
         return _encode_fixed(rows, valid)
     pieces: list[Piece] = []
     by_dictionary = strings.encode_dictionary(column, valid)
@@ -190,15 +179,13 @@ def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Piece:
     return Piece(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
 
 
-def _encode_frame(rows: np.ndarray, dtype: np.dtype, valid: np.ndarray | None) -> bytes | None:
-    """A frame of reference of integers, uint8 [n, width]; None where the plain twin is the better choice."""
-    kernels = kernels_for("columns", _FRAME_PLAIN_NS)
-    if kernels is None:
+def _encode_planes(numbers: np.ndarray, valid: np.ndarray | None) -> Piece | None:
+    line = integers.sloped(numbers) if valid is None else integers.flat(numbers, valid)
+    by_plane = integers.planes(line, len(numbers))
+    if by_plane is None:
         return None
-    out = np.empty(24 + 8 * len(rows), dtype=np.uint8)
-    raw = read_only(rows.reshape(-1))
-    live = _NO_NULLS if valid is None else valid
-    return out[: kernels.encode_frame(raw, dtype.itemsize, dtype.kind == "i", live, out)].tobytes()
+    head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
+    return Piece(ENCODING_PLANES, 0, head + by_plane[0], GAIN_LEAST, by_plane[1])
 
 
 def check_text(column: pa.Array, name: str) -> None:

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, lazy, template_inference
@@ -97,7 +97,6 @@ def names(draw) -> list[bytes]:
     return [row.encode() for row in (sorted(rows) if draw(st.booleans()) else rows)]
 
 
-@settings(max_examples=100)
 @given(items=names(), is_sorted=st.booleans())
 def test_templates_are_encoded_to_the_same_bytes(items, is_sorted):
     column = pa.array([b"before", *items], pa.binary())[1:]
@@ -134,7 +133,6 @@ def damaged(raw: bytes, flips: list[tuple[int, int]]) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=150)
 @given(items=names(), flips=FLIPS, cut=st.integers(0, 3), more=st.integers(-1, 1))
 def test_what_is_damaged_is_refused_by_both_or_reads_the_same(items, flips, cut, more):
     column = pa.array(sorted(set(items)), pa.binary())
@@ -179,7 +177,7 @@ def test_transposed_keys_of_any_width_are_the_same(width, count, seed, shared):
 
 KINDS = [
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(),
-    pa.float64(), pa.bool_(), pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("us"), pa.timestamp("us", "UTC"),
+    pa.float64(), pa.bool_(), pa.date32(), pa.time32("ms"), pa.time64("us"), pa.timestamp("us", "UTC"),
     pa.duration("s"), pa.decimal128(20, 3), pa.binary(5), pa.string(), pa.binary(), pa.large_string(),
 ]  # fmt: skip
 
@@ -215,7 +213,6 @@ def columns(draw) -> list[pa.Array]:
     return pieces
 
 
-@settings(max_examples=200)
 @given(pieces=columns(), flips=FLIPS)
 def test_columns_are_encoded_and_read_the_same(pieces, flips):
     with kernels(are_used=False):
@@ -250,7 +247,7 @@ def test_many_blocks_scan_as_one_block_does():
         "b": pa.array([i % 3 == 0 for i in range(3_000)]),
     })  # fmt: skip
     gone = [i % 17 == 0 for i in range(3_000)]
-    reader = SortedFileReader(written(keys, values, gone, block_size=4_000))
+    reader = SortedFileReader(written(keys, values, gone, block_size=2_000))
     whole = SortedFileReader(written(keys, values, gone, block_size=1 << 25))
     assert (reader.num_blocks > 50, whole.num_blocks) == (True, 1)
     for use in (False, True):
@@ -278,7 +275,8 @@ WARM = (
     "        writer.write(sorted(some), values)\n"
     "    assert SortedFileReader(target.getvalue()).scan_table().num_rows == 9_000\n"
     "found = [f for m in modules for f in vars(m).values() if hasattr(f, 'stats')]\n"
-    "print(sum(sum(f.stats.cache_misses.values()) for f in found), sum(sum(f.stats.cache_hits.values()) for f in found))"
+    "misses, hits = (sum(sum(getattr(f.stats, n).values()) for f in found) for n in ('cache_misses', 'cache_hits'))\n"
+    "print(misses, hits)"
 )
 
 
