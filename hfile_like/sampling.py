@@ -1,8 +1,8 @@
 """Choosing how to write a file by its first entries.
 
 The writer keeps them back until there are `SAMPLE_BYTES`. A part of those is encoded in each way that is in question,
-and the cheapest is taken. A file that ends before that takes the defaults at once: choosing takes as long as writing 2
-to 4 MB does. The choice follows from the entries alone, never from a clock: the same entries give the same file.
+and the cheapest is taken. A file that ends before that takes the defaults at once: choosing takes as long as writing 3
+to 6 MB does. The choice follows from the entries alone, never from a clock: the same entries give the same file.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .entries import Entries
 from .settings import BLOCK_SIZES_BYTES, KIB, Asked, Settings
 
 SAMPLE_BYTES = 4 << 20
+_ENTRIES_MIN = 64
 
 # What is tried: stretches that lie evenly in the sample, each at least as long as the largest block in question. A
 # dictionary is trained on every other, and kept by what it gains on those between.
@@ -31,7 +32,7 @@ _STRETCHES = 4
 _STRETCH_BYTES_MIN = 128 * KIB
 _LEVEL_HIGHER = 3
 _DICTIONARY_BYTES = 16 * KIB
-_TRAINING_PIECE_BYTES = 4 * KIB
+_TRAINING_PIECE_BYTES, _TRAINING_PIECES_MAX = 4 * KIB, 256
 # A dictionary must save so many times its own bytes on a file as large as the sample.
 _DICTIONARY_GAIN = 4
 # The default stays unless something else costs so much less: neighbours within that are a matter of the sample.
@@ -77,6 +78,11 @@ class Sample:
     def is_full(self) -> bool:
         return self.size_bytes >= SAMPLE_BYTES
 
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is something to choose: entries so long that there are few are blocks of their own anyway."""
+        return self.is_full and sum(len(part) for part, _ in self.parts) >= _ENTRIES_MIN
+
     def own(self) -> None:
         """Copies what was added since the last call: it must not hold memory that the caller may change."""
         given = self.parts[self._own_parts :]
@@ -95,7 +101,10 @@ class Sample:
         sizes = np.concatenate([size for _, size in self.parts])
         ends = np.cumsum(sizes)
         starts = np.linspace(0, SAMPLE_BYTES - length_bytes, _STRETCHES).astype(np.int64)
-        bounds = [np.searchsorted(ends, [start, start + length_bytes]).tolist() for start in starts]
+        # A row may be longer than a stretch, which then is that row, or none where the one before has it.
+        lows = np.searchsorted(ends, starts, side="right").tolist()
+        highs = (np.searchsorted(ends, starts + length_bytes) + 1).tolist()
+        bounds = zip([max(pair) for pair in zip(lows, [0, *highs], strict=False)], highs, strict=True)
         return [(self._rows(low, high), sizes[low:high]) for low, high in bounds if low < high]
 
     def _rows(self, low: int, high: int) -> Entries:
@@ -244,7 +253,11 @@ def _other_packings(trial: _Trial) -> list[_Price]:
     higher = Compressor(_LEVEL_HIGHER)
     return [
         _price(Settings(trial.block_bytes, None), trial, [(len(s.plain), 0) for s in sections]),
-        _price(Settings(trial.block_bytes, _LEVEL_HIGHER), trial, [_packed(s, higher) for s in sections]),
+        _price(
+            Settings(trial.block_bytes, _LEVEL_HIGHER),
+            trial,
+            [_packed(s, higher) if s.codec else (s.stored, 0) for s in sections],
+        ),
     ]
 
 
@@ -260,10 +273,10 @@ def _dictionary(trial: _Trial) -> Dictionary | None:
     """Trained on every other stretch; None where little compresses."""
     pieces = [s.plain for part in trial.sections[::2] for s in part if s.codec == codec.CODEC_ZSTD]
     plain = sum(len(s.plain) for part in trial.sections[::2] for s in part)
-    if 10 * sum(map(len, pieces)) < plain:
+    if 5 * sum(map(len, pieces)) < plain:
         return None
     cut = [p[at : at + _TRAINING_PIECE_BYTES] for p in pieces for at in range(0, len(p), _TRAINING_PIECE_BYTES)]
-    return train(cut, _DICTIONARY_BYTES)
+    return train(cut[:_TRAINING_PIECES_MAX], _DICTIONARY_BYTES)
 
 
 def _reason(best: _Price, prices: Sequence[_Price], use: str) -> str:

@@ -196,7 +196,7 @@ class SortedFileWriter:
         if self._sample is None or not self._sample.parts:
             return
         sample, self._sample = self._sample, None
-        if sample.is_full:
+        if sample.can_tell:
             self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
             # They know the blocks of the sample, which are not those of the file.
             self._encoders = self._new_encoders()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.bloom import SplitBlockBuilder
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, sampling
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, census, codec, keys, sampling, values
 
 
 def _json(say, *arguments: str):
@@ -164,3 +164,12 @@ def test_what_is_no_such_file_is_told_apart_from_one_that_is_damaged(say, tmp_pa
     path.write_bytes(whole[:-20])
     status, _, err = say("inspect", str(path))
     assert status == 2 and "damaged" in err
+
+
+def test_every_encoding_and_codec_has_a_name() -> None:
+    for module, prefix, names in (
+        (keys, "ENCODING_", census._KEYS),
+        (values, "ENCODING_", census._VALUES),
+        (codec, "CODEC_", census._CODECS),
+    ):
+        assert {value for name, value in vars(module).items() if name.startswith(prefix)} == set(names)

@@ -134,6 +134,16 @@ def test_bytes_that_do_not_compress_are_given_no_dictionary():
     assert reader.dictionary is None and "dictionary" not in reader.properties[COMPRESSION]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "sampled"), [([5 << 20], False), ([1, 5 << 20, 1], False), ([10] * 99 + [1 << 19] * 9, True)]
+)
+def test_entries_longer_than_a_block_are_sampled_where_there_are_some(sizes, sampled):
+    values = pa.record_batch({"v": pa.array([bytes([i % 251]) * size for i, size in enumerate(sizes)])})
+    reader = SortedFileReader(written([b"%03d" % i for i in range(len(sizes))], values))
+    assert (REASON in reader.properties) == sampled
+    assert reader.scan_table().select(["v"]) == pa.Table.from_batches([values])
+
+
 @pytest.mark.usefixtures("middling_sample")
 def test_properties_of_another_file_do_not_tell_of_this_one():
     keys, values = sentences(MIDDLING)
