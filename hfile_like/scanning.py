@@ -88,7 +88,7 @@ def run_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The entries of some blocks, with the columns at `positions`: from entry `low` of the first, before entry `high`
     of the last. One batch, where they are not too many bytes for one."""
-    whole = _joined(blocks, positions) if len(blocks) > 1 else None
+    whole = joined_entries(blocks, positions) if len(blocks) > 1 else None
     if whole is not None:
         stop = len(whole) - blocks[-1].entries + high
         if low or stop < len(whole):
@@ -101,8 +101,8 @@ def run_batches(
         yield to_batch(block_entries(block, positions, rows), schema, include_deleted)
 
 
-def _joined(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
-    """All entries of some blocks; None where they are too many bytes."""
+def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
+    """All entries of some blocks that `runs_of` gave; None where they are too many bytes."""
     counts = [block.entries for block in blocks]
     keys = joined_keys([block.encoded(1) for block in blocks], counts, BATCH_PLAIN_BYTES)
     if keys is None:
