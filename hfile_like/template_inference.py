@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..arrays import offsets_and_data
 from . import integers
+from .digits import shapes_of
 from .integers import Line
 from .lazy import kernels_for, read_only
 from .templates import (
@@ -32,7 +33,6 @@ from .templates import (
     encode_template,
     led,
     random_uuids,
-    shapes_of,
 )
 
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

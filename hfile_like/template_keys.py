@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from .codec import Where
+from .digits import DIGITS_MAX
 from .template_columns import render_templates
-from .templates import DIGITS_MAX, HEX_NUMBER, LITERAL, PADDED, Part, TemplateStrings
+from .template_strings import TemplateStrings
+from .templates import HEX_NUMBER, LITERAL, PADDED, Part
 
 # The digits of numbers that take as many bytes in every key, by their kind.
 _DIGITS_OF = {PADDED: b"0123456789", HEX_NUMBER: b"0123456789abcdef"}
@@ -71,9 +73,9 @@ class TemplateKeys:
                 if there != part.literal:
                     return (high, high) if part.literal < there else (low, low)
             elif part.kind in _DIGITS_OF and len(there) == part.size and not there.strip(_DIGITS_OF[part.kind]):
-                assert part.line is not None
+                assert part.stored is not None
                 numbers = np.empty(high - low, dtype=np.uint64)
-                part.line.into(numbers, slice(low, high))
+                part.stored.into(numbers, slice(low, high))
                 number = np.uint64(int(there, 16 if part.kind == HEX_NUMBER else 10))
                 low, high = low + int(numbers.searchsorted(number)), low + int(numbers.searchsorted(number, "right"))
             else:
@@ -97,13 +99,13 @@ class TemplateKeys:
         """What a part is in key i."""
         if part.kind == LITERAL:
             return part.literal
-        if part.line is not None and part.kind == HEX_NUMBER:
-            piece = b"%0*x" % (part.size, part.line.at(i))
+        if part.stored is not None and part.kind == HEX_NUMBER:
+            piece = b"%0*x" % (part.size, part.stored.at(i))
             if len(piece) > part.size:
                 raise self._where.bad("template", "a number of a template has too many digits")
             return piece
-        if part.line is not None:
-            piece = b"%0*d" % (part.size, part.line.at(i))
+        if part.stored is not None:
+            piece = b"%0*d" % (part.size, part.stored.at(i))
             if len(piece) > (part.size or DIGITS_MAX):
                 raise self._where.bad("template", "a number of a template has too many digits")
             return piece

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, to_numpy
-from .templates import DIGITS, HEX, PLAIN, Part, TemplateStrings
+from .template_strings import TemplateStrings
+from .templates import DIGITS, HEX, PLAIN, Part
 
 # More wanted strings than this are found sooner by writing all.
 WANTED_MAX = 64

@@ -30,7 +30,7 @@ from . import integers, strings, template_inference, template_search
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
 from .integers import Line
 from .strings import DictionaryStrings, PlainStrings, Rows
-from .templates import TemplateStrings
+from .template_strings import TemplateStrings
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1

@@ -24,7 +24,7 @@ from skipstone.hfile_like.codec import Where
 from skipstone.hfile_like.column_runs import Encoded, joined_column, joined_keys
 from skipstone.hfile_like.key_encoding import encode_bundles, encode_bundles_plainly, encode_fixed
 from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.templates import TemplateStrings
+from skipstone.hfile_like.template_strings import TemplateStrings
 from skipstone.hfile_like.values import Column, encode_column
 from sorted_files import written
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.templates import TemplateStrings, digit_counts, write_digits, write_hex
+from skipstone.hfile_like.digits import digit_counts, write_digits, write_hex
+from skipstone.hfile_like.template_strings import TemplateStrings
 from sorted_files import written
 
 TEMPLATE = 8
