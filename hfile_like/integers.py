@@ -20,7 +20,7 @@ from .lazy import kernels_for, read_only
 
 # About what a frame of reference costs without compiled code, however many integers it is of.
 _FRAME_PLAIN_NS = 60_000
-_NO_NULLS = np.zeros(0, dtype=bool)
+_NO_NULLS = np.zeros(0, dtype=np.uint8)
 MASK = (1 << 64) - 1
 # width of an item -> (bytes of its low part, bytes of its high part)
 _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
@@ -187,7 +187,7 @@ def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> bytes:
     if kernels is None:
         return encode_frame_plainly(values, valid)
     out = np.empty(24 + 8 * len(values), dtype=np.uint8)
-    live = _NO_NULLS if valid is None else valid
+    live = _NO_NULLS if valid is None else valid.view(np.uint8)
     size = kernels.encode_frame(read_only(values), values.itemsize, values.dtype.kind == "i", live, out)
     return out[:size].tobytes()
 

@@ -16,6 +16,8 @@ from numba.extending import intrinsic
 _ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY = range(8)
 _LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
 _LINE_SPAN_MAX = 1 << 61
+_DICTIONARY_MAX = 256
+_SLOTS = 1024  # of a table of values: four times as many as it may hold
 _SIGN = np.uint64(1 << 63)
 
 
@@ -188,16 +190,20 @@ def _put_items(out, at, numbers, base, step, width):
             _store16(out, high + 2 * i, np.uint16(item >> shift))
 
 
-@_compiled
-def encode_frame(raw, width, is_signed, valid, out):
-    """Fills uint8 `out` [16 + 8 * n] with the frame of reference of the integers of `width` bytes in `raw`; `valid`:
-    bool [n], at least one True, or empty where all are. Returns its bytes."""
-    count = len(raw) // width
-    numbers = np.empty(count, np.uint64)
+@_inlined
+def _bit(bits, at):
+    return bits[at >> 3] >> np.uint8(at & 7) & np.uint8(1)
+
+
+@_called
+def _put_frame(raw, at, width, is_signed, valid, numbers, out, to):
+    """Writes the frame of reference of integers of `width` bytes at raw[at:]; `valid`: uint8 [n], or empty where none
+    is null; `numbers`: room for them. Returns its bytes."""
+    count = len(numbers)
     bias = _SIGN if is_signed else np.uint64(0)
     low, high = ~np.uint64(0), np.uint64(0)
     for i in range(count):
-        number = _number(raw, i * width, width, is_signed)
+        number = _number(raw, at + i * width, width, is_signed)
         numbers[i] = number
         if len(valid) == 0 or valid[i]:
             low, high = min(low, number ^ bias), max(high, number ^ bias)
@@ -209,10 +215,115 @@ def encode_frame(raw, width, is_signed, valid, out):
                 numbers[i] = base
     elif items and high - low <= np.uint64(_LINE_SPAN_MAX):
         base, step, items = _slope(numbers, base, items)
-    _store64(out, 0, base)
-    _store64(out, 8, np.uint64(step))
-    _put_items(out, 16, numbers, base, np.uint64(step), items)
+    _store64(out, to, base)
+    _store64(out, to + 8, np.uint64(step))
+    _put_items(out, to + 16, numbers, base, np.uint64(step), items)
     return 16 + items * count
+
+
+@_compiled
+def encode_frame(raw, width, is_signed, valid, out):
+    """Fills uint8 `out` [24 + 8 * n] with the frame of reference of the integers of `width` bytes in `raw`; `valid`:
+    uint8 [n], at least one set, or empty where all are. Returns its bytes."""
+    return _put_frame(raw, 0, width, is_signed, valid, np.empty(len(raw) // width, np.uint64), out, 0)
+
+
+@_called
+def _put_validity(bits, first, valid, out):
+    """Writes the bits from bit `first` on, padded to 8 bytes, and widens them to `valid`. Returns the bytes written."""
+    count = len(valid)
+    size = (count + 7) >> 3
+    size += -size & 7
+    out[:size] = np.uint8(0)
+    for i in range(count):
+        bit = _bit(bits, first + i)
+        valid[i] = bit
+        out[i >> 3] |= bit << np.uint8(i & 7)
+    return size
+
+
+@_compiled
+def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out):
+    """Fills uint8 `out` [40 + n / 8 + n * (width + 8)] with the section of a column of values of `width` bytes at
+    raw[at:]. `bits`: its validity, from bit `first` on, or empty where nothing is null. Returns its bytes, and whether
+    it is a frame of reference."""
+    valid = np.empty(count if len(bits) else 0, np.uint8)
+    to = _put_validity(bits, first, valid, out) if len(bits) else 0
+    if is_integer:
+        size = _put_frame(raw, at, width, is_signed, valid, np.empty(count, np.uint64), out, to)
+        if size < count * width:
+            return to + size, True
+    out[to : to + count * width] = raw[at : at + count * width]
+    for i in range(len(valid)):
+        if not valid[i]:
+            out[to + i * width : to + (i + 1) * width] = np.uint8(0)
+    return to + count * width, False
+
+
+# -- strings of a block -----------------------------------------------------------------------------------------------
+
+
+@_compiled
+def encode_plain_strings(data, offsets, valid, out):
+    """Fills uint8 `out` [8 + 4 * n + bytes] with offsets and bytes of data[offsets[i]:offsets[i + 1]]; `valid`: bool
+    [n], or empty where nothing is null. Returns its bytes."""
+    count = len(offsets) - 1
+    start = 4 * (count + 1) + 4 * ((count + 1) & 1)
+    at = start
+    _store32(out, start - 4, np.uint32(0))
+    _store32(out, 0, np.uint32(0))
+    for i in range(count):
+        begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
+        if len(valid) == 0 or valid[i]:
+            for k in range(begin, end):
+                out[at + k - begin] = data[k]
+            at += end - begin
+        _store32(out, 4 * i + 4, np.uint32(at - start))
+    return at
+
+
+@_called
+def _hash(data, begin, end):
+    """FNV-1a (G. Fowler, L. C. Noll, P. Vo)."""
+    found = np.uint64(0xCBF29CE484222325)
+    for k in range(begin, end):
+        found = np.uint64((found ^ np.uint64(data[k])) * np.uint64(0x100000001B3))
+    return found
+
+
+@_called
+def _are_equal(data, a, b, size):
+    k = np.int64(0)
+    while k < size and data[a + k] == data[b + k]:
+        k += 1
+    return k == size
+
+
+@_compiled
+def find_dictionary(data, offsets, valid, codes, rows):
+    """The values of data[offsets[i]:offsets[i + 1]], each once, as they come: fills `codes`, uint8 [n], 0 under a null,
+    and `rows`, int64 [256], where each value stands first. Returns how many there are, or -1 where more than 256."""
+    slots, found = np.full(_SLOTS, -1, np.int64), 0
+    for i in range(len(codes)):
+        codes[i] = np.uint8(0)
+        if len(valid) and not valid[i]:
+            continue
+        begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
+        at = np.int64(_hash(data, begin, end) & np.uint64(_SLOTS - 1))
+        while slots[at] >= 0:
+            other = np.int64(offsets[rows[slots[at]]])
+            same = np.int64(offsets[rows[slots[at]] + 1]) - other == end - begin
+            if same and _are_equal(data, begin, other, end - begin):
+                break
+            at = (at + 1) & (_SLOTS - 1)
+        if slots[at] < 0:
+            if found == _DICTIONARY_MAX:
+                return -1
+            slots[at] = found
+            rows[found] = i
+            found += 1
+        codes[i] = np.uint8(slots[at])
+    return found
 
 
 # -- columns of many blocks -------------------------------------------------------------------------------------------

@@ -14,9 +14,13 @@ import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from .codec import Where, aligned, padding, unpack_strings
+from .lazy import kernels_for, read_only
 
 DICTIONARY_MAX = 256
 _SAMPLE_ROWS = 512
+# About what a column costs without compiled code, however many rows it has.
+_PLAIN_NS = 60_000
+_NO_NULLS = np.zeros(0, dtype=bool)
 
 Rows = slice | np.ndarray
 
@@ -24,34 +28,60 @@ Rows = slice | np.ndarray
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
+def plain_bytes(column: pa.Array, valid: np.ndarray | None) -> int:
+    """What `encode_plain` gives, in bytes."""
+    offsets, _ = offsets_and_data(column)
+    live = int(offsets[-1]) - int(offsets[0]) if valid is None else int(np.diff(offsets)[valid].sum(dtype=np.int64))
+    size = offsets.nbytes
+    return size + len(padding(size)) + live
+
+
 def encode_plain(column: pa.Array, valid: np.ndarray | None) -> bytes:
     """Offsets and bytes of a column; what lies under a null is empty."""
+    kernels = None if valid is None or is_large(column.type) else kernels_for("columns", _PLAIN_NS)
+    offsets, data = offsets_and_data(column)
+    if kernels is not None:
+        out = np.empty(plain_bytes(column, valid) + 8, dtype=np.uint8)
+        size = kernels.encode_plain_strings(read_only(data), _fixed(offsets), valid, out)
+        return out[:size].tobytes()
     if valid is not None:
         column = pc.fill_null(column, pa.scalar(b"" if _is_binary(column.type) else "", column.type))
-    offsets, data = offsets_and_data(column)
+        offsets, data = offsets_and_data(column)
     based = (offsets - offsets[0]).tobytes()
     return b"".join((based, padding(len(based)), data[int(offsets[0]) : int(offsets[-1])]))
 
 
+def _fixed(offsets: np.ndarray) -> np.ndarray:
+    """Offsets that cannot be written: kernels are compiled for that kind alone."""
+    window = offsets.view()
+    window.flags.writeable = False
+    return window
+
+
 def encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
     """Values and codes of a column; None where there are more than 256 values."""
-    if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].unique()) > DICTIONARY_MAX:
-        return None
-    encoded = column.dictionary_encode()
-    values = encoded.dictionary
-    if len(values) > DICTIONARY_MAX:
-        return None
-    offsets, data = offsets_and_data(values)
-    lengths = np.diff(offsets.astype(np.int64))
-    codes = to_numpy(encoded.indices).astype(np.uint8)
-    if valid is not None:
-        codes = codes * valid
-    return b"".join((
-        len(values).to_bytes(4, "little"),
-        lengths.astype("<u4").tobytes(),
-        data[int(offsets[0]) : int(offsets[-1])],
-        codes.tobytes() if len(values) > 1 else b"",
-    ))  # fmt: skip
+    kernels = kernels_for("columns", _PLAIN_NS)
+    if kernels is not None:
+        offsets, data = offsets_and_data(column)
+        live = _NO_NULLS if valid is None else valid
+        codes, rows = np.empty(len(column), dtype=np.uint8), np.empty(DICTIONARY_MAX, dtype=np.int64)
+        found = kernels.find_dictionary(read_only(data), _fixed(offsets), live, codes, rows)
+        if found < 0:
+            return None
+        items = [data[int(offsets[i]) : int(offsets[i + 1])] for i in rows[:found].tolist()]
+    else:
+        if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].drop_null().unique()) > DICTIONARY_MAX:
+            return None
+        encoded = column.dictionary_encode()
+        values = encoded.dictionary
+        if len(values) > DICTIONARY_MAX:
+            return None
+        offsets, data = offsets_and_data(values)
+        codes = to_numpy(encoded.indices).astype(np.uint8)
+        codes = codes if valid is None else codes * valid
+        items = [data[int(offsets[i]) : int(offsets[i + 1])] for i in range(len(values))]
+    lengths = np.array([len(items), *map(len, items)], dtype="<u4").tobytes()
+    return b"".join((lengths, *items, codes.tobytes() if len(items) > 1 else b""))
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------

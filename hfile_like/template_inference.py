@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,17 @@ def encode_guess(
     if kernels is None:
         return encode_plainly(guess, column, valid, is_sorted=is_sorted)
     offsets, data = offsets_and_data(column)
+    parts, literals = _flat(tuple(guess))
+    weights = integers.entropy_weights(max(len(column), RANDOM_MOST_BYTES))
+    window = offsets.view()
+    window.flags.writeable = False
+    found, tail = kernels.encode(read_only(data), window, parts, literals, is_sorted, weights)
+    return None if tail < 0 else (found.tobytes(), tail)
+
+
+@lru_cache(maxsize=64)
+def _flat(guess: tuple[tuple[int, bytes | int], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """A guess as kernels take it: kind, size and where a literal begins, int64 [parts, 3]; and the literals, uint8."""
     parts = np.zeros((len(guess), 3), dtype=np.int64)
     literals: list[bytes] = []
     at = 0
@@ -132,11 +144,7 @@ def encode_guess(
             at += len(what)
         else:
             parts[i, 1] = what
-    weights = integers.entropy_weights(max(len(column), RANDOM_MOST_BYTES))
-    window = offsets.view()
-    window.flags.writeable = False
-    found, tail = kernels.encode(read_only(data), window, parts, read_only(b"".join(literals)), is_sorted, weights)
-    return None if tail < 0 else (found.tobytes(), tail)
+    return parts, read_only(b"".join(literals))
 
 
 def encode_plainly(

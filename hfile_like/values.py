@@ -29,6 +29,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import integers, strings, template_inference, template_search
 from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
 from .integers import Line
+from .lazy import kernels_for, read_only
 from .strings import DictionaryStrings, PlainStrings, Rows
 from .template_strings import TemplateStrings
 
@@ -47,6 +48,9 @@ FLAG_VALIDITY = 1
 
 COLUMNS_MAX = 10_000
 _DECIMAL_SCALE_MAX = 38
+# About what a column of values of one width costs without compiled code, however many they are.
+_FIXED_PLAIN_NS = 60_000
+_NO_BITS = read_only(b"")
 RESERVED_NAMES = frozenset({"key", "found", "deleted"})
 
 
@@ -133,6 +137,9 @@ def encode_column(
     `templates`: of the column's blocks before."""
     if column.null_count == len(column):
         return Piece(ENCODING_ALL_NULL, 0, b"")
+    fixed = None if is_compact else _encode_fixed_quickly(column)
+    if fixed is not None:
+        return fixed
     valid = valid_mask(column)
     piece = _encode_values(column, valid, is_compact, templates or template_inference.TemplateEncoder())
     if valid is None:
@@ -164,15 +171,37 @@ def _encode_values(
             if len(frame) < rows.size:
                 return Piece(ENCODING_FRAME, 0, frame, GAIN_THIRD)
         return _encode_fixed(rows, valid)
-    pieces: list[Piece] = []
+    best: Piece | None = None
     by_dictionary = strings.encode_dictionary(column, valid)
     if by_dictionary is not None:
-        pieces.append(Piece(ENCODING_DICTIONARY, 0, by_dictionary))
+        best = Piece(ENCODING_DICTIONARY, 0, by_dictionary)
     by_template = templates.encode(column, valid)
-    if by_template is not None:
-        pieces.append(Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1]))
-    pieces.append(Piece(encoding, 0, strings.encode_plain(column, valid)))
-    return min(pieces, key=lambda piece: len(piece.raw))
+    if by_template is not None and (best is None or len(by_template[0]) < len(best.raw)):
+        best = Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1])
+    if best is not None and len(best.raw) <= strings.plain_bytes(column, valid):
+        return best
+    return Piece(encoding, 0, strings.encode_plain(column, valid))
+
+
+def _encode_fixed_quickly(column: pa.Array) -> Piece | None:
+    """A column of values of one width, not all null; None where it is another, or the plain twin is the better
+    choice."""
+    if encoding_of(column.type) != ENCODING_FIXED:
+        return None
+    kernels = kernels_for("columns", _FIXED_PLAIN_NS)
+    validity, data = column.buffers()
+    if kernels is None or data is None:
+        return None
+    count, width, dtype = len(column), column.type.byte_width, integer_dtype(column.type)
+    bits = _NO_BITS if validity is None or not column.null_count else read_only(validity)
+    out = np.empty(48 + count // 8 + count * (width + 8), dtype=np.uint8)
+    is_signed = dtype is not None and dtype.kind == "i"
+    size, is_frame = kernels.encode_fixed(
+        read_only(data), column.offset * width, count, width, dtype is not None, is_signed, bits, column.offset, out
+    )
+    flags = FLAG_VALIDITY if len(bits) else 0
+    raw = out[:size].tobytes()
+    return Piece(ENCODING_FRAME, flags, raw, GAIN_THIRD) if is_frame else Piece(ENCODING_FIXED, flags, raw)
 
 
 def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Piece:
