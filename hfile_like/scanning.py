@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from .batches import block_entries, to_batch
-from .block import Block
+from .block import BLOCK_ENTRIES_MAX, Block
 from .column_runs import joined_column, joined_keys
 from .entries import Entries
 from .lazy import kernels_are_loaded
@@ -30,6 +30,8 @@ BATCH_BLOCKS = 64
 # What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
 BATCH_PLAIN_BYTES = 1 << 25
 
+_MOST = np.array([BATCH_BLOCKS, BATCH_STORED_BYTES, BATCH_PLAIN_BYTES, BLOCK_ENTRIES_MAX])
+
 
 class Run(NamedTuple):
     """Blocks that make one batch: from entry `low` of the first, before entry `high` of the last."""
@@ -42,12 +44,13 @@ class Run(NamedTuple):
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     """Neighbours that make one batch."""
     run: list[Block] = []
-    size = plain = 0
+    held = np.zeros(4, dtype=np.int64)
     for block in blocks:
-        size, plain = size + block.length_bytes, plain + block.plain_bytes
-        if run and (size > BATCH_STORED_BYTES or plain > BATCH_PLAIN_BYTES or len(run) == BATCH_BLOCKS):
+        more = np.array([1, block.length_bytes, block.plain_bytes, block.entries])
+        held += more
+        if run and (held > _MOST).any():
             yield run
-            run, size, plain = [], block.length_bytes, block.plain_bytes
+            run, held = [], more
         run.append(block)
     if run:
         yield run

@@ -17,7 +17,7 @@ import numpy as np
 from skipstone.hfile_like.block import Block
 
 # What hands sections to kernels, and makes room for what they give.
-_CALLERS = ("key_columns", "template_columns")
+_CALLERS = ("key_columns", "template_columns", "column_runs")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,7 +42,7 @@ def guarded(data: bytes | memoryview) -> memoryview:
 
 
 class _Numpy:
-    """Numpy, whose `empty` makes such memory."""
+    """Numpy, whose `empty` and `zeros` make such memory."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -50,6 +50,8 @@ class _Numpy:
     def empty(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray:
         size = prod(shape) if isinstance(shape, tuple) else shape
         return np.frombuffer(room(size * np.dtype(dtype).itemsize), dtype=dtype).reshape(shape)
+
+    zeros = empty
 
 
 def guard_everything() -> None:
