@@ -19,7 +19,7 @@ from sorted_file_bytes import (
 
 CODECS = {0: "raw", 1: "zstandard", 2: "zstandard, then a tail", 3: "zstandard with the dictionary"}
 TOMBSTONES = {0: "none", 1: "bitmap"}
-KEYS = {1: "fixed width", 2: "bundle prefix", 3: "numbers", 4: "template"}
+KEYS = {1: "fixed width", 2: "bundle prefix", 3: "numbers", 4: "template", 5: "plain", 6: "padded"}
 VALUES = {
     0: "all null", 1: "fixed width", 2: "bits", 3: "offsets of 32 bits", 4: "offsets of 64 bits",
     5: "frame of reference", 6: "constant bool", 7: "dictionary", 8: "template", 9: "planes",
@@ -111,7 +111,7 @@ def _all_of(raw: bytes, known: Items, before: str) -> Items:
         at += size
     assert at <= len(raw), f"{at} bytes are told of {len(raw)}"
     if at < len(raw):
-        yield len(raw) - at, before + "items"
+        yield len(raw) - at, before + "the bytes, or items"
 
 
 def _keys(encoding: int, raw: bytes, count: int) -> Items:
@@ -138,6 +138,16 @@ def _keys(encoding: int, raw: bytes, count: int) -> Items:
         yield -(24 + width - min(width, 8)) % 8, "padding"
     elif encoding == 4:
         yield from _template(raw, count)
+    elif encoding == 5:
+        yield 4 * (count + 1), "offsets"
+        yield -4 * (count + 1) % 8, "padding"
+    elif encoding == 6:
+        width, shared, a = u(raw, 0, 4), u(raw, 4, 4), raw[8]
+        yield 16, f"width {width}, of which {shared} bytes are shared; lengths of {a} bytes; reserved"
+        yield shared, "the shared prefix"
+        yield a * count, "lengths of what follows it"
+        for place in range(shared, width):
+            yield count, f"byte {place} of each key"
 
 
 def _values(encoding: int, flags: int, raw: bytes, count: int) -> Items:

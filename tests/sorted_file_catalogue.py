@@ -10,11 +10,14 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import zstandard
 from skipstone.hfile_like import SortedFileWriter
+from skipstone.hfile_like.key_encoding import KeyEncoder
+from skipstone.hfile_like.keys import ENCODING_PADDED
 from sorted_files import nodes_of
 
 
@@ -67,6 +70,13 @@ def keys_long(compression: str) -> bytes:
     """Lengths of two bytes."""
     keys = [b"a" * 40, b"a" * 40 + noise(1, 300), b"b" + noise(2, 20)]
     return make(keys, {}, [False, True, False], compression=compression)
+
+
+def keys_forced(compression: str) -> bytes:
+    """Padded, whether that is smaller or not: uncompressed it never is."""
+    keys = [b"\x01" + (1009 * i).to_bytes(4, "big") + b"abcdefgh"[: i * 5 % 9] for i in range(20)]
+    with mock.patch.object(KeyEncoder, "_chosen", lambda *_: ENCODING_PADDED):
+        return make(keys, {"n": pa.array(range(20), pa.int8())}, compression=compression)
 
 
 def keys_numbers(compression: str) -> bytes:
@@ -298,6 +308,7 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         keys_fixed,
         keys_bundles,
         keys_long,
+        keys_forced,
         keys_numbers,
         keys_names,
         keys_related,

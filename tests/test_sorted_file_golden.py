@@ -47,7 +47,7 @@ def test_there_is_one_of_every_encoding_and_section() -> None:
                     encodings["keys" if s == 1 else "values"].add(data[at + 1])
     assert encodings == {
         "codec": {0, 1, 2, 3},
-        "keys": {1, 2, 3, 4},
+        "keys": {1, 2, 3, 4, 5, 6},
         "values": set(range(10)),
         "sections": set(range(1, 9)),
     }
