@@ -112,10 +112,11 @@ def plain(value: object) -> object:
 
 
 def values(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """The values of a column as JSON can hold them. What Python has no type for (the year 12,000) comes as text."""
+    """The values of a column as JSON can hold them. What Python has no type for (the year 12,000), or no zone, comes as
+    text."""
     try:
         found = column.to_pylist()
-    except (ValueError, ArithmeticError, pa.ArrowException):
+    except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
         found = [_python(scalar) for scalar in column]
     return [plain(value) for value in found]
 
@@ -123,8 +124,12 @@ def values(column: pa.Array | pa.ChunkedArray) -> list[object]:
 def _python(scalar: pa.Scalar) -> object:
     try:
         return scalar.as_py()
-    except (ValueError, ArithmeticError, pa.ArrowException):
-        return str(scalar)
+    except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
+        pass
+    try:
+        return scalar.cast(pa.string()).as_py()
+    except pa.ArrowException:  # what Arrow cannot tell as text either is of a time, and a number
+        return f"{scalar.cast(pa.int64()).as_py()} {scalar.type}"
 
 
 def records(found: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:

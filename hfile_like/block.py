@@ -145,7 +145,7 @@ class Block:
         self.where, self.schema, self._dictionary = where, schema, dictionary
         if len(view) < HEAD.size:
             raise where.bad("block head", f"a block has only {len(view)} bytes")
-        stored, self.length_bytes, self.entries, sections, _ = HEAD.unpack_from(view)
+        stored, self.length_bytes, self.entries, sections, reserved = HEAD.unpack_from(view)
         if not HEAD.size <= self.length_bytes <= len(view) or self.length_bytes % 8:
             raise where.bad("block length", f"a block claims {self.length_bytes} bytes where {len(view)} are left")
         end = HEAD.size + SECTION.size * sections
@@ -153,6 +153,8 @@ class Block:
             raise where.bad("block directory", "the directory of a block is cut short")
         if codec.checksum_at(where.offset, view[4:end]) != stored:
             raise where.bad("block checksum", "the checksum of a block does not match")
+        if reserved:
+            raise where.bad("block head", f"what is reserved in the head of a block is {reserved}, not 0")
         if not 1 <= self.entries <= BLOCK_ENTRIES_MAX:
             raise where.bad("block entries", f"a block claims {self.entries} entries")
         if sections != 2 + len(schema):
@@ -172,6 +174,8 @@ class Block:
             total += raw
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
+        if found[0][4] or found[1][4]:
+            raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")

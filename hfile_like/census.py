@@ -89,7 +89,7 @@ def census_of(source: Source) -> Census:
     footer, _ = open_footer(source)
     index = footer.index.reading_by(partial(read_exact, source))
     sections = _count_sections(source, index, footer.schema)
-    parts = _bytes_by_part(source.size, footer, index, sections)
+    parts = _bytes_by_part(source.size, footer, index, sections, Where(name_of(source), footer.offset))
     return Census(sections, parts, index.levels, index.node_count)
 
 
@@ -128,10 +128,10 @@ def _count_sections(source: Source, index: BlockIndex, schema: pa.Schema) -> lis
 
 
 def _bytes_by_part(
-    size_bytes: int, footer: Footer, index: BlockIndex, sections: Sequence[SectionCount]
+    size_bytes: int, footer: Footer, index: BlockIndex, sections: Sequence[SectionCount], where: Where
 ) -> dict[str, int]:
     """The sum is `size_bytes`. Sections and metas of one stem (fine/0, fine/1 ...) count together: there may be
-    thousands."""
+    thousands. Raises CorruptionError where they overlap."""
     found: Counter[str] = Counter()
     for count in sections:
         found[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
@@ -145,7 +145,8 @@ def _bytes_by_part(
     found["nodes of the index"] = index.nodes_bytes()
     found["footer"] = size_bytes - footer.offset - TRAILER.size
     found["header, trailer, padding"] = size_bytes - sum(found.values())
-    assert found["header, trailer, padding"] >= len(HEADER) + TRAILER.size
+    if found["header, trailer, padding"] < len(HEADER) + TRAILER.size:
+        raise where.bad("sizes", "the parts of the file are more than the file")
     return {name: size for name, size in found.items() if size}
 
 

@@ -164,7 +164,9 @@ class Footer:
         if len(raw) < 8 or at > len(raw):
             raise self._where.bad("footer", f"the footer claims {count} sections and does not hold them")
         found = {}
-        for kind, _, length in _SECTION.iter_unpack(raw[8:at]):
+        for kind, reserved, length in _SECTION.iter_unpack(raw[8:at]):
+            if reserved or kind in found:
+                raise self._where.bad("footer", f"section {kind} of the footer is there twice, or of no known kind")
             if length > len(raw) - at:
                 raise self._where.bad("footer", f"section {kind} of the footer is cut short")
             found[kind] = raw[at : at + length]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
+from skipstone.commands.output import values
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from skipstone.hfile_like import (
     SortedFileReader,
@@ -306,6 +307,62 @@ def test_another_version_or_an_unknown_feature_is_refused():
         SortedFileReader(bytes(header))
 
 
+@pytest.mark.parametrize(
+    ("section", "at", "value", "check"),
+    [
+        (0, 0, 9, "codec"),
+        (0, 1, 9, "tombstones"),
+        (0, 2, 1, "block directory"),
+        (1, 0, 9, "codec"),
+        (1, 1, 99, "key encoding"),
+        (1, 2, 1, "block directory"),
+        (1, 3, 128, "block directory"),
+        *((2 + column, 0, 9, "codec") for column in range(len(SCHEMA))),
+        *((2 + column, 1, 99, "value encoding") for column in range(len(SCHEMA))),
+        *((2 + column, 3, 1, "value") for column in range(len(SCHEMA))),
+    ],
+)
+def test_an_unknown_codec_encoding_or_flag_is_refused(section, at, value, check):
+    data = bytearray(sample("none"))
+    block = SortedFileReader(bytes(data)).blocks()[0]
+    data[block.offset + 16 + 16 * section + at] = value
+    repair_block(data, block.offset, block.length)
+    reader = SortedFileReader(bytes(data))
+    keys = [block.first_key]
+    for ask in (lambda: reader.get_many(keys, include_deleted=True), lambda: reader.scan_table(include_deleted=True)):
+        with pytest.raises(CorruptionError) as caught:
+            ask()
+        assert caught.value.check.startswith(check) and caught.value.offset == block.offset
+    assert [finding.offset for finding in reader.verify()] == [block.offset]
+
+
+def test_what_is_reserved_is_zero():
+    sound = sample("none")
+    block = SortedFileReader(sound).blocks()[0]
+    data = bytearray(sound)
+    data[block.offset + 14] = 1
+    repair_block(data, block.offset, block.length)
+    with pytest.raises(CorruptionError, match="reserved"):
+        SortedFileReader(bytes(data)).get(block.first_key)
+    footer = int.from_bytes(sound[-48:-40], "little")
+    for at, value in ((8 + 4, 1), (8 + 16, 1)):  # reserved; the second section is a first one again
+        data = bytearray(sound)
+        data[footer + at] = value
+        repair_trailer(data)
+        with pytest.raises(CorruptionError, match="twice, or of no known kind"):
+            SortedFileReader(bytes(data))
+
+
+def test_sections_of_the_footer_that_are_not_known_are_skipped():
+    data = bytearray(sample("none"))
+    footer = int.from_bytes(data[-48:-40], "little")
+    assert int.from_bytes(data[footer + 8 + 16 * 6 : footer + 8 + 16 * 6 + 4], "little") == 7
+    data[footer + 8 + 16 * 6] = 200  # the summaries
+    repair_trailer(data)
+    reader = SortedFileReader(bytes(data))
+    assert reader.summarised == [] and reader.verify() == [] and reader.scan_table().num_rows
+
+
 def test_values_that_python_cannot_hold_come_as_arrow_has_them():
     columns = {
         "late": pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC")),
@@ -317,6 +374,10 @@ def test_values_that_python_cannot_hold_come_as_arrow_has_them():
         writer.write([b"k"], pa.record_batch(columns))
     found = SortedFileReader(target.getvalue()).get(b"k")
     assert found == {name: column[0] for name, column in columns.items()} | {"other": 1}
+    # `skipstone inspect --keys` prints them.
+    assert [values(column) for column in columns.values()][1:] == [["5 timestamp[us, tz=No/Where]"], [1]]
+    far = pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("us"))
+    assert values(far) == ["<value out of range: -4611686018427387904>"]
 
 
 @pytest.mark.parametrize("junk", [b"", b"x", b"x" * 55, b"x" * 56, b"PAR1" + bytes(200) + b"PAR1", bytes(70_000)])
