@@ -28,7 +28,7 @@ _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 BATCH_STORED_BYTES = 1 << 19
 BATCH_BLOCKS = 64
 # What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
-BATCH_PLAIN_BYTES = 1 << 25
+BATCH_PLAIN_BYTES = 1 << 24
 
 _MOST = np.array([BATCH_BLOCKS, BATCH_STORED_BYTES, BATCH_PLAIN_BYTES, BLOCK_ENTRIES_MAX])
 
@@ -94,6 +94,10 @@ def in_order(
 def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch | None:
     """The entries of a run, with the columns at `positions`; None where they are too many bytes for one batch, or for
     several that are made at once."""
+    if sum(block.plain_bytes for block in run.blocks) > BATCH_PLAIN_BYTES:
+        return None  # a block alone
+    if len(run.blocks) == 1:
+        return next(block_batches(run, positions, schema, include_deleted))
     whole = _joined(run.blocks, positions)
     if whole is None:
         return None
@@ -116,8 +120,6 @@ def block_batches(
 
 def _joined(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
     """All entries of some blocks; None where they are too many bytes."""
-    if sum(block.plain_bytes for block in blocks) > BATCH_PLAIN_BYTES:
-        return None  # a block alone
     counts = [block.entries for block in blocks]
     arrays: list[pa.Array] = []
     left = BATCH_PLAIN_BYTES
@@ -131,17 +133,13 @@ def _joined(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None
 
 
 def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa.BinaryArray | None:
-    found = None
-    if len(blocks) > 1:
-        found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
+    found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
     return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if found is None else found
 
 
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found = None
-    if len(blocks) > 1:
-        found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
+    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
     if found is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
     return checked_text(found, blocks[0].where)
@@ -156,7 +154,7 @@ def _concatenated(arrays: Iterable[pa.Array], most_bytes: int) -> pa.Array | Non
         if size > most_bytes:
             return None
         parts.append(array)
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    return pa.concat_arrays(parts)
 
 
 def _deleted(blocks: Sequence[Block]) -> np.ndarray | None:
