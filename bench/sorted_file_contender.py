@@ -19,7 +19,8 @@ from bench.sorted_file_peers import PEERS, prepared
 
 US = "skipstone"
 # A page of LMDB's, the least block of anybody's, holds as many entries. One in eight of these keys is got alone, too.
-_WARMING_STEP, _WARMING_KEYS, _WARMING_GETS_STEP = 16, 50_000, 8
+_WARMING_STEP = {"names": 16, "typed": 48}
+_WARMING_KEYS, _WARMING_GETS_STEP = 50_000, 8
 _BUILD_S = "build_s.txt"
 
 
@@ -107,7 +108,7 @@ class Contender:
         if not self._is_warm:
             handle = self.cold()
             if self.name != "Parquet":
-                keys = self.column.taken(np.arange(0, len(self.column), _WARMING_STEP))
+                keys = self.column.taken(np.arange(0, len(self.column), _WARMING_STEP[self.column.kind]))
                 for low in [*range(0, len(keys), _WARMING_KEYS)] * 2:
                     handle.get_many(keys[low : low + _WARMING_KEYS])
                 for key in keys[::_WARMING_GETS_STEP]:

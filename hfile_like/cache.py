@@ -8,6 +8,7 @@ brought and nobody used again go before those that are looked up again and again
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +42,10 @@ class BlockCache:
         self._ring: deque[tuple[Shelf, int]] = deque()
         # What no reader has and no block is held of goes by itself.
         self._shelves: WeakValueDictionary[object, Shelf] = WeakValueDictionary()
-        self._hits = self._misses = self._evictions = 0
+        self._misses = self._evictions = 0
+        # A look-up takes a number, which takes no lock; so does who asks how many were taken.
+        self._count_hit = itertools.count().__next__
+        self._counted_otherwise = 0
         self._held_bytes = self._tables_bytes = 0  # the tables are a part of what is held
         # Calls of kernels under way, and what was let go of since the oldest of them began: (last pin then, block).
         self._pins: set[int] = set()
@@ -51,7 +55,9 @@ class BlockCache:
     @property
     def hits(self) -> int:
         """How often a block was asked for and held."""
-        return self._hits
+        with self._lock:
+            self._counted_otherwise -= 1
+            return self._count_hit() + 1 + self._counted_otherwise
 
     @property
     def misses(self) -> int:
@@ -166,8 +172,7 @@ class Shelf:
                 self._cache._misses += 1
             return None
         self.used[i] = 1
-        with self._lock:
-            self._cache._hits += 1
+        self._cache._count_hit()
         return held
 
     def find_all(self, indices: Iterable[int]) -> list[HeldBlock | None]:
@@ -180,7 +185,7 @@ class Shelf:
                 self.used[i] = 1
         with self._lock:
             self._cache._misses += missing
-            self._cache._hits += len(found) - missing
+            self._cache._counted_otherwise += len(found) - missing
         return found
 
     def add(self, i: int, held: HeldBlock) -> HeldBlock:
@@ -251,7 +256,7 @@ class Shelf:
         """Counts hits of some blocks, int64 [k]."""
         np.frombuffer(self.used, dtype=np.uint8)[numbers] = 1
         with self._lock:
-            self._cache._hits += len(numbers)
+            self._cache._counted_otherwise += len(numbers)
 
     def _grow(self, i: int, held: HeldBlock, size_bytes: int) -> None:
         held.size_bytes += size_bytes

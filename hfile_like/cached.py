@@ -34,14 +34,15 @@ def get_row(reader: SortedFileReader, shelf: Shelf, i: int, key: bytes, names: S
     held = shelf.find(i)
     if held is None:
         held = shelf.add(i, HeldBlock(reader.block(i).owned()))
-    if held.values is None:
+    if held.row is None:
         if not is_flat(shelf, i, held, 1):
             with unheld_if_damaged(shelf, i, held):
                 return row_of(held.block, key, names)
         for position in range(len(names)):
             flat_column(shelf, i, held, position)
-        held.values = [held.columns[position].value for position in range(len(names))]
-    return held.row(key, names)
+        held.put_row(names)
+        assert held.row is not None
+    return held.row(key)
 
 
 @contextmanager

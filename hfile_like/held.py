@@ -8,6 +8,7 @@ a constant here.
 
 from __future__ import annotations
 
+import array
 import struct
 import threading
 from bisect import bisect_left
@@ -38,6 +39,7 @@ PYTHON_FORMATS = {pa.float32(): struct.Struct("<f"), pa.float64(): struct.Struct
         strict=True,
     )
 }
+_EIGHT = struct.Struct(">Q")
 # One thread makes what others may already read by its address: a second one must not take its place.
 _making = threading.Lock()
 
@@ -50,10 +52,11 @@ class HeldBlock:
     touches      how often keys were looked for in it before they were decoded
     keys         decoded, or None
     columns      decoded, by their position in the schema
-    values       of all columns, once they were decoded: what gives the value at a position
+    row          of a key: the values as Python objects by name, None where it is not there. None before keys and all
+                 columns were decoded
     """
 
-    __slots__ = ("_batch", "_stored", "columns", "entries", "keys", "size_bytes", "touches", "values")
+    __slots__ = ("_batch", "_stored", "columns", "entries", "keys", "row", "size_bytes", "touches")
 
     def __init__(self, block: Block):
         """`block`: over memory of its own, of which nothing is decoded."""
@@ -63,7 +66,7 @@ class HeldBlock:
         self.touches = 0
         self.keys: FlatKeys | None = None
         self.columns: dict[int, FlatColumn] = {}
-        self.values: list[Callable[[int], object]] | None = None
+        self.row: Callable[[bytes], dict[str, object] | None] | None = None
         self._batch: tuple[Sequence[int], pa.RecordBatch] | None = None
 
     @property
@@ -71,15 +74,10 @@ class HeldBlock:
         """The block, to decode from; what it keeps of that is the caller's."""
         return self._stored.unread()
 
-    def row(self, key: bytes, names: Sequence[str]) -> dict[str, object] | None:
-        """The values of a key as Python objects, by their names, once there are `values`; None where it is not
-        there."""
-        keys, values = self.keys, self.values
-        assert keys is not None and values is not None
-        at = keys.find(key)
-        if at < 0 or (keys.deleted is not None and keys.deleted[at]):
-            return None
-        return dict(zip(names, [value(at) for value in values]))  # noqa: B905 - they are as many
+    def put_row(self, names: Sequence[str]) -> None:
+        """Sets `row`, once keys and all columns were decoded. `names`: of the columns."""
+        assert self.keys is not None
+        self.row = _row_getter(self.keys, names, [self.columns[position].value for position in range(len(names))])
 
     def flat_keys(self) -> FlatKeys:
         """The keys, decoded."""
@@ -120,22 +118,16 @@ class HeldBlock:
 class FlatKeys:
     """The keys of a block, one after the other, and which of them are tombstones.
 
-    array        binary [n]
-    deleted      bool [n], or None where none is
-    size_bytes   of what it holds
+    array          binary [n]
+    deleted        bool [n], or None where none is
+    at             of a position: the key there
+    shared_bytes   how many leading bytes all keys share
+    size_bytes     of what it holds
     """
 
     __slots__ = (
-        "_at",
-        "_data",
-        "_offsets",
-        "_place",
-        "_places",
-        "_shared_bytes",
-        "_tails",
-        "array",
-        "deleted",
-        "size_bytes",
+        *("_data", "_offsets", "_place", "_places", "_tails"),
+        *("array", "at", "deleted", "shared_bytes", "size_bytes"),
     )
 
     def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
@@ -151,19 +143,19 @@ class FlatKeys:
         # The tails are counted before they are there.
         more = 8 * len(decoded) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
         self.size_bytes = own.nbytes + len(data) + more
-        self._tails: memoryview | None = None
+        self._tails: array.array[int] | None = None
         self._place: tuple[int, ...] | None = None
         self._places = range(len(decoded))
         width = len(data) // len(decoded)
         lengths = own[1:] - own[:-1]
         if (lengths == width).all():
-            self._at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
+            self.at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
         else:
             starts = own.data
-            self._at = lambda i: data[starts[i] : starts[i + 1]]
-        self._shared_bytes = common_prefix_length(self._at(0), self._at(len(decoded) - 1))
+            self.at = lambda i: data[starts[i] : starts[i + 1]]
+        self.shared_bytes = common_prefix_length(self.at(0), self.at(len(decoded) - 1))
 
-    def tails(self) -> memoryview:
+    def tails(self) -> array.array[int]:
         """uint64 [n], ascending: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
         bytes that it does not have."""
         if self._tails is None:
@@ -171,44 +163,66 @@ class FlatKeys:
                 self._tails = self._tails or self._made_tails()
         return self._tails
 
-    def _made_tails(self) -> memoryview:
+    def _made_tails(self) -> array.array[int]:
         padded = self._data + bytes(8)
         windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
-        words = windows[self._offsets[:-1] + np.int32(self._shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
-        missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self._shared_bytes), 8)
+        words = windows[self._offsets[:-1] + np.int32(self.shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
+        missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self.shared_bytes), 8)
         if missing.any():  # what stands there is of the next key
             bits = missing.astype(np.uint64) * np.uint64(8)
             words = words >> bits << bits
-        return words.data
+        return array.array("Q", words.tobytes())
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
         if self._place is None:
             tails, deleted = self.tails(), self.deleted
-            arrays = pa.py_buffer(tails), self.array.buffers()[1], self.array.buffers()[2]
-            addresses = [buffer.address for buffer in arrays]
-            self._place = len(tails), self._shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+            _, offsets, data = self.array.buffers()
+            addresses = tails.buffer_info()[0], offsets.address, data.address
+            self._place = len(tails), self.shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
         return self._place
 
     def lower_bound(self, key: bytes) -> int:
         """The first position whose key is not below `key`."""
-        return bisect_left(self._places, key, key=self._at)
+        return bisect_left(self._places, key, key=self.at)
 
     def find(self, key: bytes) -> int:
         """Where a key is; -1 where it is not."""
-        tails = self._tails or self.tails()
-        tail = key[self._shared_bytes : self._shared_bytes + 8]
-        number = int.from_bytes(tail if len(tail) == 8 else tail.ljust(8, b"\0"), "big")
+        tails = self.tails()
+        tail = key[self.shared_bytes : self.shared_bytes + 8].ljust(8, b"\0")
+        number = int.from_bytes(tail, "big")
         at = bisect_left(tails, number)
-        if at == len(tails):
+        if at == len(tails) or tails[at] != number:
             return -1
-        if self._at(at) == key:
-            return at
-        if tails[at] != number:
-            return -1
-        # Keys that are told apart by later bytes, or by where they end.
-        at = bisect_left(self._places, key, lo=at, key=self._at)
-        return at if at < len(tails) and self._at(at) == key else -1
+        # Other keys may have the same tail: they are told apart by later bytes, or by where they end.
+        at = bisect_left(self._places, key, lo=at, key=self.at)
+        return at if at < len(tails) and self.at(at) == key else -1
+
+
+def _row_getter(
+    keys: FlatKeys, names: Sequence[str], values: Sequence[Callable[[int], object]]
+) -> Callable[[bytes], dict[str, object] | None]:
+    """A function of a key: see `HeldBlock.row`. What it needs is bound to it, since a look-up waits for every object
+    that it has to go through."""
+    tails, entries, key_at, deleted, skip = keys.tails(), len(keys.array), keys.at, keys.deleted, keys.shared_bytes
+    only, first = (names[0], values[0]) if len(names) == 1 else (None, None)
+
+    def row(key: bytes) -> dict[str, object] | None:
+        try:
+            at = bisect_left(tails, _EIGHT.unpack_from(key, skip)[0])
+        except struct.error:  # a shorter key
+            at = entries
+        if at == entries or key_at(at) != key:
+            at = keys.find(key)
+            if at < 0:
+                return None
+        if deleted is not None and deleted[at]:
+            return None
+        if only is not None and first is not None:
+            return {only: first(at)}
+        return dict(zip(names, [value(at) for value in values], strict=True))
+
+    return row
 
 
 class FlatColumn:

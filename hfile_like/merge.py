@@ -97,43 +97,65 @@ class _Merge:
 
     def __init__(self, cursors: list[Cursor], writer: MergingWriter, drop_tombstones: bool):
         self._cursors, self._writer, self._drop_tombstones = cursors, writer, drop_tombstones
+        self._waiting: list[tuple[bytes, int, Cursor]] = []
         self._copies: list[Stored] = []
         self._batch_bytes = 0
 
     def run(self) -> None:
         """Merges all that there is."""
-        heap = [(c.first_key, c.age, c) for c in self._cursors if c.live]
-        heapify(heap)
-        while heap:
-            cursor = heappop(heap)[2]
+        self._waiting = [(c.first_key, c.age, c) for c in self._cursors if c.live]
+        heapify(self._waiting)
+        while self._waiting:
+            cursor = heappop(self._waiting)[2]
             touching, bound = [cursor], cursor.last_key
-            while heap and heap[0][0] <= bound:
-                touching.append(heappop(heap)[2])
+            while self._waiting and self._waiting[0][0] <= bound:
+                touching.append(heappop(self._waiting)[2])
                 bound = min(bound, touching[-1].last_key)
-            if len(touching) > 1:
+            if len(touching) == 1:
+                self._take_alone(cursor)
+            elif len(touching) < _MANY_RUNS:
                 self._take(touching)
             else:
-                below = heap[0][0] if heap else None
-                copied = cursor.span(below, self._may_copy)
-                if copied is None:
-                    self._batch_bytes += cursor.take_through(cursor.last_key)
-                else:
-                    self._copies.append(copied)
-                    self._batch_bytes += len(copied.data)
+                self._take_of_many(touching)
             for each in touching:
                 if each.live:
-                    heappush(heap, (each.first_key, each.age, each))
+                    heappush(self._waiting, (each.first_key, each.age, each))
             if self._batch_bytes >= BATCH_BYTES:
                 self._write_batch(is_last=False)
         self._write_batch(is_last=True)
 
+    def _take_alone(self, cursor: Cursor) -> None:
+        """Takes blocks of a run between whose keys no other run has any."""
+        copied = cursor.span(self._waiting[0][0] if self._waiting else None, self._may_copy)
+        if copied is None:
+            self._batch_bytes += cursor.take_through(cursor.last_key)
+        else:
+            self._copies.append(copied)
+            self._batch_bytes += len(copied.data)
+
     def _take(self, touching: list[Cursor]) -> None:
-        are_many = len(touching) >= _MANY_RUNS
+        """Takes as far as one block goes: the next of its run may be one to copy."""
         for cursor in touching:
-            cursor.split(BATCH_BYTES // len(touching) if are_many else BATCH_BYTES)
-        bound = _bound_of_many(touching) if are_many else min(cursor.last_key for cursor in touching)
+            cursor.split(BATCH_BYTES)
+        bound = min(cursor.last_key for cursor in touching)
+        self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
+
+    def _take_of_many(self, touching: list[Cursor]) -> None:
+        """Takes to where half of the runs have given their share of a batch, so that not all of them are asked for the
+        sake of one block; but of no run more than two blocks, lest a large one is taken apart between the keys of small
+        ones."""
+        share = BATCH_BYTES // len(touching)
         for cursor in touching:
-            self._batch_bytes += cursor.take_through(bound)
+            cursor.split(share)
+        bound = sorted(cursor.last_key for cursor in touching)[len(touching) // 2]
+        bound = min([bound, *(reach for cursor in touching if (reach := cursor.reach()) is not None)])
+        # Up to there others may have keys, too.
+        while self._waiting and self._waiting[0][0] <= bound:
+            touching.append(heappop(self._waiting)[2])
+            touching[-1].split(share)
+            reach = touching[-1].reach()
+            bound = bound if reach is None else min(bound, reach)
+        self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
     def _may_copy(self, info: BlockInfo) -> bool:
         return not (self._drop_tombstones and info.deleted) and self._writer.may_copy(info)
@@ -177,12 +199,3 @@ class _Merge:
         cuts = np.cumsum(is_entry)[order >= total].tolist()
         order = order[is_entry]
         return entries if len(order) == total and len(bounds) == 2 else entries.take(order), cuts
-
-
-def _bound_of_many(touching: list[Cursor]) -> bytes:
-    """Up to which key to take from many runs, so that a step does not ask all of them for the sake of one block: where
-    half of the parts at hand end, but of no run more than two blocks, lest a large one is taken apart between the keys
-    of small ones."""
-    last_keys = sorted(cursor.last_key for cursor in touching)
-    reaches = [reach for cursor in touching if (reach := cursor.reach()) is not None]
-    return min([last_keys[len(last_keys) // 2], *reaches])

@@ -10,13 +10,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..arrays import offsets_and_data
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import from_numpy, offsets_and_data, offsets_of
 from ..errors import CorruptionError, InvalidArgumentError
 from .batches import block_entries
 from .block import Block
 from .entries import Entries, check_ascending
 from .index_rows import BlockInfo
 from .reader import SortedFileReader
+from .scanning import joined_entries, runs_of
 
 _WINDOW_BLOCKS_MAX = 1024
 
@@ -47,21 +51,28 @@ class Stored(NamedTuple):
     def entries(self) -> Entries:
         """All of them, decoded. Raises CorruptionError."""
         columns = range(len(self.cursor.reader.schema))
-        parts = []
-        for info, block in zip(self.infos, self.blocks(), strict=True):
-            part = block_entries(block, columns)
-            if (part.keys[0].as_py(), part.keys[len(part) - 1].as_py()) != (info.first_key, info.last_key):
-                raise self._out_of_order("a block does not begin and end with the keys that the index names", info)
-            parts.append(part)
+        parts: list[Entries] = []
+        for run in runs_of(self.blocks()):
+            whole = joined_entries(run, columns) if len(run) > 1 else None
+            parts += [block_entries(block, columns) for block in run] if whole is None else [whole]
         found = Entries.concat(parts)
-        try:
-            check_ascending(found.keys, None)
-        except InvalidArgumentError as error:
-            raise self._out_of_order(str(error), self.infos[0]) from None
+        self._check(found.keys)
         return found
 
-    def _out_of_order(self, message: str, info: BlockInfo) -> CorruptionError:
-        return out_of_order(message, self.cursor.reader, info)
+    def _check(self, keys: pa.BinaryArray) -> None:
+        """Raises CorruptionError where the keys are not in order, or blocks do not begin and end as the index says."""
+        starts = offsets_of(np.array([info.entries for info in self.infos]))
+        ends = np.column_stack([starts[:-1], starts[1:] - 1]).reshape(-1)
+        told = [key for info in self.infos for key in (info.first_key, info.last_key)]
+        held = keys.take(from_numpy(ends)).to_pylist()
+        if held != told:
+            i = next(i for i, (a, b) in enumerate(zip(held, told, strict=True)) if a != b) // 2
+            message = "a block does not begin and end with the keys that the index names"
+            raise out_of_order(message, self.cursor.reader, self.infos[i])
+        try:
+            check_ascending(keys, None)
+        except InvalidArgumentError as error:
+            raise out_of_order(str(error), self.cursor.reader, self.infos[0]) from None
 
 
 class Cursor:

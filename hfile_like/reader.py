@@ -111,11 +111,11 @@ class SortedFileReader:
         if i is None:
             return None
         shelf = self.shelf
-        if self._asks_filter and (shelf is None or shelf.blocks[i] is None) and not self._pieces.may_hold_key(key):
-            return None  # a block that is held is asked sooner than a filter
-        if shelf is not None:
-            return get_row(self, shelf, i, key, self._names)
-        return row_of(self.block(i), key, self._names)
+        if shelf is not None and shelf.blocks[i] is not None:
+            return get_row(self, shelf, i, key, self._names)  # sooner than a filter would say no
+        if self._asks_filter and not self._pieces.may_hold_key(key):
+            return None
+        return row_of(self.block(i), key, self._names) if shelf is None else get_row(self, shelf, i, key, self._names)
 
     def get_many(
         self,

@@ -98,7 +98,7 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
         return None  # a block alone
     if len(run.blocks) == 1:
         return next(block_batches(run, positions, schema, include_deleted))
-    whole = _joined(run.blocks, positions)
+    whole = joined_entries(run.blocks, positions)
     if whole is None:
         return None
     stop = len(whole) - run.blocks[-1].entries + run.high
@@ -118,8 +118,8 @@ def block_batches(
         yield to_batch(block_entries(block.unread(), positions, rows), schema, include_deleted)
 
 
-def _joined(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
-    """All entries of some blocks; None where they are too many bytes."""
+def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
+    """All entries of some blocks that `runs_of` gave; None where they are too many bytes."""
     counts = [block.entries for block in blocks]
     arrays: list[pa.Array] = []
     left = BATCH_PLAIN_BYTES
