@@ -104,6 +104,13 @@ def test_a_read_past_a_section_is_a_crash() -> None:
         assert subprocess.run([sys.executable, "-c", read], cwd=PROGRAM.parent).returncode == ended
 
 
+def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
+    rounds = "3000" if is_thorough() else "40"
+    program = PROGRAM.parent / "sorted_file_encoders.py"
+    done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_the_small_files_have_every_encoding() -> None:
     """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
     from skipstone.hfile_like import codec, keys, values
