@@ -29,7 +29,7 @@ from .keys import lower_bound, prefix_successor
 from .lookups import look_up
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .pieces import LoadFilter, OwnPieces, read_piece
-from .scanning import Run, in_order, run_batches, runs_of
+from .scanning import Run, block_batches, in_order, run_batch, runs_of
 from .source import COALESCE_GAP_BYTES, Source, close_source, identity_of, name_of, open_source, read_exact
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
@@ -179,11 +179,15 @@ class SortedFileReader:
     ) -> Iterator[pa.RecordBatch]:
         schema = scan_schema(self.schema, positions, include_deleted)
 
-        def make(run: Run) -> list[pa.RecordBatch]:
-            some = run_batches(run.blocks, positions, schema, include_deleted, run.low, run.high)
-            return [batch for batch in some if batch.num_rows]
+        def make(run: Run) -> pa.RecordBatch | None:
+            return run_batch(run, positions, schema, include_deleted)
 
-        yield from in_order(self._runs(blocks, start, stop), make)
+        def singly(run: Run) -> Iterator[pa.RecordBatch]:
+            return block_batches(run, positions, schema, include_deleted)
+
+        for batch in in_order(self._runs(blocks, start, stop), make, singly):
+            if batch.num_rows:
+                yield batch
 
     def _runs(self, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[Run]:
         at = 0

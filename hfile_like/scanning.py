@@ -28,7 +28,7 @@ _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 BATCH_STORED_BYTES = 1 << 19
 BATCH_BLOCKS = 64
 # What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
-BATCH_PLAIN_BYTES = 1 << 25
+BATCH_PLAIN_BYTES = 1 << 24
 
 _MOST = np.array([BATCH_BLOCKS, BATCH_STORED_BYTES, BATCH_PLAIN_BYTES, BLOCK_ENTRIES_MAX])
 
@@ -56,83 +56,102 @@ def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield run
 
 
-def in_order(runs: Iterable[T], make: Callable[[T], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """What `make` gives of each run, in their order. After the first few, two threads make what comes next: kernels and
-    zstandard leave Python to others meanwhile."""
+def in_order(
+    runs: Iterable[T], make: Callable[[T], pa.RecordBatch | None], singly: Callable[[T], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
+    After the first few, two threads make what comes next: kernels and zstandard leave Python to others meanwhile."""
+
+    def batches(run: T, made: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        return singly(run) if made is None else iter([made])
+
     rest = iter(runs)
     for run in islice(rest, _RUNS_ALONE):
-        yield from make(run)
+        yield from batches(run, make(run))
     first = next(rest, None)
     if first is None:
         return
     if not kernels_are_loaded() or (os.cpu_count() or 1) < 2:
         for run in chain([first], rest):
-            yield from make(run)
+            yield from batches(run, make(run))
         return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-scan") as pool:
-        under_way: deque[Future[list[pa.RecordBatch]]] = deque()
+        under_way: deque[tuple[T, Future[pa.RecordBatch | None]]] = deque()
         try:
             for run in chain([first], rest):
-                under_way.append(pool.submit(make, run))
+                under_way.append((run, pool.submit(make, run)))
                 if len(under_way) > _RUNS_AHEAD:
-                    yield from under_way.popleft().result()
+                    before, future = under_way.popleft()
+                    yield from batches(before, future.result())
             while under_way:
-                yield from under_way.popleft().result()
+                before, future = under_way.popleft()
+                yield from batches(before, future.result())
         finally:
-            for future in under_way:
+            for _, future in under_way:
                 future.cancel()
 
 
-def run_batches(
-    blocks: Sequence[Block], positions: Sequence[int], schema: pa.Schema, include_deleted: bool, low: int, high: int
+def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch | None:
+    """The entries of a run, with the columns at `positions`; None where they are too many bytes for one batch, or for
+    several that are made at once."""
+    if sum(block.plain_bytes for block in run.blocks) > BATCH_PLAIN_BYTES:
+        return None  # a block alone
+    if len(run.blocks) == 1:
+        return next(block_batches(run, positions, schema, include_deleted))
+    whole = joined_entries(run.blocks, positions)
+    if whole is None:
+        return None
+    stop = len(whole) - run.blocks[-1].entries + run.high
+    if run.low or stop < len(whole):
+        whole = whole.slice(run.low, max(0, stop - run.low))
+    return to_batch(whole, schema, include_deleted)
+
+
+def block_batches(
+    run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The entries of some blocks, with the columns at `positions`: from entry `low` of the first, before entry `high`
-    of the last. One batch, where they are not too many bytes for one."""
-    whole = joined_entries(blocks, positions) if len(blocks) > 1 else None
-    if whole is not None:
-        stop = len(whole) - blocks[-1].entries + high
-        if low or stop < len(whole):
-            whole = whole.slice(low, stop - low)
-        yield to_batch(whole, schema, include_deleted)
-        return
-    for i, block in enumerate(blocks):
-        first, end = low if i == 0 else 0, high if i == len(blocks) - 1 else block.entries
+    """As `run_batch`, block by block."""
+    for i, block in enumerate(run.blocks):
+        first, end = run.low if i == 0 else 0, run.high if i == len(run.blocks) - 1 else block.entries
         rows = None if first == 0 and end == block.entries else slice(first, max(first, end))
-        yield to_batch(block_entries(block, positions, rows), schema, include_deleted)
+        # Of another run's blocks nothing is kept that was decoded.
+        yield to_batch(block_entries(block.unread(), positions, rows), schema, include_deleted)
 
 
 def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
     """All entries of some blocks that `runs_of` gave; None where they are too many bytes."""
     counts = [block.entries for block in blocks]
-    keys = joined_keys([block.encoded(1) for block in blocks], counts, BATCH_PLAIN_BYTES)
-    if keys is None:
-        keys = _concatenated(block.keys.to_arrow() for block in blocks)
-    if keys is None:
-        return None
-    columns = []
-    for position in positions:
-        column = _column(blocks, counts, position)
-        if column is None:
+    arrays: list[pa.Array] = []
+    left = BATCH_PLAIN_BYTES
+    for position in (None, *positions):
+        array = _keys(blocks, counts, left) if position is None else _column(blocks, counts, position, left)
+        if array is None:
             return None
-        columns.append(column)
-    return Entries(keys, columns, _deleted(blocks))
+        left -= array.nbytes
+        arrays.append(array)
+    return Entries(arrays[0], arrays[1:], _deleted(blocks))
 
 
-def _column(blocks: Sequence[Block], counts: Sequence[int], position: int) -> pa.Array | None:
+def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa.BinaryArray | None:
+    found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
+    return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if found is None else found
+
+
+def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, BATCH_PLAIN_BYTES)
+    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
     if found is None:
-        return _concatenated(block.column(position).to_arrow() for block in blocks)
+        return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
     return checked_text(found, blocks[0].where)
 
 
-def _concatenated(arrays: Iterable[pa.Array]) -> pa.Array | None:
+def _concatenated(arrays: Iterable[pa.Array], most_bytes: int) -> pa.Array | None:
     """Arrays one after the other; None, before all are made, where they are too many bytes."""
     parts: list[pa.Array] = []
     size = 0
     for array in arrays:
         size += array.nbytes
-        if size > BATCH_PLAIN_BYTES:
+        if size > most_bytes:
             return None
         parts.append(array)
     return pa.concat_arrays(parts)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import CorruptionError, InvalidArgumentError
 from .codec import Where
@@ -88,7 +89,10 @@ def _check_block(reader: SortedFileReader, index: BlockIndex, i: int) -> None:
     summaries = index.summaries(index.summarised, i, i + 1)
     for position, name in enumerate(reader.schema.names):
         column = block.column(position).to_arrow()
-        column.validate()
+        try:
+            column.validate()
+        except pa.ArrowInvalid as error:
+            raise where.bad("values", f"block {i}: column {name!r} is no array ({error})") from None
         summary = summaries.get(name)
         if summary is not None and summarise(column, deleted) != summary.of_row(0):
             raise where.bad(

@@ -114,7 +114,7 @@ class Faces:
 
     def _find(self, reader: SortedFileReader, name: str) -> object:
         value = reader.numbered_between(NUMBERED_PREFIX, 8, 8, [name]).columns[name]
-        wanted = [v.encode() for v in value.to_pylist() if v is not None]
+        wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
         return reader.find_numbered(NUMBERED_PREFIX, 0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
 
     def _merge(self, reader: SortedFileReader) -> object:

@@ -36,8 +36,8 @@ ROOM_BYTES = 1 << 30
 _COMPLAINTS_MAX = 20
 # What a cache answers otherwise when it is asked again.
 _AGAIN = ("get", "get_many", "get_many of many", "scan")
-# `inspect` draws tables: it is asked less often.
-_INSPECTED_EACH = 16
+# What takes longest is asked of every so many-th.
+_SELDOM = {"inspect": 16, "merge": 8}
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Job:
 
     name: str
     mode: str
-    place: str
-    folder: str
+    place: str = ""
+    folder: str = ""
     share: int = 1
     first: int = 0
     count: int = 0
@@ -176,7 +176,7 @@ class Harm:
         assert self._faces is not None
         found: list[str] = []
         for name, face in self._faces.faces():
-            if name == "inspect" and self.told.tried % _INSPECTED_EACH:
+            if self.told.tried % _SELDOM.get(name, 1):
                 continue
             try:
                 answer = text_of(face(reader))

@@ -143,10 +143,10 @@ import io, resource, sys
 import pyarrow as pa
 from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, lazy, merge_runs
 
-target, value = io.BytesIO(), bytes(16 << 20)
+target, value = io.BytesIO(), bytes(8 << 20)
 schema = pa.schema([("v", pa.binary())])
-with SortedFileWriter(target, schema=schema, block_size=32 << 20, compression="zstd") as writer:
-    for i in range(16):
+with SortedFileWriter(target, schema=schema, block_size=16 << 20, compression="zstd") as writer:
+    for i in range(60):
         writer.write([b"%02d" % i], pa.record_batch({"v": [value]}))
 data = target.getvalue()
 assert len(data) < 1 << 20, len(data)
@@ -156,19 +156,19 @@ if sys.argv[1] == "compiled":
     for family in ("keys", "templates", "values", "lookup"):
         lazy.load(family)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (held + (160 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+resource.setrlimit(resource.RLIMIT_AS, (held + (256 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 reader = SortedFileReader(data)
-assert sum(len(batch) for batch in reader.scan()) == 16
+assert sum(len(batch) for batch in reader.scan()) == 60
 assert reader.verify() == []
-assert merge_runs([data, data], io.BytesIO()).num_entries == 16
+assert merge_runs([data, data], io.BytesIO()).num_entries == 60
 cached = SortedFileReader(data, cache=BlockCache(40 << 20))
-assert all(cached.get(b"%02d" % i) for i in range(16))
-assert reader.scan_table(columns=[]).num_rows == 16
+assert all(cached.get(b"%02d" % i) for i in range(60))
+assert reader.scan_table(columns=[]).num_rows == 60
 """
 
 
 @pytest.mark.parametrize("how", ["plain", "compiled"])
 def test_many_blocks_that_grow_are_held_one_by_one(how: str) -> None:
-    """256 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
+    """480 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
     done = subprocess.run([sys.executable, "-c", _BOMBS, how], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
