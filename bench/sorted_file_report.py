@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.sorted_file_contender import US
@@ -23,13 +23,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """A cell of a column's table, in seconds or bytes: who did it, how fast, and the floor's best."""
+    """A cell of a column's table, in seconds or bytes: who did it, how fast, and the floor's best. `ratios`: ours over
+    each peer's, where that is not the one over the other: the median over the rounds."""
 
     task: str
     times: dict[str, float]
     floor: float | None = None
     is_bytes: bool = False
     calls: int = 1  # how many of what is told a time is of
+    ratios: dict[str, float] = field(default_factory=dict)
+
+    def ratio(self, peer: str) -> float:
+        return self.ratios.get(peer) or self.times[US] / self.times[peer]
 
 
 def cells(column: str, figures: Sequence[dict[str, Any]], calls: dict[str, int]) -> list[Told]:
@@ -40,7 +45,8 @@ def cells(column: str, figures: Sequence[dict[str, Any]], calls: dict[str, int])
         task = row.removeprefix(f"{column}: ")
         times = {f["contender"]: f["median_s"] for f in of if f["kind"] != "floor"}
         floors = [f["median_s"] for f in of if f["kind"] == "floor"]
-        found.append(Told(task, times, min(floors, default=None), calls=calls.get(task, 1)))
+        ratios = {f["contender"]: 1 / f["ratio_to_us"] for f in of if f["kind"] == "peer"}
+        found.append(Told(task, times, min(floors, default=None), calls=calls.get(task, 1), ratios=ratios))
     return found
 
 
@@ -64,20 +70,20 @@ def section(title: str, told: Sequence[Told], asked: dict[str, Asked], memcpy_s:
 def _judged(cell: Told, asked: Asked | None, memcpy_s: float) -> tuple[str, str]:
     ours = cell.times[US]
     if asked is None:
-        peers = {name: time for name, time in cell.times.items() if name != US}
-        faster = sorted((name for name, time in peers.items() if time < ours), key=peers.__getitem__)
-        if not peers:
+        ratios = {name: cell.ratio(name) for name in cell.times if name != US}
+        ahead = sorted((name for name, ratio in ratios.items() if ratio > 1), key=ratios.__getitem__, reverse=True)
+        if not ratios:
             return "", ""
-        if not faster:
+        if not ahead:
             return "first", "won"
         if cell.floor is not None and cell.floor >= 0.75 * ours:
             return "75% of the floor", "won"
-        return "first", f"**lost** to {', '.join(f'{name} ({ours / peers[name]:.2g}x)' for name in faster)}"
+        return "first", f"**lost** to {', '.join(f'{name} ({ratios[name]:.2g}x)' for name in ahead)}"
     if cell.is_bytes:
         over = (ours - asked.ours) / 1e6
         return f"{asked.ours / 1e6:g} MB", "won" if over <= 0 else f"**lost** by {over:.1f} MB"
-    theirs = memcpy_s * cell.calls if asked.against == MEMCPY else cell.times[asked.against]
-    ratio, most = ours / theirs, asked.ours / asked.theirs
+    ratio = ours / cell.calls / memcpy_s if asked.against == MEMCPY else cell.ratio(asked.against)
+    most = asked.ours / asked.theirs
     verdict = "won" if ratio <= most else "**lost**"
     return f"{asked.ours:g} / {asked.theirs:g} of {asked.against}: {most:.3g}", f"{verdict}: {ratio:.3g}"
 
@@ -87,7 +93,7 @@ def _shown(cell: Told, value: float | None) -> str:
         return ""
     if cell.is_bytes:
         return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value / 1e3:,.1f} kB"
-    value /= cell.calls
+    value = max(0.0, value / cell.calls)
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
             return f"{value / size:,.3g} {unit}"

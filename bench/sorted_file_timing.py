@@ -190,6 +190,9 @@ class Timing:
                 self._case(SCAN, contender, Contender.warm, lambda store, _: store.scan(), every=every)
         data = _as_arrow(self.column)
         self._floor(SCAN, "memcpy", bytearray, lambda: data)
+        if not self.is_large:
+            packed, decompressor = zstandard.ZstdCompressor(level=1).compress(data), zstandard.ZstdDecompressor()
+            self._floor(SCAN, "zstd of the answer", decompressor.decompress, lambda: packed)
         for contender in self.contenders:
             if self.column.kind == "typed" and contender.name in (US, "Parquet"):
                 self._case(SCAN_TWO, contender, Contender.warm, lambda store, _: store.scan(b"", _TWO_COLUMNS))

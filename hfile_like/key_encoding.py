@@ -44,6 +44,8 @@ _PADDED_SHARE = 0.95
 # So many blocks a choice holds, and so much more a key may take, before all is tried again.
 _CHOICE_BLOCKS = 32
 _MORE_SHARE = 1.1
+# A block of so many times fewer keys, at the end of a group say, has a choice of its own.
+_FEWER_KEYS = 4
 
 StoredSize = Callable[[bytes, int], int]
 
@@ -68,6 +70,7 @@ class KeyEncoder:
         self._templates = TemplateEncoder(is_sorted=True)
         self._choice: int | None = None
         self._blocks_left = 0
+        self._chosen_of = 0  # how many keys it was chosen for
         self._usual_bytes = 0.0  # of a key, encoded, when it was chosen
 
     def encode(self, keys: pa.BinaryArray, stored_size: StoredSize) -> KeyPiece:
@@ -84,16 +87,19 @@ class KeyEncoder:
             if self._are_random or rest <= _FIXED_ALWAYS_BYTES:
                 return KeyPiece(ENCODING_FIXED, encode_fixed(keys))
         self._blocks_left -= 1
-        if self._choice is not None and (self._blocks_left > 0 or self._choice == ENCODING_TEMPLATE):
+        is_held = self._blocks_left > 0 or self._choice == ENCODING_TEMPLATE
+        if self._choice is not None and is_held and len(keys) < _FEWER_KEYS * self._chosen_of:
             piece = self._encoded(self._choice, keys) if is_fixed or self._choice != ENCODING_FIXED else None
             if piece is not None and len(piece.raw) <= _MORE_SHARE * self._usual_bytes * len(keys):
+                self._chosen_of = max(self._chosen_of, len(keys))
                 return piece
-        self._choice = self._chosen(keys, is_fixed, stored_size)
-        piece = self._encoded(self._choice, keys)
+        piece = self._encoded(self._chosen(keys, is_fixed, stored_size), keys)
         if piece is None:  # the sample is of one make, and the others are not
-            self._choice = ENCODING_BUNDLE
             piece = KeyPiece(ENCODING_BUNDLE, encode_bundles(keys))
-        self._blocks_left, self._usual_bytes = _CHOICE_BLOCKS, len(piece.raw) / len(keys)
+        if _FEWER_KEYS * len(keys) > self._chosen_of:
+            self._choice, self._chosen_of = piece.encoding, len(keys)
+            self._blocks_left, self._usual_bytes = _CHOICE_BLOCKS, len(piece.raw) / len(keys)
+        self._chosen_of = max(self._chosen_of // 2, len(keys))  # several small ones on end are the rule, though
         return piece
 
     def _chosen(self, keys: pa.BinaryArray, is_fixed: bool, stored_size: StoredSize) -> int:

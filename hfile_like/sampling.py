@@ -2,7 +2,8 @@
 
 The writer keeps them back until there are `SAMPLE_BYTES`. A part of those is encoded in each way that is in question,
 and the cheapest is taken. A file that ends before that takes the defaults at once: choosing takes as long as writing 3
-to 6 MB does. The choice follows from the entries alone, never from a clock: the same entries give the same file.
+to 6 MB does. So do groups that end before; the choice is then for what comes after them. It follows from the entries
+alone, never from a clock: the same entries give the same file.
 """
 
 from __future__ import annotations
@@ -69,10 +70,16 @@ class Sample:
     parts: list[tuple[Entries, np.ndarray]] = field(default_factory=list)
     size_bytes: int = 0
     _own_parts: int = 0
+    _given_parts: int = 0
 
     def add(self, part: Entries, row_bytes: np.ndarray) -> None:
         self.parts.append((part, row_bytes))
         self.size_bytes += int(row_bytes.sum())
+
+    def given(self) -> list[tuple[Entries, np.ndarray]]:
+        """The parts that were added since the last call; they stay in the sample."""
+        waiting, self._given_parts = self.parts[self._given_parts :], len(self.parts)
+        return waiting
 
     @property
     def is_full(self) -> bool:
@@ -91,7 +98,7 @@ class Sample:
             entries = entries if len(given) > 1 else entries.compact()
             self.parts[self._own_parts :] = [(entries, np.concatenate([size for _, size in given]))]
         # Many small writes are put together, in steps: what lies longest is copied least.
-        while len(self.parts) > 1 and len(self.parts[-2][1]) <= 2 * len(self.parts[-1][1]):
+        while len(self.parts) > self._given_parts + 1 and len(self.parts[-2][1]) <= 2 * len(self.parts[-1][1]):
             (first, sizes), (second, more) = self.parts[-2:]
             self.parts[-2:] = [(Entries.concat([first, second]), np.concatenate([sizes, more]))]
         self._own_parts = len(self.parts)

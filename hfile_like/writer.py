@@ -192,15 +192,18 @@ class SortedFileWriter:
         self._compressor = settings.compressor()
 
     def _settle(self) -> None:
-        """Chooses the settings that are open, if the sample is large enough to, and cuts it into blocks."""
-        if self._sample is None or not self._sample.parts:
+        """Cuts what was kept back into blocks: by settings that are chosen now, if the sample is large enough to, else
+        by the defaults, and then it goes on to grow: a group must be written when it ends."""
+        if self._sample is None:
             return
-        sample, self._sample = self._sample, None
+        sample, waiting = self._sample, self._sample.given()
+        if sample.is_full:
+            self._sample = None
         if sample.can_tell:
             self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
             # They know the blocks of the sample, which are not those of the file.
             self._encoders = self._new_encoders()
-        for part, size in sample.parts:
+        for part, size in waiting:
             self._add_cut(part, size)
 
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:

@@ -56,6 +56,23 @@ def test_names_as_keys_are_found_and_scanned(keys, others, block_size):
     assert merged["n"].to_pylist() == [7 if i % 2 == 0 else i for i in range(len(keys))]
 
 
+def test_small_blocks_between_large_ones_cost_these_nothing():
+    tails = sorted(f"{one}-{i % 17}.parquet" for i, one in enumerate(uuids(310)))
+    keys = [f"d={day:03}/{tail}".encode() for day in range(30) for tail in tails]
+    schema = pa.schema([("n", pa.int64())])
+    sizes = []
+    for in_groups in (False, True):
+        out = io.BytesIO()
+        with SortedFileWriter(out, schema=schema, block_size=18_500) as writer:
+            for low in range(0, len(keys), 310):
+                writer.write(keys[low : low + 310], pa.record_batch([[1] * 310], schema=schema))
+                if in_groups:
+                    writer.end_group(str(low))
+        sizes.append(len(out.getvalue()))
+        assert SortedFileReader(out.getvalue()).scan_table()["key"].to_pylist() == keys
+    assert sizes[1] < 1.15 * sizes[0]  # each group ends with a block of few names
+
+
 @pytest.mark.parametrize(
     ("makes", "bytes_a_key"),
     [

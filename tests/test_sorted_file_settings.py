@@ -225,6 +225,25 @@ def test_groups_are_read_without_the_footer_where_the_dictionary_is_handed_on():
         read_block_range(data, group.offset, group.length, SCHEMA, dictionary=b"not one")
 
 
+@pytest.mark.usefixtures("middling_sample")
+def test_small_groups_count_towards_the_sample():
+    keys, values = sentences(MIDDLING)
+    out, step = io.BytesIO(), 500
+    with SortedFileWriter(out, schema=SCHEMA, use="scan") as writer:
+        for low in range(0, MIDDLING, step):
+            writer.write(keys[low : low + step], values.slice(low, step))
+            writer.end_group(str(low))
+        assert writer.size_bytes > 0
+    with SortedFileReader(out.getvalue()) as reader:
+        assert REASON in reader.properties
+        assert reader.scan_table().column("key").to_pylist() == keys
+        for low in range(0, MIDDLING, step):
+            assert (
+                reader.scan_table(group=str(low)).column("n").to_pylist()
+                == values.column("n")[low : low + step].to_pylist()
+            )
+
+
 def test_a_damaged_dictionary_is_found_when_it_is_needed():
     keys, values = sentences(3000)
     data = bytearray(written(keys, values, block_size=2000, dictionary=DICTIONARIES[0]))
