@@ -51,11 +51,9 @@ class _Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
+        self.get: Callable[[tuple[int, int, int]], Any | None] = self._held.get
         self._sizes: dict[tuple[int, int, int], int] = {}
         self._bytes = 0
-
-    def get(self, key: tuple[int, int, int]) -> Any | None:
-        return self._held.get(key)
 
     def put(self, key: tuple[int, int, int], thing: Any, size_bytes: int) -> None:
         with self._lock:
