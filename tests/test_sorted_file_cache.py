@@ -38,6 +38,7 @@ ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in V
 def kernels(request, monkeypatch):
     """Look-ups of many keys by the plain twin, or by kernels however few they are."""
     found = kernels_lookup if request.param == "compiled" else None
+    monkeypatch.setattr(lookups, "KERNEL_KEYS_LEAST", 0)
     monkeypatch.setattr(lookups, "kernels_for", lambda family, plain_ns: found)
 
 
