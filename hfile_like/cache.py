@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from .held import COLUMN_PLACE, KEY_PLACE, FlatColumn, FlatKeys, HeldBlock
+from .held import COLUMN_PLACE, KEY_PLACE, FlatColumn, FlatKeys, FlatRows, HeldBlock
 
 
 class BlockCache:
@@ -113,6 +113,7 @@ class BlockCache:
         held = shelf.blocks[i]
         assert held is not None, "what is in the ring is on its shelf"
         shelf.blocks[i] = None
+        shelf.rows[i] = None
         shelf.places.forget(i)
         self._held_bytes -= held.size_bytes
         if self._pins:
@@ -138,16 +139,19 @@ class Shelf:
     """The blocks of one file that a cache holds.
 
     blocks   by their number; None for what is not held
+    rows     of those that are held, what `held.row_in` takes, or None
     used     a byte for each, not 0 where a block was used since the clock's hand came by
     places   where kernels find those that were decoded
     """
 
-    __slots__ = ("__weakref__", "_cache", "_lock", "blocks", "places", "used")
+    __slots__ = ("__weakref__", "_cache", "_lock", "blocks", "count_hit", "places", "rows", "used")
 
     def __init__(self, cache: BlockCache, block_count: int):
         self._cache, self._lock = cache, cache._lock
         self.blocks: list[HeldBlock | None] = [None] * block_count
+        self.rows: list[FlatRows | None] = [None] * block_count
         self.used = bytearray(block_count)
+        self.count_hit = cache._count_hit
         self.places = Places(block_count)
 
     def __del__(self) -> None:
@@ -172,7 +176,7 @@ class Shelf:
                 self._cache._misses += 1
             return None
         self.used[i] = 1
-        self._cache._count_hit()
+        self.count_hit()
         return held
 
     def find_all(self, indices: Iterable[int]) -> list[HeldBlock | None]:
@@ -257,6 +261,14 @@ class Shelf:
         np.frombuffer(self.used, dtype=np.uint8)[numbers] = 1
         with self._lock:
             self._cache._counted_otherwise += len(numbers)
+
+    def keep_rows(self, i: int, held: HeldBlock, rows: FlatRows) -> FlatRows:
+        """Lets a block have its rows."""
+        with self._lock:
+            held.row = rows
+            if self.blocks[i] is held:
+                self.rows[i] = rows
+        return rows
 
     def _grow(self, i: int, held: HeldBlock, size_bytes: int) -> None:
         held.size_bytes += size_bytes

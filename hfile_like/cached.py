@@ -15,7 +15,7 @@ from .batches import scan_schema
 from .block import Block
 from .cache import Shelf
 from .entries import Entries
-from .held import PYTHON_FORMATS, FlatKeys, HeldBlock, as_python
+from .held import PYTHON_FORMATS, FlatKeys, HeldBlock, as_python, row_in
 from .keys import find_key
 from .values import Column
 
@@ -34,15 +34,15 @@ def get_row(reader: SortedFileReader, shelf: Shelf, i: int, key: bytes, names: S
     held = shelf.find(i)
     if held is None:
         held = shelf.add(i, HeldBlock(reader.block(i).owned()))
-    if held.row is None:
+    rows = held.row
+    if rows is None:
         if not is_flat(shelf, i, held, 1):
             with unheld_if_damaged(shelf, i, held):
                 return row_of(held.block, key, names)
         for position in range(len(names)):
             flat_column(shelf, i, held, position)
-        held.put_row(names)
-        assert held.row is not None
-    return held.row(key)
+        rows = shelf.keep_rows(i, held, held.rows())
+    return row_in(rows, key, names, None)
 
 
 @contextmanager

@@ -52,8 +52,7 @@ class HeldBlock:
     touches      how often keys were looked for in it before they were decoded
     keys         decoded, or None
     columns      decoded, by their position in the schema
-    row          of a key: the values as Python objects by name, None where it is not there. None before keys and all
-                 columns were decoded
+    row          what `row_in` takes; None before keys and all columns were decoded
     """
 
     __slots__ = ("_batch", "_stored", "columns", "entries", "keys", "row", "size_bytes", "touches")
@@ -66,7 +65,7 @@ class HeldBlock:
         self.touches = 0
         self.keys: FlatKeys | None = None
         self.columns: dict[int, FlatColumn] = {}
-        self.row: Callable[[bytes], dict[str, object] | None] | None = None
+        self.row: FlatRows | None = None
         self._batch: tuple[Sequence[int], pa.RecordBatch] | None = None
 
     @property
@@ -74,10 +73,14 @@ class HeldBlock:
         """The block, to decode from; what it keeps of that is the caller's."""
         return self._stored.unread()
 
-    def put_row(self, names: Sequence[str]) -> None:
-        """Sets `row`, once keys and all columns were decoded. `names`: of the columns."""
+    def rows(self) -> FlatRows:
+        """`row`, of keys and columns that are decoded."""
         assert self.keys is not None
-        self.row = _row_getter(self.keys, names, [self.columns[position].value for position in range(len(names))])
+        columns = [self.columns[position] for position in range(len(self.columns))]
+        raw = columns[0].raw if len(columns) == 1 else None
+        keys = self.keys
+        words = keys.words()
+        return words, self.entries, keys.shared_bytes, keys.data, keys.deleted, raw, [c.value for c in columns], keys
 
     def flat_keys(self) -> FlatKeys:
         """The keys, decoded."""
@@ -119,67 +122,62 @@ class FlatKeys:
     """The keys of a block, one after the other, and which of them are tombstones.
 
     array          binary [n]
+    data           the bytes of all keys
     deleted        bool [n], or None where none is
-    at             of a position: the key there
     shared_bytes   how many leading bytes all keys share
     size_bytes     of what it holds
     """
 
-    __slots__ = (
-        *("_data", "_offsets", "_place", "_places", "_tails"),
-        *("array", "at", "deleted", "shared_bytes", "size_bytes"),
-    )
+    __slots__ = ("_offsets", "_place", "_places", "_words", "array", "data", "deleted", "shared_bytes", "size_bytes")
 
     def __init__(self, decoded: pa.BinaryArray, deleted: np.ndarray | None):
         offsets, view = offsets_and_data(decoded)
         first, last = int(offsets[0]), int(offsets[-1])
-        data = bytes(view[first:last])
+        self.data = bytes(view[first:last])
         own = np.array(offsets, dtype=np.int32)
         own -= np.int32(first)
         own.flags.writeable = False
-        buffer = pa.py_buffer(data)
-        self.array = pa.Array.from_buffers(pa.binary(), len(decoded), [None, pa.py_buffer(own), buffer], 0)
-        self._offsets, self._data, self.deleted = own, data, deleted
-        # The tails are counted before they are there.
-        more = 8 * len(decoded) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
-        self.size_bytes = own.nbytes + len(data) + more
-        self._tails: array.array[int] | None = None
+        count = len(decoded)
+        self.array = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(own), pa.py_buffer(self.data)], 0)
+        self._offsets, self.deleted = own.data, deleted
+        # The words are counted before they are there.
+        more = 8 * (2 * count + 1) + PIECE_OVERHEAD_BYTES + (0 if deleted is None else deleted.nbytes)
+        self.size_bytes = own.nbytes + len(self.data) + more
+        self._words: array.array[int] | None = None
         self._place: tuple[int, ...] | None = None
-        self._places = range(len(decoded))
-        width = len(data) // len(decoded)
-        lengths = own[1:] - own[:-1]
-        if (lengths == width).all():
-            self.at: Callable[[int], bytes] = lambda i: data[i * width : i * width + width]
-        else:
-            starts = own.data
-            self.at = lambda i: data[starts[i] : starts[i + 1]]
-        self.shared_bytes = common_prefix_length(self.at(0), self.at(len(decoded) - 1))
+        self._places = range(count)
+        self.shared_bytes = common_prefix_length(self.at(0), self.at(count - 1))
 
-    def tails(self) -> array.array[int]:
-        """uint64 [n], ascending: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
-        bytes that it does not have."""
-        if self._tails is None:
+    def at(self, position: int) -> bytes:
+        """A key."""
+        return self.data[self._offsets[position] : self._offsets[position + 1]]
+
+    def words(self) -> array.array[int]:
+        """uint64 [2 * n + 1]: of each key the 8 bytes after those that all share, as a big-endian number, zeros for
+        bytes that it does not have, ascending; then where each key begins in `data`, and where the last ends."""
+        if self._words is None:
             with _making:
-                self._tails = self._tails or self._made_tails()
-        return self._tails
+                self._words = self._words or self._made_words()
+        return self._words
 
-    def _made_tails(self) -> array.array[int]:
-        padded = self._data + bytes(8)
-        windows = np.ndarray((len(self._data) + 1, 8), np.uint8, padded, strides=(1, 1))
-        words = windows[self._offsets[:-1] + np.int32(self.shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
-        missing = 8 - np.minimum(np.diff(self._offsets) - np.int32(self.shared_bytes), 8)
+    def _made_words(self) -> array.array[int]:
+        offsets = np.frombuffer(self._offsets, dtype=np.int32)
+        windows = np.ndarray((len(self.data) + 1, 8), np.uint8, self.data + bytes(8), strides=(1, 1))
+        tails = windows[offsets[:-1] + np.int32(self.shared_bytes)].view(">u8").reshape(-1).astype(np.uint64)
+        missing = 8 - np.minimum(np.diff(offsets) - np.int32(self.shared_bytes), 8)
         if missing.any():  # what stands there is of the next key
             bits = missing.astype(np.uint64) * np.uint64(8)
-            words = words >> bits << bits
-        return array.array("Q", words.tobytes())
+            tails = tails >> bits << bits
+        return array.array("Q", tails.tobytes() + offsets.astype(np.uint64).tobytes())
 
     def place(self) -> tuple[int, ...]:
         """Where kernels find what they read: a row of `kernels_lookup.find`'s `places`."""
         if self._place is None:
-            tails, deleted = self.tails(), self.deleted
+            words, deleted = self.words(), self.deleted
             _, offsets, data = self.array.buffers()
-            addresses = tails.buffer_info()[0], offsets.address, data.address
-            self._place = len(tails), self.shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
+            addresses = words.buffer_info()[0], offsets.address, data.address
+            entries = len(self._places)
+            self._place = entries, self.shared_bytes, *addresses, 0 if deleted is None else deleted.ctypes.data
         return self._place
 
     def lower_bound(self, key: bytes) -> int:
@@ -188,41 +186,49 @@ class FlatKeys:
 
     def find(self, key: bytes) -> int:
         """Where a key is; -1 where it is not."""
-        tails = self.tails()
+        words, entries = self.words(), len(self._places)
         tail = key[self.shared_bytes : self.shared_bytes + 8].ljust(8, b"\0")
         number = int.from_bytes(tail, "big")
-        at = bisect_left(tails, number)
-        if at == len(tails) or tails[at] != number:
+        at = bisect_left(words, number, 0, entries)
+        if at == entries or words[at] != number:
             return -1
         # Other keys may have the same tail: they are told apart by later bytes, or by where they end.
         at = bisect_left(self._places, key, lo=at, key=self.at)
-        return at if at < len(tails) and self.at(at) == key else -1
+        return at if at < entries and self.at(at) == key else -1
 
 
-def _row_getter(
-    keys: FlatKeys, names: Sequence[str], values: Sequence[Callable[[int], object]]
-) -> Callable[[bytes], dict[str, object] | None]:
-    """A function of a key: see `HeldBlock.row`. What it needs is bound to it, since a look-up waits for every object
-    that it has to go through."""
-    tails, entries, key_at, deleted, skip = keys.tails(), len(keys.array), keys.at, keys.deleted, keys.shared_bytes
-    only, first = (names[0], values[0]) if len(names) == 1 else (None, None)
+# (words, entries, shared bytes, data, deleted) of keys; the bytes of the values where the only column is of numbers
+# without nulls, or None; what gives the value of each column; the keys. A look-up waits for memory at every object that
+# it goes through: these are as few as can be.
+FlatRows = tuple[
+    "array.array[int]",
+    int,
+    int,
+    bytes,
+    np.ndarray | None,
+    bytes | None,
+    Sequence[Callable[[int], object]],
+    FlatKeys,
+]
 
-    def row(key: bytes) -> dict[str, object] | None:
-        try:
-            at = bisect_left(tails, _EIGHT.unpack_from(key, skip)[0])
-        except struct.error:  # a shorter key
-            at = entries
-        if at == entries or key_at(at) != key:
-            at = keys.find(key)
-            if at < 0:
-                return None
-        if deleted is not None and deleted[at]:
+
+def row_in(rows: FlatRows, key: bytes, names: Sequence[str], form: struct.Struct | None) -> dict[str, object] | None:
+    """The values of a key as Python objects, by the names of all columns; None where it is not there. `form`: of the
+    only column, where it is of numbers."""
+    words, entries, skip, data, deleted, raw, values, keys = rows
+    try:
+        at = bisect_left(words, _EIGHT.unpack_from(key, skip)[0], 0, entries)
+    except struct.error:  # a shorter key
+        at = entries
+    if at == entries or data[words[entries + at] : words[entries + at + 1]] != key:
+        at = keys.find(key)
+        if at < 0:
             return None
-        if only is not None and first is not None:
-            return {only: first(at)}
-        return dict(zip(names, [value(at) for value in values], strict=True))
-
-    return row
+    if deleted is not None and deleted[at]:
+        return None
+    if raw is not None and form is not None:
+        return {names[0]: form.unpack_from(raw, at * form.size)[0]}
+    return dict(zip(names, [value(at) for value in values], strict=True))
 
 
 class FlatColumn:
@@ -231,16 +237,22 @@ class FlatColumn:
     array        [n], at offset 0 of its buffers
     size_bytes   of its buffers
     value        of a position: the value as Python has it, None where null
+    raw          the bytes of the values, where they are numbers that Python has as they lie, and none is null
     place        a row of `kernels_lookup.take_fixed`'s `places`: 1; the addresses of validity, offsets and values, 0
                  for what is not there
     """
 
-    __slots__ = ("array", "place", "size_bytes", "value")
+    __slots__ = ("array", "place", "raw", "size_bytes", "value")
 
     def __init__(self, decoded: pa.Array, inside: pa.Buffer):
         """`inside`: the stored block; a column that lies in it takes no memory of its own."""
         if decoded.offset:
             decoded = pa.concat_arrays([decoded.slice(0, 0), decoded])
+        self.raw: bytes | None = None
+        if decoded.type in PYTHON_FORMATS and not decoded.null_count:
+            self.raw = decoded.buffers()[1][: decoded.nbytes].to_pybytes()
+            buffers = [None, pa.py_buffer(self.raw)]
+            decoded = pa.Array.from_buffers(decoded.type, len(decoded), buffers, 0)
         self.array = decoded
         buffers = decoded.buffers()
         if len(buffers) == 2:  # of fixed width: no offsets

@@ -135,6 +135,11 @@ class Rows:
             return None
         return row if key <= self.last_key(row) else None
 
+    def preceding(self, key: bytes) -> int:
+        """The last row whose first key is not above a key, -1 where there is none."""
+        listed = self._listed
+        return (self._bound(bisect_right, 0, key) if listed is None else bisect_right(listed[0], key)) - 1
+
     def reaching(self, key: bytes) -> int:
         """The first row whose last key is not below `key`."""
         return self._bound(bisect_left, 1, key)

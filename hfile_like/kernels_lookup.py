@@ -227,6 +227,23 @@ def _place_of(place, position, tail, key, size):
 
 
 @_compiled
+def _halve(places, which, tails, base, left, most):
+    """Of `left` positions from `base` on, at most `most`, one is left: what is sought is that, or just after. A step of
+    each search before the next of the first."""
+    while most > 1:
+        most = 0
+        for j in range(len(which)):
+            if left[j] > 1:
+                half = left[j] // 2
+                column = places[which[j], _TAILS]
+                if _load64(column + 8 * (base[j] + half - 1)) < tails[j]:
+                    base[j] += half
+                left[j] -= half
+                _prefetch(column + 8 * (base[j] + left[j] // 2 - 1))
+                most = max(most, left[j])
+
+
+@_compiled
 def find(places, which, queries, starts, data, out, gone):
     """Where some keys are in their blocks, -1 where they are not there.
 
@@ -240,7 +257,7 @@ def find(places, which, queries, starts, data, out, gone):
     tails = np.empty(_GROUP, dtype=np.uint64)
     for first in range(0, len(which), _GROUP):
         count = min(_GROUP, len(which) - first)
-        more = 0
+        most = 0
         for j in range(count):
             block = which[first + j]
             base[j], left[j] = 0, 0
@@ -248,25 +265,13 @@ def find(places, which, queries, starts, data, out, gone):
                 continue
             at, skip = starts[queries[first + j]], places[block, _SKIP]
             size = starts[queries[first + j] + 1] - at
-            if size < skip:  # only where the index is not that of the block
-                left[j] = 0
+            if size < skip:  # it lies beyond the keys of the block
                 continue
             left[j] = places[block, _ENTRIES]
             tails[j] = _eight(data + at + skip, size - skip)
             _prefetch(places[block, _TAILS] + 8 * (left[j] // 2))
-            more = max(more, left[j])
-        # Of `left` positions from `base` on, the one sought is among them, or just after.
-        while more > 1:
-            more = 0
-            for j in range(count):
-                if left[j] > 1:
-                    half = left[j] // 2
-                    column = places[which[first + j], _TAILS]
-                    if _load64(column + 8 * (base[j] + half - 1)) < tails[j]:
-                        base[j] += half
-                    left[j] -= half
-                    _prefetch(column + 8 * (base[j] + left[j] // 2 - 1))
-                    more = max(more, left[j])
+            most = max(most, left[j])
+        _halve(places, which[first : first + count], tails, base, left, most)
         for j in range(count):
             if left[j] == 1:
                 block = which[first + j]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SEARCH_KEYS_MAX = 4
 # What a key takes without kernels, when its block has to be read.
 _PLAIN_NS = 50_000
+# For fewer keys, making ready for a kernel takes longer than it saves.
+KERNEL_KEYS_LEAST = 64
 
 
 def look_up(
@@ -48,7 +50,8 @@ def look_up(
         found = look_up(reader, index, asked, positions, include_deleted)
         return _spread(found, wanted, mask, 1 + len(positions))
     shelf = reader.shelf
-    kernels = None if shelf is None else kernels_for("lookup", len(wanted) * _PLAIN_NS)
+    is_small = shelf is None or len(wanted) < KERNEL_KEYS_LEAST
+    kernels = None if is_small else kernels_for("lookup", len(wanted) * _PLAIN_NS)
     if shelf is not None and kernels is not None:
         queries = Queries(chunks)
         blocks = blocks_of(kernels, index, queries)

@@ -24,6 +24,7 @@ from .cache import BlockCache, Shelf
 from .cached import get_row, row_of, scan_batches
 from .codec import Where
 from .footer import TAIL_BYTES, TRAILER, GroupHandle, Tail, open_footer
+from .held import PYTHON_FORMATS, row_in
 from .index_rows import BlockInfo
 from .keys import lower_bound, prefix_successor
 from .lookups import look_up
@@ -81,6 +82,7 @@ class SortedFileReader:
         self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
         self._asks_filter = key_filter is not None
         self._names: list[str] = self.schema.names
+        self._form = PYTHON_FORMATS.get(self.schema.field(0).type) if len(self._names) == 1 else None
         if cache is not None:
             self.shelf = self._shelf_of(cache)
 
@@ -107,13 +109,16 @@ class SortedFileReader:
         if self._closed or not isinstance(key, bytes):
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
-        i = self._index.block_of(key)
-        if i is None:
-            return None
         shelf = self.shelf
-        if shelf is not None and shelf.blocks[i] is not None:
-            return get_row(self, shelf, i, key, self._names)  # sooner than a filter would say no
-        if self._asks_filter and not self._pieces.may_hold_key(key):
+        if shelf is not None:
+            near = self._index.block_before(key)
+            rows = shelf.rows[near] if near >= 0 else None
+            if rows is not None:  # this is sooner than a filter would say no
+                shelf.used[near] = 1
+                shelf.count_hit()
+                return row_in(rows, key, self._names, self._form)
+        i = self._index.block_of(key)
+        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
             return None
         return row_of(self.block(i), key, self._names) if shelf is None else get_row(self, shelf, i, key, self._names)
 
