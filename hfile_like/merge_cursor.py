@@ -241,12 +241,12 @@ class Cursor:
             self._taken.append(part.compact() if self._is_large else part)
             self._put_by = self._row
 
-    def taken(self) -> list[Entries]:
-        """What was taken since this was last asked, in key order. Raises CorruptionError."""
+    def taken(self) -> list[Entries | Stored]:
+        """What was taken since this was last asked, in key order, decoded or not."""
         if self.live:
             self._put_away()
         parts, self._taken = self._taken, []
-        return [part if isinstance(part, Entries) else part[0].part(*part[1:]).entries() for part in parts]
+        return [part if isinstance(part, Entries) else part[0].part(*part[1:]) for part in parts]
 
     def _keys(self) -> _Decoded:
         if self._decoded is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from .lazy import kernels_are_loaded
 from .strings import checked_text
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
@@ -56,7 +57,7 @@ def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield run
 
 
-def in_order(runs: Iterable[T], make: Callable[[T], list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def in_order(runs: Iterable[T], make: Callable[[T], list[R]]) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order. After the first few, two threads make what comes next: kernels and
     zstandard leave Python to others meanwhile."""
     rest = iter(runs)
@@ -69,8 +70,8 @@ def in_order(runs: Iterable[T], make: Callable[[T], list[pa.RecordBatch]]) -> It
         for run in chain([first], rest):
             yield from make(run)
         return
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-scan") as pool:
-        under_way: deque[Future[list[pa.RecordBatch]]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-decode") as pool:
+        under_way: deque[Future[list[R]]] = deque()
         try:
             for run in chain([first], rest):
                 under_way.append(pool.submit(make, run))
