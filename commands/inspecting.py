@@ -103,7 +103,7 @@ def _as_dict(reader: SortedFileReader, census: Census | None, findings: list[Fin
         found["sections"] = [asdict(count) for count in census.sections]
         found["index"] = {"levels": census.index_levels, "nodes": census.index_nodes}
     found["blocks"] = [
-        {**asdict(b), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
+        {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
         for b in reader.block_infos()
     ]
     found["groups"] = [asdict(group) for group in reader.groups().values()]

@@ -56,14 +56,18 @@ class IndexBuilder:
     def summarised(self) -> list[str]:
         return list(self._kinds)
 
-    def add(self, block: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
-        """The next block; `summaries`: one for each summarised column."""
-        if len(self._blocks) == FAN_OUT:
-            self._end_node()
-        self._blocks.append(block)
-        for name, rows in zip(self._kinds, self._summaries, strict=True):
-            rows.append(summaries[name])
-        self.block_count += 1
+    def add(self, blocks: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]) -> None:
+        """The next blocks; `summaries`: of each summarised column, one a block."""
+        at = 0
+        while at < len(blocks):
+            if len(self._blocks) == FAN_OUT:
+                self._end_node()
+            end = at + FAN_OUT - len(self._blocks)
+            self._blocks += blocks[at:end]
+            for name, rows in zip(self._kinds, self._summaries, strict=True):
+                rows += summaries[name][at:end]
+            at = end
+        self.block_count += len(blocks)
 
     def _end_node(self) -> None:
         blocks, summaries = self._blocks, self._summaries

@@ -17,6 +17,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ _BLOCK_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
 _PIECE_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
 
 
-@dataclass(frozen=True)
-class BlockInfo:
+class BlockInfo(NamedTuple):
     """One block: where it lies (bytes), its entries, how many of them are tombstones, what its keys and values were
     before they were encoded (bytes, as `block_size` counts them), its first and last key."""
 
@@ -61,8 +61,7 @@ class NodeInfo:
 
 def encode_blocks(rows: Sequence[BlockInfo]) -> bytes:
     """The table of some blocks."""
-    fields = [(b.offset, b.length, b.entries, b.deleted, b.plain_bytes) for b in rows]
-    return _arrays(fields, _BLOCK_FIELDS) + _keys(rows)
+    return _arrays([block[:5] for block in rows], _BLOCK_FIELDS) + _keys(rows)
 
 
 def encode_nodes(rows: Sequence[NodeInfo]) -> bytes:
@@ -203,7 +202,7 @@ class BlockRows(Rows):
         cuts = self._ends[2 * start : 2 * stop + 1].tolist()
         keys = [bytes(self._keys[low:high]) for low, high in itertools.pairwise(cuts)]
         fields = [field[start:stop].tolist() for field in self._fields]
-        return [BlockInfo(*row) for row in zip(*fields, keys[::2], keys[1::2], strict=True)]
+        return list(map(BlockInfo._make, zip(*fields, keys[::2], keys[1::2], strict=True)))
 
 
 class NodeRows(Rows):

@@ -269,7 +269,7 @@ def encode_plain_strings(data, offsets, valid, out):
     [n], or empty where nothing is null. Returns its bytes."""
     count = len(offsets) - 1
     start = 4 * (count + 1) + 4 * ((count + 1) & 1)
-    at = start
+    at = np.int64(start)
     _store32(out, start - 4, np.uint32(0))
     _store32(out, 0, np.uint32(0))
     for i in range(count):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import BinaryIO, Unpack
+from typing import BinaryIO, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from .merge_cursor import Cursor, Stored
 from .merge_order import merge_order
 from .merge_writer import MergingWriter
 from .reader import READ_AHEAD_BYTES, SortedFileReader
+from .scanning import in_order
 from .source import Source
 from .writer import WriterOptions
 
@@ -86,23 +87,83 @@ def merge_runs(
         largest = max(readers, key=lambda reader: reader.size_bytes)
         writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
         cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
-        _Merge(cursors, writer, drop_tombstones).run()
+        batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))
+        merged = in_order(batches, lambda batch: batch.merged(drop_tombstones))
+        for each in stack.enter_context(contextlib.closing(merged)):
+            _write(writer, *each)
         # Closed here and not by the stack: the summary is of a file that is whole.
         writer.close()
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
-class _Merge:
-    """Takes from cursors in order, and gives to a writer."""
+class _Batch(NamedTuple):
+    """What was taken of some runs, oldest first, and the blocks to copy between it; whether it is the last."""
 
-    def __init__(self, cursors: list[Cursor], writer: MergingWriter, drop_tombstones: bool):
-        self._cursors, self._writer, self._drop_tombstones = cursors, writer, drop_tombstones
+    taken: list[list[Entries | Stored]]
+    copies: list[Stored]
+    is_last: bool
+
+    def merged(self, drop_tombstones: bool) -> _Merged:
+        """All of it in order, decoded but for the blocks to copy. Raises CorruptionError."""
+        parts: list[Entries] = []
+        bounds = [0]
+        for run in self.taken:
+            found = [part if isinstance(part, Entries) else part.entries() for part in run]
+            bounds.append(bounds[-1] + sum(map(len, found)))
+            parts += found
+        if not parts:
+            return _Merged(None, [0] * len(self.copies), self.copies, self.is_last)
+        entries, total = Entries.concat(parts), bounds[-1]
+        if self.copies or len(bounds) > 2:
+            firsts = binary_array([copied.infos[0].first_key for copied in self.copies], pa.binary())
+            keys = pa.concat_arrays([entries.keys, firsts])
+            # The copies' first keys take part as a run of their own: no other run has one of them.
+            order = merge_order(keys, np.array([*bounds, len(keys)], dtype=np.int64))
+        else:
+            order = np.arange(total)
+        is_entry, is_copy = order < total, order >= total
+        if drop_tombstones and entries.deleted is not None:
+            is_entry[is_entry] = ~entries.deleted[order[is_entry]]
+        order = order[is_entry]
+        whole = len(order) == total and len(bounds) == 2
+        cuts = np.cumsum(is_entry)[is_copy].tolist()
+        return _Merged(entries if whole else entries.take(order), cuts, self.copies, self.is_last)
+
+
+class _Merged(NamedTuple):
+    """A batch in order: its entries, and before which of them each of the blocks to copy belongs."""
+
+    entries: Entries | None
+    cuts: list[int]
+    copies: list[Stored]
+    is_last: bool
+
+
+def _write(
+    writer: MergingWriter, entries: Entries | None, cuts: list[int], copies: list[Stored], is_last: bool
+) -> None:
+    """Writes a batch, and between its entries the blocks that are copied, each where its keys stand."""
+    at = 0
+    for cut, copied in zip(cuts, copies, strict=True):
+        if entries is not None and at < cut:
+            writer.add(entries.slice(at, cut - at), is_followed=True)
+        writer.copy(copied)
+        at = cut
+    if entries is not None and at < len(entries):
+        writer.add(entries.slice(at), is_followed=is_last)
+
+
+class _Batches:
+    """Takes from cursors in key order, a batch at a time."""
+
+    def __init__(self, cursors: list[Cursor], may_copy: Callable[[BlockInfo], bool]):
+        self._cursors, self._may_copy = cursors, may_copy
+        # By the first key of what is left of each.
         self._waiting: list[tuple[bytes, int, Cursor]] = []
         self._copies: list[Stored] = []
         self._batch_bytes = 0
 
-    def run(self) -> None:
-        """Merges all that there is."""
+    def __iter__(self) -> Iterator[_Batch]:
         self._waiting = [(c.first_key, c.age, c) for c in self._cursors if c.live]
         heapify(self._waiting)
         while self._waiting:
@@ -121,8 +182,8 @@ class _Merge:
                 if each.live:
                     heappush(self._waiting, (each.first_key, each.age, each))
             if self._batch_bytes >= BATCH_BYTES:
-                self._write_batch(is_last=False)
-        self._write_batch(is_last=True)
+                yield self._batch(is_last=False)
+        yield self._batch(is_last=True)
 
     def _take_alone(self, cursor: Cursor) -> None:
         """Takes blocks of a run between whose keys no other run has any."""
@@ -157,45 +218,7 @@ class _Merge:
             bound = bound if reach is None else min(bound, reach)
         self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
-    def _may_copy(self, info: BlockInfo) -> bool:
-        return not (self._drop_tombstones and info.deleted) and self._writer.may_copy(info)
-
-    def _write_batch(self, *, is_last: bool) -> None:
-        """Writes what was taken, and between it the blocks that are copied, each where its keys stand."""
+    def _batch(self, *, is_last: bool) -> _Batch:
+        taken = [found for cursor in self._cursors if (found := cursor.taken())]
         copies, self._copies, self._batch_bytes = self._copies, [], 0
-        parts, bounds = [], [0]
-        for cursor in self._cursors:
-            parts += (found := cursor.taken())
-            if found:
-                bounds.append(bounds[-1] + sum(map(len, found)))
-        if not parts:
-            for copied in copies:
-                self._writer.copy(copied)
-            return
-        entries, cuts = self._merged(Entries.concat(parts), bounds, copies)
-        at = 0
-        for cut, copied in zip(cuts, copies, strict=True):
-            if at < cut:
-                self._writer.add(entries.slice(at, cut - at), is_followed=True)
-            self._writer.copy(copied)
-            at = cut
-        if at < len(entries):
-            self._writer.add(entries.slice(at), is_followed=is_last)
-
-    def _merged(self, entries: Entries, bounds: list[int], copies: list[Stored]) -> tuple[Entries, list[int]]:
-        """(the newest of each key, in order; before which of them each copy belongs) of the entries of some runs, one
-        after the other: where each begins, and where the last ends."""
-        total = len(entries)
-        if copies or len(bounds) > 2:
-            firsts = binary_array([copied.infos[0].first_key for copied in copies], pa.binary())
-            keys = pa.concat_arrays([entries.keys, firsts])
-            # The copies' first keys take part as a run of their own: no other run has one of them.
-            order = merge_order(keys, np.array([*bounds, len(keys)], dtype=np.int64))
-        else:
-            order = np.arange(total)
-        is_entry = order < total
-        if self._drop_tombstones and entries.deleted is not None:
-            is_entry[is_entry] = ~entries.deleted[order[is_entry]]
-        cuts = np.cumsum(is_entry)[order >= total].tolist()
-        order = order[is_entry]
-        return entries if len(order) == total and len(bounds) == 2 else entries.take(order), cuts
+        return _Batch(taken, copies, is_last)

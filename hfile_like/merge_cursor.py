@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -117,15 +118,12 @@ class Cursor:
         self.live = self._at < len(self._window.infos) or self._read_on()
         if not self.live:
             return
-        info, before = self._window.infos[self._at], self.last_key
-        self._info = info
+        self._info = info = self._window.infos[self._at]
         # Rows taken, those of them that were put by, the end of the part at hand, and of what is wanted of the block.
         self._row = self._put_by = 0
         self._end = self._rows_end = info.entries
         self._is_large = info.plain_bytes > self._held_bytes
         self.first_key, self.last_key = info.first_key, info.last_key
-        if self.first_key > self.last_key or (before and self.first_key <= before):
-            raise out_of_order("the blocks of a run are not in key order", self.reader, info)
         if self._stop is not None and self.last_key >= self._stop:
             self._end = self._rows_end = self._keys().bound(bisect_left, self._stop, 0)
             self.live = self._end > 0
@@ -145,6 +143,11 @@ class Cursor:
                 self._following = info
                 break
             infos.append(info)
+        before = self._window.infos[-1].last_key if self._window.infos else None
+        for info in infos:
+            if info.first_key > info.last_key or (before is not None and info.first_key <= before):
+                raise out_of_order("the blocks of a run are not in key order", self.reader, info)
+            before = info.last_key
         first = self._window.first + len(self._window.infos)
         self._window, self._at = Stored(self, self.reader.stored_blocks(infos[0], infos[-1]), infos, first), 0
         return True
@@ -178,13 +181,20 @@ class Cursor:
     def span(self, below: bytes | None, may_copy: Callable[[BlockInfo], bool]) -> Stored | None:
         """The blocks of the window from that at hand on whose keys are all below a key, and which may be copied; None
         where that at hand is not one. Goes on after them."""
+        if not self._is_whole:
+            return None
         window, low = self._window, self._at
-        while self.live and self._window is window and self._is_whole and (below is None or self.last_key < below):
-            if not may_copy(self._info):
-                break
-            self._next()
-        high = self._at if self._window is window else len(window.infos)
-        return None if low == high else window.part(low, high)
+        infos = window.infos
+        # The last block of what is wanted may not be wanted whole.
+        high = len(infos) - 1 if self._stop is not None and infos[-1].last_key >= self._stop else len(infos)
+        if below is not None:
+            high = bisect_left(infos, below, lo=low, hi=high, key=attrgetter("last_key"))
+        high = next((i for i in range(low, high) if not may_copy(infos[i])), high)
+        if low == high:
+            return None
+        self._at, self.last_key = high - 1, infos[high - 1].last_key
+        self._next()
+        return window.part(low, high)
 
     def reach(self) -> bytes | None:
         """Up to which key at most to take at once: the last of the block after that at hand, or of a part of a large
@@ -241,12 +251,12 @@ class Cursor:
             self._taken.append(part.compact() if self._is_large else part)
             self._put_by = self._row
 
-    def taken(self) -> list[Entries]:
-        """What was taken since this was last asked, in key order. Raises CorruptionError."""
+    def taken(self) -> list[Entries | Stored]:
+        """What was taken since this was last asked, in key order, decoded or not."""
         if self.live:
             self._put_away()
         parts, self._taken = self._taken, []
-        return [part if isinstance(part, Entries) else part[0].part(*part[1:]).entries() for part in parts]
+        return [part if isinstance(part, Entries) else part[0].part(*part[1:]) for part in parts]
 
     def _keys(self) -> _Decoded:
         if self._decoded is None:

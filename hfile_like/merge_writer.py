@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import repeat
 from typing import BinaryIO, Unpack
 
 import numpy as np
@@ -87,28 +85,23 @@ class MergingWriter(SortedFileWriter):
                 self._key_filter.add(block.keys.to_arrow())
         shift = self._offset - stored.infos[0].offset
         moved = found.moved(low, low + len(stored.infos), self._offset)
-        for info, summaries in zip(stored.infos, self._summaries_of(stored), strict=True):
-            ends = info.first_key, info.last_key
-            moved_to = info.offset + shift
-            self._note_block(
-                BlockInfo(moved_to, info.length, info.entries, info.deleted, info.plain_bytes, *ends), summaries
-            )
-        self._put(moved)
+        infos = [BlockInfo(info.offset + shift, *info[1:]) for info in stored.infos]
+        self._put_blocks(moved, infos, self._summaries_of(stored))
         self._last_key = stored.infos[-1].last_key
 
-    def _summaries_of(self, stored: Stored) -> Iterator[dict[str, BlockSummary]]:
+    def _summaries_of(self, stored: Stored) -> dict[str, list[BlockSummary]]:
         """The summaries of some blocks: those of their run, where it has them."""
-        count, reader = len(stored.infos), stored.cursor.reader
-        kept = reader.summaries(self._index.summarised, range(stored.first, stored.first + count))
-        missing = [name for name, each in kept.items() if each is None]
-        blocks = stored.blocks() if missing else repeat(None, count)
-        for i, block in enumerate(blocks):
-            found = {name: each.of_row(i) for name, each in kept.items() if each is not None}
-            if block is not None:
-                for name in missing:
-                    column = block.column(self.schema.get_field_index(name)).to_arrow()
-                    found[name] = summarise(column, block.deleted())
-            yield found
+        names = self._index.summarised
+        kept = stored.cursor.reader.summaries(names, range(stored.first, stored.first + len(stored.infos)))
+        found = {name: each.rows() for name, each in kept.items() if each is not None}
+        missing = [name for name in names if name not in found]
+        if missing:
+            positions = [self.schema.get_field_index(name) for name in missing]
+            rows = [
+                [summarise(block.column(i).to_arrow(), block.deleted()) for i in positions] for block in stored.blocks()
+            ]
+            found.update(zip(missing, map(list, zip(*rows, strict=True)), strict=True))
+        return found
 
 
 def _check(stored: Stored, found: StoredBlocks) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from .lazy import kernels_are_loaded
 from .strings import checked_text
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
@@ -57,35 +58,37 @@ def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 
 
 def in_order(
-    runs: Iterable[T], make: Callable[[T], pa.RecordBatch | None], singly: Callable[[T], Iterator[pa.RecordBatch]]
-) -> Iterator[pa.RecordBatch]:
+    runs: Iterable[T], make: Callable[[T], R | None], singly: Callable[[T], Iterator[R]] | None = None
+) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, two threads make what comes next: kernels and zstandard leave Python to others meanwhile."""
 
-    def batches(run: T, made: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-        return singly(run) if made is None else iter([made])
+    def made(run: T, whole: R | None) -> Iterator[R]:
+        if whole is not None:
+            return iter((whole,))
+        return iter(()) if singly is None else singly(run)
 
     rest = iter(runs)
     for run in islice(rest, _RUNS_ALONE):
-        yield from batches(run, make(run))
+        yield from made(run, make(run))
     first = next(rest, None)
     if first is None:
         return
     if not kernels_are_loaded() or (os.cpu_count() or 1) < 2:
         for run in chain([first], rest):
-            yield from batches(run, make(run))
+            yield from made(run, make(run))
         return
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-scan") as pool:
-        under_way: deque[tuple[T, Future[pa.RecordBatch | None]]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-decode") as pool:
+        under_way: deque[tuple[T, Future[R | None]]] = deque()
         try:
             for run in chain([first], rest):
                 under_way.append((run, pool.submit(make, run)))
                 if len(under_way) > _RUNS_AHEAD:
                     before, future = under_way.popleft()
-                    yield from batches(before, future.result())
+                    yield from made(before, future.result())
             while under_way:
                 before, future = under_way.popleft()
-                yield from batches(before, future.result())
+                yield from made(before, future.result())
         finally:
             for _, future in under_way:
                 future.cancel()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,7 @@ from .values import ENCODING_BITS, ENCODING_FIXED, encoding_of, integer_dtype
 _BOUNDS_BYTES_MAX = 1 << 29
 
 
-@dataclass(frozen=True)
-class BlockSummary:
+class BlockSummary(NamedTuple):
     """One column of one block: bounds of what is neither null nor a tombstone (0 or b"" where there is nothing of the
     kind), and the nulls among what is no tombstone."""
 
@@ -81,8 +81,12 @@ class Summary:
 
     def of_row(self, i: int) -> BlockSummary:
         """That of one block."""
-        low, high = (b[i].as_py() if isinstance(b, pa.Array) else int(b[i]) for b in (self.lower, self.upper))
-        return BlockSummary(low, high, int(self.null_count[i]))
+        return self.sliced(i, i + 1).rows()[0]
+
+    def rows(self) -> list[BlockSummary]:
+        """Those of all blocks."""
+        bounds = (b.to_pylist() if isinstance(b, pa.Array) else b.tolist() for b in (self.lower, self.upper))
+        return list(map(BlockSummary, *bounds, self.null_count.tolist()))
 
 
 def check_summaries(schema: pa.Schema, names: Sequence[str]) -> list[str]:

@@ -261,11 +261,11 @@ class SortedFileWriter:
         if self._key_filter is not None:
             self._key_filter.add(entries.keys)
         summaries = {
-            name: summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)
+            name: [summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)]
             for name in self._index.summarised
         }
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
-        self._put_block(data, info, summaries)
+        self._put_blocks(data, [info], summaries)
 
     def _build(self, offset: int, entries: Entries, compressor: Compressor | None) -> bytes:
         return build_block(
@@ -278,19 +278,19 @@ class SortedFileWriter:
             encoders=self._encoders,
         )
 
-    def _put_block(self, data: bytes, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
-        self._note_block(info, summaries)
+    def _put_blocks(
+        self, data: bytes | memoryview, infos: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]
+    ) -> None:
+        self._index.add(infos, summaries)
+        if not self._group_bytes:
+            self._group_offset = infos[0].offset
+        self._group_bytes += len(data)
+        entries = sum(info.entries for info in infos)
+        self._group_entries += entries
+        self.num_entries += entries
+        self.num_deleted += sum(info.deleted for info in infos)
         self._put(data)
         self._blocks_end = self._offset
-
-    def _note_block(self, info: BlockInfo, summaries: Mapping[str, BlockSummary]) -> None:
-        self._index.add(info, summaries)
-        if not self._group_bytes:
-            self._group_offset = info.offset
-        self._group_bytes += info.length
-        self._group_entries += info.entries
-        self.num_entries += info.entries
-        self.num_deleted += info.deleted
 
     def end_group(self, name: str) -> GroupHandle:
         """Closes the block and names what was written since the last group: readers read it in one range. Raises

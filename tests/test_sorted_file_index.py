@@ -129,7 +129,7 @@ def test_the_head_of_a_large_index_stays_small():
     builder = index_build.IndexBuilder({}, None)
     for i in range(count):
         name = b"year=2020/month=01/day=%08d/%s-0_1-2-3_20200101000000.parquet" % (i, random_parts[i % 64].encode())
-        builder.add(index_build.BlockInfo(8 + 48 * i, 48, 270, 0, 32000, name, name + b"~"), {})
+        builder.add([index_build.BlockInfo(8 + 48 * i, 48, 270, 0, 32000, name, name + b"~")], {})
     pieces: list[bytes] = []
     top, _ = builder.write(pieces.append, 8 + 48 * count)
     assert len(top) < 8 * 1024
