@@ -227,6 +227,10 @@ class Block:
         """The bytes of the block."""
         return self._view
 
+    def encoding_of(self, section: int) -> int:
+        """How a section is encoded."""
+        return self._sections[section][3]
+
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
         _, _, _, encoding, flags, _, _ = self._sections[section]

@@ -17,6 +17,7 @@ from skipstone.hfile_like import (
     BytesSource,
     SortedFileReader,
     SortedFileWriter,
+    codec,
     read_block_range,
     read_strided_rows,
 )
@@ -240,3 +241,25 @@ def test_threads_share_a_reader(tmp_path):
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize("blocks", [1, 40])
+def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
+    columns = {name: pa.array([f"{name} {i % 7} and what compresses" * 3 for i in range(4_000)]) for name in "abcd"}
+    keys = [b"%032d" % (i * i) for i in range(4_000)]
+    data = written(keys, pa.record_batch(columns), block_size=1 << 25 if blocks == 1 else 1 << 14, compression="zstd")
+    unpacked: list[int] = []
+    decompress = codec.decompress
+
+    def counted(stored, codec_id, *rest):
+        unpacked.append(codec_id)
+        return decompress(stored, codec_id, *rest)
+
+    reader = SortedFileReader(data)
+    assert (reader.num_blocks == 1) == (blocks == 1)
+    monkeypatch.setattr(codec, "decompress", counted)
+    assert reader.scan_table(columns=["d", "b"]).column_names == ["key", "d", "b"]
+    compressed = [codec_id for codec_id in unpacked if codec_id != codec.CODEC_RAW]
+    # The keys of a block, and two of its four columns.
+    assert len(unpacked) == 3 * reader.num_blocks
+    assert len(compressed) >= 2 * reader.num_blocks
