@@ -59,7 +59,8 @@ def in_order(
     runs: Iterable[T], make: Callable[[T], R | None], singly: Callable[[T], Iterator[R]] | None = None
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
-    After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave Python to others meanwhile."""
+    After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
+    Python to others meanwhile."""
 
     def made(run: T, whole: R | None) -> Iterator[R]:
         if whole is not None:
