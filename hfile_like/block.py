@@ -67,6 +67,8 @@ class Packer:
 
     def pack(self, piece: values.Piece, compressor: Compressor | None) -> tuple[int, bytes]:
         """As `codec.compress`."""
+        if compressor is None:
+            return codec.CODEC_RAW, piece.raw
         if self._blocks_left:
             self._blocks_left -= 1
             return codec.CODEC_RAW, piece.raw
