@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,10 @@ def test_every_truncation_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    told = harm(tmp_path, jobs_of("repaired", 1301, first=7 + 650 * compiled, compiled=compiled))
+    jobs = jobs_of("repaired", 1301, first=7 + 650 * compiled, compiled=compiled)
+    if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
+        jobs = [replace(job, share=max(3, job.share)) for job in jobs]
+    told = harm(tmp_path, jobs)
     assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
 
 
