@@ -109,16 +109,17 @@ class SortedFileReader:
         if self._closed or not isinstance(key, bytes):
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
+        i = self._index.block_of(key)
+        if i is None:
+            return None
         shelf = self.shelf
         if shelf is not None:
-            near = self._index.block_before(key)
-            rows = shelf.rows[near] if near >= 0 else None
+            rows = shelf.rows[i]
             if rows is not None:  # this is sooner than a filter would say no
-                shelf.used[near] = 1
+                shelf.used[i] = 1
                 shelf.count_hit()
                 return row_in(rows, key, self._names, self._form)
-        i = self._index.block_of(key)
-        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
+        if self._asks_filter and not self._pieces.may_hold_key(key):
             return None
         return row_of(self.block(i), key, self._names) if shelf is None else get_row(self, shelf, i, key, self._names)
 
