@@ -284,6 +284,20 @@ def test_a_cache_of_no_size_is_refused(size):
         BlockCache(size)
 
 
+def test_what_is_no_cache_and_no_identity_is_refused():
+    with pytest.raises(InvalidArgumentError, match="BlockCache"):
+        SortedFileReader(numbered(3), cache=1 << 20)
+    source = CountingSource(numbered(3))
+    source.identity = ["a", "list"]
+    with pytest.raises(InvalidArgumentError, match="hashed"):
+        SortedFileReader(source, cache=BlockCache(1 << 20))
+    source.identity = "name", 7
+    cache = BlockCache(1 << 20)
+    for _ in range(2):
+        assert SortedFileReader(source, cache=cache).get(b"k00001") == {"n": 1}
+    assert (cache.misses, cache.hits) == (1, 1)
+
+
 def test_a_held_block_needs_nothing_of_the_reader_that_brought_it(tmp_path):
     """Its dictionary is loaded before that reader closes, and a file that was read through a cache can be closed."""
     path, cache = tmp_path / "f.skb", BlockCache(1 << 22)
