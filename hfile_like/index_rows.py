@@ -147,7 +147,7 @@ class Rows:
     @property
     def ends(self) -> tuple[np.ndarray, memoryview]:
         """(uint64 [2 * count + 1], the bytes that they cut into keys): the first and the last key of each row."""
-        return self._ends, self._keys
+        return np.frombuffer(self._cuts, dtype=np.uint64), self._keys
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
         """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
