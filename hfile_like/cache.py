@@ -90,6 +90,12 @@ class BlockCache:
         """The blocks of a file, by its identity (None: of a file that no other reader knows)."""
         if identity is None:
             return Shelf(self, block_count)
+        try:
+            hash(identity)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"a source's identity is something that can be hashed, not {identity!r}"
+            ) from None
         with self._lock:
             found = self._shelves.get((identity, block_count))
             if found is None:
