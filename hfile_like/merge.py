@@ -23,7 +23,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from .entries import Entries
 from .footer import TAIL_BYTES
 from .index_rows import BlockInfo
-from .merge_cursor import Cursor, Stored
+from .merge_cursor import Cursor, Stored, check_size
 from .merge_order import merge_order
 from .merge_writer import MergingWriter
 from .reader import READ_AHEAD_BYTES, SortedFileReader
@@ -106,11 +106,14 @@ class _Batch(NamedTuple):
     def merged(self, drop_tombstones: bool) -> _Merged:
         """All of it in order, decoded but for the blocks to copy. Raises CorruptionError."""
         parts: list[Entries] = []
-        bounds = [0]
+        bounds, size = [0], 0
         for run in self.taken:
-            found = [part if isinstance(part, Entries) else part.entries() for part in run]
-            bounds.append(bounds[-1] + sum(map(len, found)))
-            parts += found
+            for part in run:
+                parts.append(part if isinstance(part, Entries) else part.entries())
+                size += parts[-1].size_bytes
+                if isinstance(part, Stored):
+                    check_size(size, part)
+            bounds.append(sum(map(len, parts)))
         if not parts:
             return _Merged(None, [0] * len(self.copies), self.copies, self.is_last)
         entries, total = Entries.concat(parts), bounds[-1]
