@@ -36,7 +36,7 @@ BATCH_BYTES = 2 << 20
 # Of all runs together: their windows (and the tails of those that are opened here), and the decoded blocks that their
 # next keys are in. A window is of one block at least.
 WINDOWS_BYTES_MAX = 8 << 20
-HELD_BYTES_MAX = 64 << 20
+HELD_BYTES_MAX = 32 << 20
 _MANY_RUNS = 8
 
 
@@ -88,19 +88,24 @@ def merge_runs(
         writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
         cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))
-        merged = in_order(batches, lambda batch: batch.merged(drop_tombstones))
+        merged = in_order(
+            batches, lambda batch: batch.merged(drop_tombstones), size_bytes=lambda batch: batch.size_bytes
+        )
         for each in stack.enter_context(contextlib.closing(merged)):
             _write(writer, *each)
+            del each  # or it would be held until the next is there
         # Closed here and not by the stack: the summary is of a file that is whole.
         writer.close()
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
 class _Batch(NamedTuple):
-    """What was taken of some runs, oldest first, and the blocks to copy between it; whether it is the last."""
+    """What was taken of some runs, oldest first, and the blocks to copy between it; about its bytes; whether it is the
+    last."""
 
     taken: list[list[Entries | Stored]]
     copies: list[Stored]
+    size_bytes: int
     is_last: bool
 
     def merged(self, drop_tombstones: bool) -> _Merged:
@@ -223,5 +228,6 @@ class _Batches:
 
     def _batch(self, *, is_last: bool) -> _Batch:
         taken = [found for cursor in self._cursors if (found := cursor.taken())]
-        copies, self._copies, self._batch_bytes = self._copies, [], 0
-        return _Batch(taken, copies, is_last)
+        batch = _Batch(taken, self._copies, self._batch_bytes, is_last)
+        self._copies, self._batch_bytes = [], 0
+        return batch
