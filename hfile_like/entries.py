@@ -33,6 +33,11 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def size_bytes(self) -> int:
+        """About what they take in memory."""
+        return self.keys.nbytes + sum(column.nbytes for column in self.columns)
+
     def slice(self, start: int, length: int | None = None) -> Entries:
         """A part, without a copy."""
         stop = None if length is None else start + length

@@ -23,6 +23,7 @@ R = TypeVar("R")
 
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
+_BYTES_AHEAD = 1 << 23
 _FAMILIES = ("templates", "keys", "columns")
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
@@ -56,11 +57,14 @@ def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 
 
 def in_order(
-    runs: Iterable[T], make: Callable[[T], R | None], singly: Callable[[T], Iterator[R]] | None = None
+    runs: Iterable[T],
+    make: Callable[[T], R | None],
+    singly: Callable[[T], Iterator[R]] | None = None,
+    size_bytes: Callable[[T], int] | None = None,
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
-    Python to others meanwhile."""
+    Python to others meanwhile. Where `size_bytes` tells the size of runs, none is begun beside large ones."""
 
     def made(run: T, whole: R | None) -> Iterator[R]:
         if whole is not None:
@@ -76,15 +80,20 @@ def in_order(
         return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-decode") as pool:
         under_way: deque[tuple[T, Future[R | None]]] = deque()
+
+        def finished() -> Iterator[R]:
+            before, future = under_way.popleft()
+            return made(before, future.result())
+
         try:
             for run in rest:
                 under_way.append((run, pool.submit(make, run)))
-                if len(under_way) > _RUNS_AHEAD:
-                    before, future = under_way.popleft()
-                    yield from made(before, future.result())
+                while len(under_way) > _RUNS_AHEAD or (
+                    size_bytes and sum(map(size_bytes, (r for r, _ in under_way))) > _BYTES_AHEAD
+                ):
+                    yield from finished()
             while under_way:
-                before, future = under_way.popleft()
-                yield from made(before, future.result())
+                yield from finished()
         finally:
             for _, future in under_way:
                 future.cancel()
