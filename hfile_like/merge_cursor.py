@@ -196,7 +196,9 @@ class Cursor:
         high = len(infos) - 1 if self._stop is not None and infos[-1].last_key >= self._stop else len(infos)
         if below is not None:
             high = bisect_left(infos, below, lo=low, hi=high, key=attrgetter("last_key"))
-        high = next((i for i in range(low, high) if not may_copy(infos[i])), high)
+        those = infos[low:high]
+        others = (i for i, info in enumerate(those) if not (may_copy(info) or _is_alone(those, i, may_copy)))
+        high = low + next(others, len(those))
         if low == high:
             return None
         self._at, self.last_key = high - 1, infos[high - 1].last_key
@@ -299,3 +301,12 @@ def check_size(size_bytes: int, stored: Stored) -> None:
 def out_of_order(message: str, reader: SortedFileReader, info: BlockInfo) -> CorruptionError:
     """A CorruptionError for a block whose keys are not in order, or not those that the index names."""
     return CorruptionError(f"{message}; rebuild the run", path=reader.name, offset=info.offset, check="key order")
+
+
+def _is_alone(infos: list[BlockInfo], i: int, may_copy: Callable[[BlockInfo], bool]) -> bool:
+    """Whether a block is only too small to be copied, as the last of a group may be, and those before and after it are
+    copied: then it would be encoded alone, to what it is."""
+    if not 0 < i < len(infos) - 1 or infos[i].plain_bytes >= infos[i - 1].plain_bytes:
+        return False
+    before, info, after = infos[i - 1 : i + 2]
+    return may_copy(before) and may_copy(after) and may_copy(info._replace(plain_bytes=before.plain_bytes))

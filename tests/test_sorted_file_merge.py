@@ -211,6 +211,24 @@ def test_what_no_other_run_touches_is_copied():
     assert numbered_contents(merged) == {**numbered_contents(master), **numbered_contents(delta)}
 
 
+def test_small_blocks_at_the_ends_of_groups_are_copied_too():
+    schema, target, step = pa.schema([("s", pa.string())]), io.BytesIO(), 153  # ten blocks, and three entries
+    with SortedFileWriter(target, schema=schema, block_size=BLOCK_BYTES, compression="none") as writer:
+        for low in range(0, 40 * step, step):
+            keys = [b"%030d" % i for i in range(low, low + step)]
+            writer.write(keys, pa.record_batch([[chr(97 + i % 26) * 100 for i in range(step)]], schema=schema))
+            writer.end_group(str(low))
+    delta, merged = io.BytesIO(), io.BytesIO()
+    with SortedFileWriter(delta, schema=schema) as writer:
+        writer.write([b"%030d" % 3100], pa.record_batch([["new"]], schema=schema))
+    merge_runs([target.getvalue(), delta.getvalue()], merged, block_size=BLOCK_BYTES, compression="zstd")
+    before, after = (SortedFileReader(file.getvalue()) for file in (target, merged))
+    assert sum(2 * block.plain_bytes < BLOCK_BYTES for block in before.blocks()) == 40
+    # What is encoded anew is compressed.
+    assert sum(after.block(i).is_compressed for i in range(after.num_blocks)) <= 3
+    assert after.num_entries == before.num_entries and after.get(b"%030d" % 3100) == {"s": "new"}
+
+
 def test_merging_again_and_again_leaves_no_crumbs():
     chooser = random.Random(3)
     entries: dict[tuple[int, int], int | None] = {(1, i): i for i in range(0, 20_000, 5)}
