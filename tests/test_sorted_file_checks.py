@@ -19,7 +19,7 @@ from skipstone.hfile_like import (
 from skipstone.hfile_like.block import Block, build_block
 from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
 from skipstone.hfile_like.keys import decode_keys
-from sorted_file_bytes import TRAILER_BYTES, repair_block, repair_trailer
+from sorted_file_bytes import METAS, TRAILER_BYTES, Layout, repair_block, repair_trailer
 
 SCHEMA = pa.schema(
     [
@@ -334,6 +334,25 @@ def test_an_unknown_codec_encoding_or_flag_is_refused(section, at, value, check)
             ask()
         assert caught.value.check.startswith(check) and caught.value.offset == block.offset
     assert [finding.offset for finding in reader.verify()] == [block.offset]
+
+
+@pytest.mark.parametrize("codec", [3, 9])
+def test_an_unknown_codec_beside_the_blocks_is_refused(codec):
+    sound = sample("none")
+    data = bytearray(sound)
+    data[-48 + 28] = codec
+    repair_trailer(data)
+    with pytest.raises(CorruptionError) as caught:
+        SortedFileReader(bytes(data))
+    assert (caught.value.check, caught.value.offset) == ("codec", int.from_bytes(sound[-48:-40], "little"))
+    layout = Layout(sound)
+    begins, table = layout.sections[METAS]
+    data = bytearray(sound)
+    data[layout.footer_at + begins + len(table) - 4] = codec  # the last array: of one row
+    repair_trailer(data)
+    with pytest.raises(CorruptionError) as caught:
+        SortedFileReader(bytes(data)).meta("m")
+    assert caught.value.check == "codec"
 
 
 def test_what_is_reserved_is_zero():
