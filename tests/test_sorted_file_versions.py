@@ -1,4 +1,4 @@
-"""What a sorted-block file says that this version does not know: versions, features, codecs, encodings, flags, sections."""
+"""What a sorted-block file may say that this version does not know: versions, features, codecs, encodings, sections."""
 
 from __future__ import annotations
 
