@@ -15,7 +15,7 @@ from bench import sorted_file_ours
 from bench.made import Made, code_fingerprint, made, size_bytes
 from bench.sorted_file_data import Column
 from bench.sorted_file_ours import Ours
-from bench.sorted_file_peers import PEERS, prepared
+from bench.sorted_file_peers import LAYOUT, PEERS, prepared
 
 US = "skipstone"
 # A page of LMDB's, the least block of anybody's, holds as many entries. One in eight of these keys is got alone, too.
@@ -49,7 +49,7 @@ class Contender:
         self.name, self.column = name, column
         self._maker: Any = Ours if name == US else PEERS[name]
         written = f"{code_fingerprint()}-{zlib.crc32(Path(sorted_file_ours.__file__).read_bytes()):08x}"
-        folder = f"{name}-{column.name.replace(' ', '-')}-{len(column)}"
+        folder = f"{name}-{column.name.replace(' ', '-')}-{len(column)}-v{LAYOUT}"
         self.file: Made = made(cache / "sorted_file" / folder, self._make_slowly, written if name == US else "")
         self._open: Any = None
         self._is_warm = False

@@ -25,6 +25,7 @@ import rocksdict
 from bench.sorted_file_data import PREFIX_BYTES, Column
 from bench.sorted_file_rows import ROWS, table, unzipped
 
+LAYOUT = 1  # raised where a setting changes, so that files are made anew
 MAP_BYTES = 1 << 36
 BLOCK_BYTES = 16 * 1024
 ROW_GROUP_ROWS = 4_096

@@ -20,7 +20,7 @@ from bench.sorted_file_merging import CLUSTERED, SPREAD, prepare
 from bench.sorted_file_ours import Ours, counted
 from bench.sorted_file_peers import PEERS
 
-BUILD, COLD, SCAN, SCAN_TWO = "build", "cold open + first get", "full scan", "scan of two columns"
+BUILD, COLD, SCAN, SCAN_TWO = "build", "cold open + first get", "full scan, cold", "scan of two columns, cold"
 PARTITION, PARTITIONS = "one partition, warm", "list of partitions, warm"
 GET_WARM, GET_COLD, MANY_WARM, MANY_COLD = "get, warm", "get, block cold", "get_many, warm", "get_many, cold"
 ARROW, CHANGED, COPY = "Arrow, concat + sort", "writing the blocks that change", "read and write the file"
@@ -74,9 +74,9 @@ class Timing:
         self._partitions()
         self._gets(GET_WARM, self._load.gets, Contender.warm)
         self._many(MANY_WARM, Contender.warm)
-        self._scans(rounds)
         self._gets(GET_COLD, self._load.cold_gets, Contender.cold)
         self._many(MANY_COLD, Contender.cold)
+        self._scans(rounds)
         if 4 * self._load.merged <= len(self.column) < LARGE_ENTRIES:
             self._merges(rounds)
         self._bench.run(rounds)
@@ -187,7 +187,7 @@ class Timing:
             if not self.is_large or contender.name in _LARGE_SCANS:
                 is_often = contender.name == "Parquet" or (contender.name == "LMDB" and not self.is_large)
                 every = 1 if is_often else rounds if self.is_large else 3
-                self._case(SCAN, contender, Contender.warm, lambda store, _: store.scan(), every=every)
+                self._case(SCAN, contender, Contender.cold, lambda store, _: store.scan(), every=every)
         data = _as_arrow(self.column)
         self._floor(SCAN, "memcpy", bytearray, lambda: data)
         if not self.is_large:
@@ -195,7 +195,7 @@ class Timing:
             self._floor(SCAN, "zstd of the answer", decompressor.decompress, lambda: packed)
         for contender in self.contenders:
             if self.column.kind == "typed" and contender.name in (US, "Parquet"):
-                self._case(SCAN_TWO, contender, Contender.warm, lambda store, _: store.scan(b"", _TWO_COLUMNS))
+                self._case(SCAN_TWO, contender, Contender.cold, lambda store, _: store.scan(b"", _TWO_COLUMNS))
 
     def _merges(self, rounds: int) -> None:
         for task in (SPREAD, CLUSTERED):

@@ -67,6 +67,8 @@ class Packer:
 
     def pack(self, piece: values.Piece, compressor: Compressor | None) -> tuple[int, bytes]:
         """As `codec.compress`."""
+        if compressor is None:
+            return codec.CODEC_RAW, piece.raw
         if self._blocks_left:
             self._blocks_left -= 1
             return codec.CODEC_RAW, piece.raw
@@ -226,6 +228,10 @@ class Block:
     def stored(self) -> memoryview:
         """The bytes of the block."""
         return self._view
+
+    def encoding_of(self, section: int) -> int:
+        """How a section is encoded."""
+        return self._sections[section][3]
 
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""

@@ -38,7 +38,7 @@ class BlockCache:
         if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 0:
             raise InvalidArgumentError(f"a cache holds a number of bytes, not {max_bytes!r}")
         self.max_bytes: Final = max_bytes
-        self._lock = threading.RLock()  # a shelf may go, and say so, while the same thread has it
+        self._lock = threading.RLock()  # a reader may be closed by what the same thread finalizes while it has it
         self._ring: deque[tuple[Shelf, int]] = deque()
         # What no reader has and no block is held of goes by itself.
         self._shelves: WeakValueDictionary[object, Shelf] = WeakValueDictionary()
@@ -47,6 +47,8 @@ class BlockCache:
         self._count_hit = itertools.count().__next__
         self._counted_otherwise = 0
         self._held_bytes = self._tables_bytes = 0  # the tables are a part of what is held
+        # Bytes of tables that went with their shelf, until someone has the lock.
+        self._gone_bytes: deque[int] = deque()
         # Calls of kernels under way, and what was let go of since the oldest of them began: (last pin then, block).
         self._pins: set[int] = set()
         self._last_pin = 0
@@ -72,7 +74,9 @@ class BlockCache:
     @property
     def held_bytes(self) -> int:
         """What is held now, decoded forms included; never above `max_bytes`."""
-        return self._held_bytes
+        with self._lock:
+            self._forget_gone()
+            return self._held_bytes
 
     @property
     def held_blocks(self) -> int:
@@ -90,6 +94,12 @@ class BlockCache:
         """The blocks of a file, by its identity (None: of a file that no other reader knows)."""
         if identity is None:
             return Shelf(self, block_count)
+        try:
+            hash(identity)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"a source's identity is something that can be hashed, not {identity!r}"
+            ) from None
         with self._lock:
             found = self._shelves.get((identity, block_count))
             if found is None:
@@ -97,8 +107,16 @@ class BlockCache:
                 self._shelves[identity, block_count] = found
             return found
 
+    def _forget_gone(self) -> None:
+        """Counts the tables of shelves that went no longer. Under the lock."""
+        while self._gone_bytes:
+            size_bytes = self._gone_bytes.popleft()
+            self._tables_bytes -= size_bytes
+            self._held_bytes -= size_bytes
+
     def _evict(self) -> None:
         """Makes room. Under the lock."""
+        self._forget_gone()
         ring = self._ring
         while self._held_bytes > self.max_bytes and ring:
             shelf, i = ring.popleft()
@@ -155,9 +173,9 @@ class Shelf:
         self.places = Places(block_count)
 
     def __del__(self) -> None:
-        with self._lock:
-            self._cache._tables_bytes -= self.places.size_bytes
-            self._cache._held_bytes -= self.places.size_bytes
+        # Whatever a thread does, and whatever locks it has, it may be the one that collects garbage: it must not wait.
+        if self.places.size_bytes:
+            self._cache._gone_bytes.append(self.places.size_bytes)
 
     def pinned(self) -> AbstractContextManager[None]:
         """See `BlockCache.pinned`."""
@@ -239,6 +257,7 @@ class Shelf:
         the tables would take more than a quarter of the cache. Within `pinned`."""
         with self._lock:
             cache = self._cache
+            cache._forget_gone()
             if cache._tables_bytes + self.places.growth(positions) > cache.max_bytes // 4:
                 return Places.none(len(numbers), positions)
             more = self.places.grow(positions)

@@ -33,7 +33,10 @@ def get_row(reader: SortedFileReader, shelf: Shelf, i: int, key: bytes, names: S
     """What `SortedFileReader.get` gives of a key that may be in block i."""
     held = shelf.find(i)
     if held is None:
-        held = shelf.add(i, HeldBlock(reader.block(i).owned()))
+        block = reader.block(i)
+        found = row_of(block, key, names)
+        shelf.add(i, HeldBlock(block.owned())).touches += 1
+        return found
     rows = held.row
     if rows is None:
         if not is_flat(shelf, i, held, 1):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .key_columns import joined_sections, render_bundles, render_wide
 from .keys import ENCODING_BUNDLE, ENCODING_FIXED, ENCODING_NUMBERS, ENCODING_TEMPLATE
-from .lazy import kernels_for
+from .lazy import is_loaded, kernels_for
 from .strings import is_large
 from .template_columns import render_templates
 from .values import ENCODING_FIXED as VALUES_FIXED
@@ -32,6 +32,18 @@ class Encoded(NamedTuple):
     encoding: int
     flags: int
     raw: memoryview | bytes
+
+
+def can_join_keys(encodings: set[int]) -> bool:
+    """Whether `joined_keys` may give something: nothing has to be decompressed to know."""
+    if encodings == {ENCODING_TEMPLATE}:
+        return is_loaded("templates")
+    return is_loaded("keys") and (encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS})
+
+
+def can_join_columns(blocks: int) -> bool:
+    """Whether `joined_column` may give something of so many blocks; tells `lazy` what the plain path will take."""
+    return kernels_for("columns", _PLAIN_NS * blocks) is not None
 
 
 def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:

@@ -33,6 +33,11 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def size_bytes(self) -> int:
+        """About what they take in memory."""
+        return self.keys.nbytes + sum(column.nbytes for column in self.columns)
+
     def slice(self, start: int, length: int | None = None) -> Entries:
         """A part, without a copy."""
         stop = None if length is None else start + length
@@ -106,9 +111,12 @@ def _arrow_keys(keys: object) -> pa.Array | pa.ChunkedArray:
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):
         return keys
     try:
-        if isinstance(keys, list) and all(type(key) is bytes for key in keys):
-            return binary_array(keys)
-        return pa.array(keys, pa.large_binary())
+        listed = keys if isinstance(keys, list) else list(keys)  # type: ignore[call-overload]
+        if all(type(key) is bytes for key in listed):
+            return binary_array(listed)
+        if any(isinstance(key, str) for key in listed):
+            raise InvalidArgumentError("keys must be bytes, not text: encode them")
+        return pa.array(listed, pa.large_binary())
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"keys must be bytes ({error})") from None
 

@@ -129,8 +129,6 @@ def _row_place(kernels: ModuleType, table: Rows) -> tuple[int, ...]:
     found = _row_places.get(table)
     if found is None:
         ends, keys = table.ends
-        ends = ends.view()
-        ends.flags.writeable = False  # kernels are compiled for that kind alone
         shared = common_prefix_length(table.first_key(0), table.first_key(table.count - 1))
         tails = np.empty(table.count, dtype=np.uint64)
         address = pa.py_buffer(keys).address

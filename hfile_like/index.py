@@ -193,16 +193,6 @@ class BlockIndex:
             number = None if row is None else number * self.fan_out + row
         return number
 
-    def block_before(self, key: bytes) -> int:
-        """The last block whose first key is not above a key, which that may go beyond; -1 where there is none. With
-        fewer steps than `block_of`, for who looks into the block at no cost."""
-        number, level = self._top.preceding(key), self.levels
-        while level and number >= 0:
-            level -= 1
-            node = self._kept.get((level, number, 0)) or self._nodes(level, [number])[0]
-            number = number * self.fan_out + node.preceding(key)
-        return number
-
     def first_block_from(self, key: bytes) -> int:
         """The first block whose last key is not below `key`."""
         number = self._top.reaching(key)

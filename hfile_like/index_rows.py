@@ -111,6 +111,8 @@ class Rows:
             at += self._fields[-1].nbytes
         self._ends = ends = np.frombuffer(data, dtype="<u8", count=2 * count + 1, offset=keys_at)
         self._keys = data[body:]
+        # A view gives an item sooner than an array; one of its own, since views know no place that is not aligned.
+        self._cuts = ends.astype(np.uint64).data
         if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] < ends[:-1]).any():
             raise where.bad("index", "the keys of the index do not fit its bytes")
         self.count, self.size_bytes = count, len(data)
@@ -118,10 +120,10 @@ class Rows:
         self._listed: tuple[list[bytes], list[bytes]] | None = None  # all first keys, all last keys
 
     def first_key(self, row: int) -> bytes:
-        return bytes(self._keys[self._ends[2 * row] : self._ends[2 * row + 1]])
+        return bytes(self._keys[self._cuts[2 * row] : self._cuts[2 * row + 1]])
 
     def last_key(self, row: int) -> bytes:
-        return bytes(self._keys[self._ends[2 * row + 1] : self._ends[2 * row + 2]])
+        return bytes(self._keys[self._cuts[2 * row + 1] : self._cuts[2 * row + 2]])
 
     def covering(self, key: bytes) -> int | None:
         """The one row whose keys may enclose a key."""
@@ -134,11 +136,6 @@ class Rows:
             return None
         return row if key <= self.last_key(row) else None
 
-    def preceding(self, key: bytes) -> int:
-        """The last row whose first key is not above a key, -1 where there is none."""
-        listed = self._listed
-        return (self._bound(bisect_right, 0, key) if listed is None else bisect_right(listed[0], key)) - 1
-
     def reaching(self, key: bytes) -> int:
         """The first row whose last key is not below `key`."""
         return self._bound(bisect_left, 1, key)
@@ -150,7 +147,7 @@ class Rows:
     @property
     def ends(self) -> tuple[np.ndarray, memoryview]:
         """(uint64 [2 * count + 1], the bytes that they cut into keys): the first and the last key of each row."""
-        return self._ends, self._keys
+        return np.frombuffer(self._cuts, dtype=np.uint64), self._keys
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
         """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""

@@ -268,8 +268,8 @@ def encode_plain_strings(data, offsets, valid, out):
     """Fills uint8 `out` [8 + 4 * n + bytes] with offsets and bytes of data[offsets[i]:offsets[i + 1]]; `valid`: bool
     [n], or empty where nothing is null. Returns its bytes."""
     count = len(offsets) - 1
-    start = 4 * (count + 1) + 4 * ((count + 1) & 1)
-    at = np.int64(start)
+    start = np.int64(4 * (count + 1) + 4 * ((count + 1) & 1))
+    at = start
     _store32(out, start - 4, np.uint32(0))
     _store32(out, 0, np.uint32(0))
     for i in range(count):

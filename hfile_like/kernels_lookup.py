@@ -139,23 +139,28 @@ def _row_key(node, row):
 
 
 @_compiled
-def _row_of(node, key, size):
-    """The last row of an index whose first key is not above a key, -1 if all are."""
-    rows, skip = node[_ENTRIES], node[_SKIP]
-    first, _ = _row_key(node, 0)
-    same = _shared(first, skip, key, size, 0)
-    if same < skip:
-        return rows - 1 if _is_less(first, skip, key, size, same) else -1
-    tail = _eight(key + skip, size - skip)
-    low, left = 0, rows
-    while left > 0:  # rows before low have lesser tails, those from low + left on have none
-        half = left // 2
-        if _load64(node[_TAILS] + 8 * (low + half)) < tail:
-            low, left = low + half + 1, left - half - 1
-        else:
-            left = half
+def _halve(places, which, tails, base, left, most):
+    """Of `left` positions from `base` on, at most `most`, one is left: what is sought is that, or just after. A step of
+    each search before the next of the first."""
+    while most > 1:
+        most = 0
+        for j in range(len(which)):
+            if left[j] > 1:
+                half = left[j] // 2
+                column = places[which[j], _TAILS]
+                if _load64(column + 8 * (base[j] + half - 1)) < tails[j]:
+                    base[j] += half
+                left[j] -= half
+                _prefetch(column + 8 * (base[j] + left[j] // 2 - 1))
+                most = max(most, left[j])
+
+
+@_compiled
+def _row_at(node, low, tail, key, size):
+    """The last row whose first key is not above a key, -1 if all are; `low`: the first whose tail is not below that of
+    the key."""
     high = low
-    while high < rows and _load64(node[_TAILS] + 8 * high) == tail:
+    while high < node[_ENTRIES] and _load64(node[_TAILS] + 8 * high) == tail:
         high += 1
     while low < high:  # first keys of rows before low are not above the key, those from high on are
         middle = (low + high) // 2
@@ -178,17 +183,43 @@ def rows_of(nodes, which, starts, data, out):
     starts   int64 [k + 1]: where each key begins at the address `data`
     out      int64 [k]
     """
-    for i in range(len(out)):
-        out[i] = -1
-        if which[i] < 0:
-            continue
-        node = nodes[which[i]]
-        key, size = data + starts[i], starts[i + 1] - starts[i]
-        row = _row_of(node, key, size)
-        if row >= 0:
-            last, last_size = _row_key(node, 2 * row + 1)
-            if not _is_less(last, last_size, key, size, _shared(last, last_size, key, size, 0)):
-                out[i] = row
+    base, left = np.empty(_GROUP, dtype=np.int64), np.empty(_GROUP, dtype=np.int64)
+    tails = np.empty(_GROUP, dtype=np.uint64)
+    for start in range(0, len(out), _GROUP):
+        count = min(_GROUP, len(out) - start)
+        most = 0
+        for j in range(count):
+            i = start + j
+            out[i], base[j], left[j] = -1, 0, 0
+            if which[i] < 0:
+                continue
+            node, key, size = nodes[which[i]], data + starts[i], starts[i + 1] - starts[i]
+            skip = node[_SKIP]
+            first, _ = _row_key(node, 0)
+            same = _shared(first, skip, key, size, 0)
+            if same == skip:
+                left[j] = node[_ENTRIES]
+                tails[j] = _eight(key + skip, size - skip)
+                most = max(most, left[j])
+            elif _is_less(first, skip, key, size, same):
+                out[i] = node[_ENTRIES] - 1
+        _halve(nodes, which[start : start + count], tails, base, left, most)
+        for j in range(count):
+            if left[j] == 1:
+                i = start + j
+                node, key, size = nodes[which[i]], data + starts[i], starts[i + 1] - starts[i]
+                low = base[j] + (_load64(node[_TAILS] + 8 * base[j]) < tails[j])
+                out[i] = _row_at(node, low, tails[j], key, size)
+            if out[start + j] >= 0:
+                node = nodes[which[start + j]]
+                _prefetch(node[_OFFSETS] + 8 * (2 * out[start + j] + 1))
+        for j in range(count):
+            i = start + j
+            if out[i] >= 0:
+                last, last_size = _row_key(nodes[which[i]], 2 * out[i] + 1)
+                key, size = data + starts[i], starts[i + 1] - starts[i]
+                if _is_less(last, last_size, key, size, _shared(last, last_size, key, size, 0)):
+                    out[i] = -1
 
 
 @_compiled
@@ -224,23 +255,6 @@ def _place_of(place, position, tail, key, size):
         else:
             high = middle
     return -1
-
-
-@_compiled
-def _halve(places, which, tails, base, left, most):
-    """Of `left` positions from `base` on, at most `most`, one is left: what is sought is that, or just after. A step of
-    each search before the next of the first."""
-    while most > 1:
-        most = 0
-        for j in range(len(which)):
-            if left[j] > 1:
-                half = left[j] // 2
-                column = places[which[j], _TAILS]
-                if _load64(column + 8 * (base[j] + half - 1)) < tails[j]:
-                    base[j] += half
-                left[j] -= half
-                _prefetch(column + 8 * (base[j] + left[j] // 2 - 1))
-                most = max(most, left[j])
 
 
 @_compiled

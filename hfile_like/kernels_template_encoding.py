@@ -693,13 +693,16 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
         at[i], ends[i] = offsets[i], offsets[i + 1]
     numbers, lengths = np.empty(count, np.uint64), np.empty((_PLAIN_MAX + 1, count), np.int64)
     kept, kept_at = np.empty((len(guess), count), np.uint64), np.empty(len(guess), np.int64)
-    digits = np.empty(count * max(16, guess[:, 1].max()), np.uint8)
+    few, widest, most = len(guess), np.int64(16), np.int64(0)
+    for p in range(few):
+        if guess[p, 0] in (_HEX, _UUID):
+            widest, most = max(widest, guess[p, 1]), most + guess[p, 1]
+    digits = np.empty(count * widest, np.uint8)
     slots, values, facts = np.empty(_SLOTS, np.int64), np.empty(_LISTED_MAX, np.uint64), np.empty(3, np.uint64)
     counts = np.zeros(256, np.int64)
     room = (np.empty(count, np.uint64), slots, values, np.empty(count, np.uint8), counts, weights, facts)
     state, lists = np.zeros(9, np.int64), np.empty((_PARTS_MAX + 1, count), np.uint8)
     records, lines = np.zeros((_PARTS_MAX + 1, 4), np.int64), np.zeros((_PARTS_MAX + 1, 2), np.uint64)
-    most, few = guess[:, 1].sum(), len(guess)
     text = np.empty(len(literals) + 2 * most + 36 * few, np.uint8)
     number_fields = np.empty(few * (9 * count + 8 * _LISTED_MAX + 16), np.uint8)
     digit_fields = np.empty(count * most + 2 * few * (8 * count + 32), np.uint8)

@@ -29,9 +29,9 @@ def kernels_for(family: str, plain_ns: int) -> ModuleType | None:
     return load(family) if _spent_ns > LOAD_ABOVE_NS else None
 
 
-def kernels_are_loaded() -> bool:
-    """Whether any family is."""
-    return any(found is not None for found in _loaded.values())
+def is_loaded(family: str) -> bool:
+    """Whether the module `kernels_<family>` is, and is of use."""
+    return _loaded.get(family) is not None
 
 
 def load(family: str) -> ModuleType | None:

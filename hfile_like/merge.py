@@ -23,7 +23,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from .entries import Entries
 from .footer import TAIL_BYTES
 from .index_rows import BlockInfo
-from .merge_cursor import Cursor, Stored
+from .merge_cursor import Cursor, Stored, check_size
 from .merge_order import merge_order
 from .merge_writer import MergingWriter
 from .reader import READ_AHEAD_BYTES, SortedFileReader
@@ -36,7 +36,7 @@ BATCH_BYTES = 2 << 20
 # Of all runs together: their windows (and the tails of those that are opened here), and the decoded blocks that their
 # next keys are in. A window is of one block at least.
 WINDOWS_BYTES_MAX = 8 << 20
-HELD_BYTES_MAX = 64 << 20
+HELD_BYTES_MAX = 32 << 20
 _MANY_RUNS = 8
 
 
@@ -88,29 +88,37 @@ def merge_runs(
         writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
         cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))
-        merged = in_order(batches, lambda batch: batch.merged(drop_tombstones))
+        merged = in_order(
+            batches, lambda batch: batch.merged(drop_tombstones), size_bytes=lambda batch: batch.size_bytes
+        )
         for each in stack.enter_context(contextlib.closing(merged)):
             _write(writer, *each)
+            del each  # or it would be held until the next is there
         # Closed here and not by the stack: the summary is of a file that is whole.
         writer.close()
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
 class _Batch(NamedTuple):
-    """What was taken of some runs, oldest first, and the blocks to copy between it; whether it is the last."""
+    """What was taken of some runs, oldest first, and the blocks to copy between it; about its bytes; whether it is the
+    last."""
 
     taken: list[list[Entries | Stored]]
     copies: list[Stored]
+    size_bytes: int
     is_last: bool
 
     def merged(self, drop_tombstones: bool) -> _Merged:
         """All of it in order, decoded but for the blocks to copy. Raises CorruptionError."""
         parts: list[Entries] = []
-        bounds = [0]
+        bounds, size = [0], 0
         for run in self.taken:
-            found = [part if isinstance(part, Entries) else part.entries() for part in run]
-            bounds.append(bounds[-1] + sum(map(len, found)))
-            parts += found
+            for part in run:
+                parts.append(part if isinstance(part, Entries) else part.entries())
+                size += parts[-1].size_bytes
+                if isinstance(part, Stored):
+                    check_size(size, part)
+            bounds.append(sum(map(len, parts)))
         if not parts:
             return _Merged(None, [0] * len(self.copies), self.copies, self.is_last)
         entries, total = Entries.concat(parts), bounds[-1]
@@ -220,5 +228,6 @@ class _Batches:
 
     def _batch(self, *, is_last: bool) -> _Batch:
         taken = [found for cursor in self._cursors if (found := cursor.taken())]
-        copies, self._copies, self._batch_bytes = self._copies, [], 0
-        return _Batch(taken, copies, is_last)
+        batch = _Batch(taken, self._copies, self._batch_bytes, is_last)
+        self._copies, self._batch_bytes = [], 0
+        return batch

@@ -18,12 +18,15 @@ from ..arrays import from_numpy, offsets_and_data, offsets_of
 from ..errors import CorruptionError, InvalidArgumentError
 from .batches import block_entries
 from .block import Block
+from .codec import Where
 from .entries import Entries, check_ascending
 from .index_rows import BlockInfo
 from .reader import SortedFileReader
 from .scanning import joined_entries, runs_of
 
 _WINDOW_BLOCKS_MAX = 1024
+# By what the index says, far less is taken at once: it is damage where blocks come to more.
+TAKEN_BYTES_MAX = 1 << 30
 
 
 class Stored(NamedTuple):
@@ -53,9 +56,13 @@ class Stored(NamedTuple):
         """All of them, decoded. Raises CorruptionError."""
         columns = range(len(self.cursor.reader.schema))
         parts: list[Entries] = []
+        size = 0
         for run in runs_of(self.blocks()):
             whole = joined_entries(run, columns) if len(run) > 1 else None
-            parts += [block_entries(block, columns) for block in run] if whole is None else [whole]
+            for part in [whole] if whole is not None else (block_entries(block, columns) for block in run):
+                parts.append(part)
+                size += part.size_bytes
+                check_size(size, self)
         found = Entries.concat(parts)
         self._check(found.keys)
         return found
@@ -260,7 +267,9 @@ class Cursor:
 
     def _keys(self) -> _Decoded:
         if self._decoded is None:
-            self._decoded = _Decoded(self._window.part(self._at, self._at + 1).entries())
+            entries = self._window.part(self._at, self._at + 1).entries()
+            self._decoded = _Decoded(entries)
+            self._is_large |= entries.size_bytes > self._held_bytes
         return self._decoded
 
 
@@ -278,6 +287,13 @@ class _Decoded:
     def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
         """Where a key stands among those from `low` on."""
         return bisect(range(len(self.entries)), key, lo=low, key=self.at)
+
+
+def check_size(size_bytes: int, stored: Stored) -> None:
+    """Raises CorruptionError where blocks have come to more bytes than any that are taken at once should."""
+    if size_bytes > TAKEN_BYTES_MAX:
+        where = Where(stored.cursor.reader.name, stored.infos[0].offset)
+        raise where.bad("decoded size", f"blocks come to {size_bytes:,} bytes, which is not what the index says")
 
 
 def out_of_order(message: str, reader: SortedFileReader, info: BlockInfo) -> CorruptionError:

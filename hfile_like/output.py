@@ -75,6 +75,8 @@ class ObjectOutput:
                 taken = self._target.write(view)
                 # A raw file may take part of it; most objects take all, and some return None.
                 view = view[len(view) if taken is None else taken :]
+        except TypeError as error:
+            raise InvalidArgumentError(f"{self.name}: takes no bytes: give a writable binary file ({error})") from error
         except (OSError, ValueError) as error:
             raise StorageError(f"{self.name}: writing failed ({error})") from error
 

@@ -74,19 +74,21 @@ class SortedFileReader:
         self.shelf: Shelf | None = None
         try:
             self._footer, self._tail = open_footer(self._source, tail_bytes)
+            self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
+            if cache is not None:
+                self.shelf = self._shelf_of(cache)
         except BaseException:
             self.close()
             raise
-        self._index = self._footer.index.reading_by(partial(_read_many, self._source, self._tail))
         self.schema: pa.Schema = self._footer.schema
         self._pieces = OwnPieces(self._footer, self._tail, self._source, key_filter)
         self._asks_filter = key_filter is not None
         self._names: list[str] = self.schema.names
         self._form = PYTHON_FORMATS.get(self.schema.field(0).type) if len(self._names) == 1 else None
-        if cache is not None:
-            self.shelf = self._shelf_of(cache)
 
     def _shelf_of(self, cache: BlockCache) -> Shelf:
+        if not isinstance(cache, BlockCache):
+            raise InvalidArgumentError(f"cache is a BlockCache, not {type(cache).__name__}")
         identity = identity_of(self._source)
         if identity is not None:
             # A file in whose place another was put unnoticed has another trailer, as like as not.
@@ -109,16 +111,17 @@ class SortedFileReader:
         if self._closed or not isinstance(key, bytes):
             self._check_open()
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
+        i = self._index.block_of(key)
+        if i is None:
+            return None
         shelf = self.shelf
         if shelf is not None:
-            near = self._index.block_before(key)
-            rows = shelf.rows[near] if near >= 0 else None
+            rows = shelf.rows[i]
             if rows is not None:  # this is sooner than a filter would say no
-                shelf.used[near] = 1
+                shelf.used[i] = 1
                 shelf.count_hit()
                 return row_in(rows, key, self._names, self._form)
-        i = self._index.block_of(key)
-        if i is None or (self._asks_filter and not self._pieces.may_hold_key(key)):
+        if self._asks_filter and not self._pieces.may_hold_key(key):
             return None
         return row_of(self.block(i), key, self._names) if shelf is None else get_row(self, shelf, i, key, self._names)
 

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,9 +13,9 @@ import pyarrow as pa
 
 from .batches import block_entries, to_batch
 from .block import BLOCK_ENTRIES_MAX, Block
-from .column_runs import joined_column, joined_keys
+from .column_runs import can_join_columns, can_join_keys, joined_column, joined_keys
 from .entries import Entries
-from .lazy import kernels_are_loaded
+from .lazy import is_loaded
 from .strings import checked_text
 
 T = TypeVar("T")
@@ -24,14 +23,14 @@ R = TypeVar("R")
 
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
+_BYTES_AHEAD = 1 << 23
+_FAMILIES = ("templates", "keys", "columns")
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
 BATCH_BLOCKS = 64
 # What compresses much, or is much more once decoded, is taken block by block: a batch is then as large as one of them.
 BATCH_PLAIN_BYTES = 1 << 24
-
-_MOST = np.array([BATCH_BLOCKS, BATCH_STORED_BYTES, BATCH_PLAIN_BYTES, BLOCK_ENTRIES_MAX])
 
 
 class Run(NamedTuple):
@@ -45,23 +44,27 @@ class Run(NamedTuple):
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     """Neighbours that make one batch."""
     run: list[Block] = []
-    held = np.zeros(4, dtype=np.int64)
+    stored = plain = entries = 0
     for block in blocks:
-        more = np.array([1, block.length_bytes, block.plain_bytes, block.entries])
-        held += more
-        if run and (held > _MOST).any():
+        stored, plain, entries = stored + block.length_bytes, plain + block.plain_bytes, entries + block.entries
+        is_full = stored > BATCH_STORED_BYTES or plain > BATCH_PLAIN_BYTES or entries > BLOCK_ENTRIES_MAX
+        if run and (is_full or len(run) == BATCH_BLOCKS):
             yield run
-            run, held = [], more
+            run, stored, plain, entries = [], block.length_bytes, block.plain_bytes, block.entries
         run.append(block)
     if run:
         yield run
 
 
 def in_order(
-    runs: Iterable[T], make: Callable[[T], R | None], singly: Callable[[T], Iterator[R]] | None = None
+    runs: Iterable[T],
+    make: Callable[[T], R | None],
+    singly: Callable[[T], Iterator[R]] | None = None,
+    size_bytes: Callable[[T], int] | None = None,
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
-    After the first few, two threads make what comes next: kernels and zstandard leave Python to others meanwhile."""
+    After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
+    Python to others meanwhile. Where `size_bytes` tells the size of runs, none is begun beside large ones."""
 
     def made(run: T, whole: R | None) -> Iterator[R]:
         if whole is not None:
@@ -69,26 +72,28 @@ def in_order(
         return iter(()) if singly is None else singly(run)
 
     rest = iter(runs)
-    for run in islice(rest, _RUNS_ALONE):
+    for i, run in enumerate(rest, 1):
         yield from made(run, make(run))
-    first = next(rest, None)
-    if first is None:
-        return
-    if not kernels_are_loaded() or (os.cpu_count() or 1) < 2:
-        for run in chain([first], rest):
-            yield from made(run, make(run))
+        if i >= _RUNS_ALONE and any(map(is_loaded, _FAMILIES)) and (os.cpu_count() or 1) > 1:
+            break
+    else:
         return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-decode") as pool:
         under_way: deque[tuple[T, Future[R | None]]] = deque()
+
+        def finished() -> Iterator[R]:
+            before, future = under_way.popleft()
+            return made(before, future.result())
+
         try:
-            for run in chain([first], rest):
+            for run in rest:
                 under_way.append((run, pool.submit(make, run)))
-                if len(under_way) > _RUNS_AHEAD:
-                    before, future = under_way.popleft()
-                    yield from made(before, future.result())
+                while len(under_way) > _RUNS_AHEAD or (
+                    size_bytes and sum(map(size_bytes, (r for r, _ in under_way))) > _BYTES_AHEAD
+                ):
+                    yield from finished()
             while under_way:
-                before, future = under_way.popleft()
-                yield from made(before, future.result())
+                yield from finished()
         finally:
             for _, future in under_way:
                 future.cancel()
@@ -136,13 +141,17 @@ def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries
 
 
 def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa.BinaryArray | None:
-    found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
+    found: pa.Array | None = None
+    if can_join_keys({block.encoding_of(1) for block in blocks}):
+        found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
     return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if found is None else found
 
 
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
+    found: pa.Array | None = None
+    if can_join_columns(len(blocks)):
+        found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
     if found is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
     return checked_text(found, blocks[0].where)

@@ -24,9 +24,9 @@ from .templates import (
     RANDOM_UUID,
     RECORD,
     SHAPES_MAX,
+    FieldSizes,
     Part,
-    field_bytes,
-    is_known,
+    field_sizes,
 )
 
 # Neighbours with one set of lengths are copied together; where there are more such runs, rows are sorted first.
@@ -50,15 +50,22 @@ class TemplateStrings:
         if parts > PARTS_MAX or at > len(raw):
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records: list[Record] = list(RECORD.iter_unpack(raw[HEAD.size : place]))
-        places: list[list[int]] = [[] for _ in range(parts)]
         # Fields of numbers first, then of digits.
-        for digits in (False, True):
-            for i, record in enumerate(records):
-                if not digits and not is_known(record):
-                    raise where.bad("template", f"a part of kind {record[0]} and size {record[3]} is not known")
-                size = field_bytes(count, record, digits)
-                places[i] += [at, at + size]
-                at += size + -size % 8
+        places: list[list[int]] = []
+        sizes: list[FieldSizes] = []
+        for form, width, flags, size, _, step in records:
+            found = field_sizes(form, width, flags, size, step)
+            if found is None:
+                raise where.bad("template", f"a part of kind {form} and size {size} is not known")
+            sizes.append(found)
+        for fixed_bytes, bytes_each, _ in sizes:
+            end = at + fixed_bytes + bytes_each * count
+            places.append([at, end])
+            at = end + -end % 8
+        for p, (_, _, bits_each) in enumerate(sizes):
+            end = at + (bits_each * count + 7) // 8
+            places[p] += [at, end]
+            at = end + -end % 8
         if at != len(raw):
             raise where.bad("template", "the fields of a template do not fit its section")
         self._fields = Fields(records, raw, places, count, where)

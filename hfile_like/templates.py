@@ -33,6 +33,7 @@ A look-up of some rows pays for those alone (`template_strings`). `template_infe
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -245,11 +246,33 @@ def random_uuids(uuids: np.ndarray) -> Part | None:
     return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
-def is_known(record: tuple[int, ...]) -> bool:
-    """Whether there are parts of such a record."""
-    form, width, flags, size, _, step = record
+class FieldSizes(NamedTuple):
+    """What the two fields of a part take: that of numbers `fixed_bytes` and `bytes_each` for each entry, that of digits
+    `bits_each`, in whole bytes."""
+
+    fixed_bytes: int
+    bytes_each: int
+    bits_each: int
+
+
+@lru_cache(maxsize=4096)
+def field_sizes(form: int, width: int, flags: int, size: int, step: int) -> FieldSizes | None:
+    """Those of a record; None where there are no parts of such a one. The blocks of a file have much the same records,
+    and a look-up in one should not take longer for asking again."""
+    if not _is_known(form, width, flags, size, step):
+        return None
+    if form == LITERAL:
+        return FieldSizes(0, 0, 0)
+    if form in DIGITS:
+        return FieldSizes(0, 0, 8 * size + (2 if form == RANDOM_UUID else 0))
+    listed = (step & COUNT_MASK) * (step >> WIDE_SHIFT) if flags & FLAG_LISTED else 0
+    is_elsewhere = flags & (FLAG_PACKED | FLAG_SHARED)
+    return FieldSizes(listed, 0 if is_elsewhere else width, width if flags & FLAG_PACKED else 0)
+
+
+def _is_known(form: int, width: int, flags: int, size: int, step: int) -> bool:
     if form in NUMBERS:
-        if not is_held(form, width, flags, step):
+        if not _is_held(form, width, flags, step):
             return False
         if form == PADDED:
             return 1 <= size <= DIGITS_MAX
@@ -263,7 +286,7 @@ def is_known(record: tuple[int, ...]) -> bool:
     return form == LITERAL or (form == HEX and size >= 1)
 
 
-def is_held(form: int, width: int, flags: int, step: int) -> bool:
+def _is_held(form: int, width: int, flags: int, step: int) -> bool:
     """Whether numbers are held in a way that there is."""
     is_related, held = bool(flags & FLAG_RELATED), flags & (FLAG_CHAINED | FLAG_LISTED)
     # Of the upper byte, only where there is another part.
@@ -278,16 +301,3 @@ def is_held(form: int, width: int, flags: int, step: int) -> bool:
     if held == FLAG_CHAINED | FLAG_LISTED or flags & FLAG_SHARED:
         return False
     return 1 <= width <= _PACKED_MAX_BITS if flags & FLAG_PACKED else width in integers.WIDTHS
-
-
-def field_bytes(count: int, record: tuple[int, ...], digits: bool) -> int:
-    """Bytes of a part's field among those of digits, or of numbers."""
-    form, width, flags, size, _, step = record
-    if form == LITERAL:
-        return 0
-    if form in DIGITS:
-        return count * size + (-(-count // 4) if form == RANDOM_UUID else 0) if digits else 0
-    if digits:
-        return (count * width + 7) // 8 if flags & FLAG_PACKED else 0
-    listed = (step & COUNT_MASK) * (step >> WIDE_SHIFT) if flags & FLAG_LISTED else 0
-    return listed + (0 if flags & (FLAG_PACKED | FLAG_SHARED) else count * width)

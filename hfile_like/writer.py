@@ -15,7 +15,7 @@ from typing import BinaryIO, Self, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError, StorageError
+from ..errors import InvalidArgumentError
 from . import codec, strided
 from .batches import column_positions
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
@@ -32,6 +32,7 @@ from .footer import (
 )
 from .index_build import IndexBuilder
 from .index_rows import BlockInfo
+from .keys import KEY_BYTES_MAX
 from .output import open_output
 from .pieces import KeyFilterBuilder
 from .sampling import Sample, choose
@@ -113,6 +114,8 @@ class SortedFileWriter:
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
+        if type(cut_prefix_bytes) is not int or not 0 <= cut_prefix_bytes <= KEY_BYTES_MAX:
+            raise InvalidArgumentError(f"cut_prefix_bytes {cut_prefix_bytes!r}: give 0 to {KEY_BYTES_MAX:,}")
         self._cut_prefix_bytes = cut_prefix_bytes
         self._new_encoders = partial(Encoders, len(self.schema), random_keys=random_keys)
         self._encoders = self._new_encoders()
@@ -169,6 +172,15 @@ class SortedFileWriter:
         for size in sizes:
             if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
                 raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
+        try:
+            self._take(parts, sizes)
+        except BaseException:
+            # Some of the entries may be lost: what was left would be a file without them.
+            self.abort()
+            raise
+        self._last_key = last
+
+    def _take(self, parts: Sequence[Entries], sizes: Sequence[np.ndarray]) -> None:
         if self._sample is not None:
             for part, size in zip(parts, sizes, strict=True):
                 self._sample.add(part, size)
@@ -184,7 +196,6 @@ class SortedFileWriter:
         if given:
             self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
             self._own_parts = len(self._pending)
-        self._last_key = last
 
     def _set(self, settings: Settings) -> None:
         self._settings = settings
@@ -254,7 +265,6 @@ class SortedFileWriter:
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
         data = self._build(self._offset, entries, self._compressor)
         if len(data) >= BLOCK_BYTES_MAX:
-            self.abort()
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
@@ -406,16 +416,16 @@ class SortedFileWriter:
             self.abort()
 
     def _end_block(self) -> None:
-        self._settle()
-        self._flush()
-
-    def _put(self, data: bytes | memoryview) -> None:
         try:
-            self._output.write(data)
-        except StorageError:
-            # Part of it may be there: offsets would no longer be true.
+            self._settle()
+            self._flush()
+        except BaseException:
             self.abort()
             raise
+
+    def _put(self, data: bytes | memoryview) -> None:
+        """Where this fails, part of it may be there and offsets are no longer true: who calls it discards the file."""
+        self._output.write(data)
         self._offset += len(data)
 
     def _check_open(self) -> None:

@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError, NotATableError
 from skipstone.hfile_like import BlockCache, MmapSource, PathSource, SortedFileReader, kernels_lookup, lookups
@@ -47,7 +47,6 @@ def made(entries: dict, gone: set, block_size: int) -> bytes:
     return written(sorted(entries), batch, [key in gone for key in sorted(entries)], block_size=block_size)
 
 
-@settings(max_examples=40)
 @given(
     entries=st.dictionaries(KEYS, ROW, max_size=60),
     others=st.lists(KEYS, max_size=10),
@@ -107,6 +106,22 @@ def test_every_source_reads_the_same(tmp_path, max_bytes):
             assert reader.verify() == [], name
         with pytest.raises(InvalidArgumentError, match="closed"):
             reader.get(keys[0])
+
+
+@pytest.mark.usefixtures("kernels")
+def test_keys_are_sought_through_the_levels_of_an_index():
+    keys = sorted({b"day=%02d/%06x" % (i % 31, i * 2654435761 % 2**24) for i in range(12_000)})
+    stored = written(keys, pa.record_batch({"n": range(len(keys))}), block_size=150)
+    reader = SortedFileReader(stored, cache=BlockCache(1 << 24))
+    assert reader.num_blocks > 1_000
+    random = np.random.default_rng(3)
+    places = dict(zip(keys, range(len(keys)), strict=True))
+    for _ in range(3):
+        known = [keys[i] for i in random.integers(0, len(keys), 300).tolist()]
+        near = [key[: int(random.integers(0, len(key)))] + bytes([int(random.integers(0, 256))]) for key in known]
+        wanted = [*known, *near, b"", b"a", b"z", b"day=05/", b"day=05", *(key + b"0" for key in known[:50])]
+        random.shuffle(wanted)
+        assert reader.get_many(wanted)["n"].to_pylist() == [places.get(key) for key in wanted]
 
 
 def test_a_block_is_read_once(tmp_path):
@@ -282,6 +297,20 @@ def test_arrays_outlive_the_mapping_that_they_lie_in(tmp_path):
 def test_a_cache_of_no_size_is_refused(size):
     with pytest.raises(InvalidArgumentError, match="number of bytes"):
         BlockCache(size)
+
+
+def test_what_is_no_cache_and_no_identity_is_refused():
+    with pytest.raises(InvalidArgumentError, match="BlockCache"):
+        SortedFileReader(numbered(3), cache=1 << 20)
+    source = CountingSource(numbered(3))
+    source.identity = ["a", "list"]
+    with pytest.raises(InvalidArgumentError, match="hashed"):
+        SortedFileReader(source, cache=BlockCache(1 << 20))
+    source.identity = "name", 7
+    cache = BlockCache(1 << 20)
+    for _ in range(2):
+        assert SortedFileReader(source, cache=cache).get(b"k00001") == {"n": 1}
+    assert (cache.misses, cache.hits) == (1, 1)
 
 
 def test_a_held_block_needs_nothing_of_the_reader_that_brought_it(tmp_path):

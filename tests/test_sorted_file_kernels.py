@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -311,3 +312,23 @@ def test_a_second_process_compiles_nothing(tmp_path):
     again = counts()
     assert len(again) == len(families) >= 6
     assert all(not misses and hits for misses, hits in again.values()), again
+
+
+def test_a_long_scan_that_is_left_leaves_no_thread_and_no_damage_unseen():
+    keys = [b"%06d-%s" % (i, bytes([97 + i % 7]) * (i % 5)) for i in range(40_000)]
+    data = bytearray(written(keys, pa.record_batch({"n": range(40_000)}), block_size=1_000))
+    with kernels(are_used=True):
+        reader = SortedFileReader(bytes(data))
+        assert reader.num_blocks > 6 * 64
+        scan = reader.scan()
+        for _ in range(5):
+            next(scan)
+        assert any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())
+        scan.close()
+        assert not any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())
+        assert reader.scan_table()["key"].to_pylist() == keys
+        last = reader.blocks()[-1]
+        data[last.offset + 16 + 3 * 16 + 2] ^= 1
+        with pytest.raises(CorruptionError):
+            SortedFileReader(bytes(data)).scan_table()
+    assert not any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())

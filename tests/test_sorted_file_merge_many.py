@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.arrays import binary_array
 from skipstone.errors import CorruptionError, SkipstoneError
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, kernels_merge, merge, merge_order, merge_runs
+from skipstone.hfile_like import (
+    SortedFileReader,
+    SortedFileWriter,
+    kernels_merge,
+    merge,
+    merge_cursor,
+    merge_order,
+    merge_runs,
+)
 from skipstone.hfile_like.block_copies import StoredBlocks
 from sorted_files import CountingSource, nodes_of
 
@@ -137,7 +145,7 @@ def entries_of(make: str, parts: list, seed: int) -> dict[bytes, int | None]:
     }
 
 
-@settings(max_examples=500 if is_thorough() else 60)
+@settings(max_examples=500 if is_thorough() else 40)
 @given(
     make=st.sampled_from(sorted(MAKES)),
     runs=RUNS,
@@ -188,7 +196,7 @@ def test_three_hundred_runs(held_bytes):
     entries = [
         {
             key: None if chooser.random() < 0.2 else age
-            for key in chooser.sample(MAKES["names"], chooser.choice([1, 30]))
+            for key in chooser.sample(MAKES["names"], chooser.choice([1, 15]))
         }
         for age in range(300)
     ]
@@ -261,6 +269,14 @@ def test_a_damaged_or_shortened_run_among_others_leaves_no_file(tmp_path):
                     merge_runs([*runs[:which], bad, *runs[which + 1 :]], tmp_path / "out", block_size=900)
                 refused += isinstance(error.value, CorruptionError)
         assert refused >= 45  # a flipped bit of the version is a FormatVersionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_that_come_to_more_than_the_index_says_are_refused(tmp_path, monkeypatch):
+    runs = [run_of(dict.fromkeys(MAKES["names"][i::2], i), block_size=900) for i in range(2)]
+    monkeypatch.setattr(merge_cursor, "TAKEN_BYTES_MAX", 5_000)
+    with pytest.raises(CorruptionError, match="which is not what the index says"):
+        merge_runs(runs, tmp_path / "out", block_size=900)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -240,3 +240,20 @@ def test_threads_share_a_reader(tmp_path):
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize("blocks", [1, 40])
+def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
+    columns = {name: pa.array([f"{name} {i % 7} and what compresses" * 3 for i in range(4_000)]) for name in "abcd"}
+    keys = [b"%032d" % (i * i) for i in range(4_000)]
+    data = written(keys, pa.record_batch(columns), block_size=1 << 25 if blocks == 1 else 1 << 14, compression="zstd")
+    unpacked: set[tuple[int, int]] = set()
+    whole = Block._raw
+    monkeypatch.setattr(
+        Block, "_raw", lambda self, section: unpacked.add((self.where.offset, section)) or whole(self, section)
+    )
+    reader = SortedFileReader(data)
+    assert (reader.num_blocks == 1) == (blocks == 1)
+    assert reader.scan_table(columns=["d", "b"]).column_names == ["key", "d", "b"]
+    # The keys of a block, and two of its four columns: sections 1, 3 and 5.
+    assert unpacked == {(block.offset, section) for block in reader.blocks() for section in (1, 3, 5)}

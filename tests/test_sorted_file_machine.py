@@ -1,0 +1,129 @@
+"""What no caller does on purpose: failures halfway, threads and garbage that come at the worst time, odd arguments."""
+
+import gc
+import io
+import os
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from skipstone.errors import InvalidArgumentError, SkipstoneError
+from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, kernels_lookup, lookups
+from sorted_files import numbered
+
+NO_COLUMNS = pa.schema([])
+
+
+class Fails:
+    """A filter of keys, or a file, of which one call fails."""
+
+    def __init__(self, at: int):
+        self._left, self.data = at, b""
+
+    def _call(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise MemoryError
+
+    def add(self, keys: pa.BinaryArray) -> None:
+        self._call()
+
+    def to_bytes(self) -> bytes:
+        return b""
+
+    def write(self, data: memoryview) -> None:
+        self._call()
+        self.data += data
+
+
+@pytest.mark.parametrize("what", ["filter", "target"])
+@pytest.mark.parametrize("block_size", [1, 50, "auto"])
+def test_a_call_that_failed_halfway_is_the_end_of_a_file(what, block_size):
+    """Whoever catches the failure and goes on must not get a file that lacks entries."""
+    for at in range(2, 12):
+        fails, target = Fails(at), io.BytesIO()
+        writer = SortedFileWriter(
+            fails if what == "target" else target,
+            schema=NO_COLUMNS,
+            block_size=block_size,
+            compression="none",
+            key_filter=fails if what == "filter" else None,
+        )
+        failed = False
+        for low in range(0, 40, 10):
+            try:
+                writer.write([b"%03d" % i for i in range(low, low + 10)])
+                writer.end_group(str(low))
+            except MemoryError:
+                failed = True
+            except InvalidArgumentError:
+                assert failed
+        if failed:
+            with pytest.raises(InvalidArgumentError, match="aborted"):
+                writer.close()
+            with pytest.raises(SkipstoneError):
+                SortedFileReader(fails.data if what == "target" else target.getvalue())
+
+
+def test_a_failure_leaves_no_temporary(tmp_path):
+    writer = SortedFileWriter(tmp_path / "f", schema=NO_COLUMNS, block_size=1, compression="none", key_filter=Fails(2))
+    with pytest.raises(MemoryError):
+        writer.write([b"a", b"b", b"c"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_thread_asks_of_a_cache_is_within_its_bounds():
+    cache, seen = BlockCache(30_000), []
+    reader = SortedFileReader(numbered(3000, block_size=1000), cache=cache)
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            seen.append(cache.held_bytes)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for i in range(0, 2000, 7):
+        assert reader.scan_table(b"k%03d" % (i // 10)).num_rows <= 100
+    done.set()
+    watching.join()
+    assert max(seen) <= 30_000
+
+
+def test_garbage_is_collected_whoever_has_the_lock(monkeypatch):
+    """A thread that collects a reader's garbage has other locks, maybe: waiting for the cache's would be a deadlock."""
+    monkeypatch.setattr(lookups, "kernels_for", lambda family, plain_ns: kernels_lookup)
+    cache = BlockCache(1 << 22)
+    held = [SortedFileReader(numbered(3000), cache=cache)]
+    assert held[0].get_many([b"k%05d" % i for i in range(3000)])["n"].to_pylist() == list(range(3000))
+    held[0].shelf.drop()
+    assert cache.held_bytes > 0, "tables for kernels"
+
+    def collect() -> None:
+        held.clear()
+        gc.collect()
+
+    collecting = threading.Thread(target=collect, daemon=True)
+    with cache._lock:
+        collecting.start()
+        collecting.join(20)
+        assert not collecting.is_alive()
+    assert cache.held_bytes == 0
+
+
+@pytest.mark.parametrize("size", [-1, True, "5", 1.0, None, 1 << 40])
+def test_a_prefix_of_no_size_is_refused(size):
+    with pytest.raises(InvalidArgumentError, match="cut_prefix_bytes"):
+        SortedFileWriter(io.BytesIO(), schema=NO_COLUMNS, cut_prefix_bytes=size)
+
+
+@pytest.mark.parametrize("keys", ["abc", ["a"], (b"a", "b"), np.array(["a"]), iter("a")])
+def test_text_is_no_key(keys):
+    with pytest.raises(InvalidArgumentError, match="text"):
+        SortedFileReader(numbered(3)).get_many(keys)
+
+
+def test_a_file_of_text_is_refused():
+    with pytest.raises(InvalidArgumentError, match="binary file"):
+        SortedFileWriter(io.StringIO(), schema=NO_COLUMNS)
