@@ -173,7 +173,14 @@ def open_piece(data: memoryview, piece: Piece, cap: int, what: str, where: Where
     """The plain bytes of a piece whose stored ones are `data`; `what` names it in errors. Raises CorruptionError."""
     if checksum_at(piece.offset, data) != piece.checksum:
         raise where.bad(f"{what} checksum", f"the checksum of {what} does not match")
-    return decompress(data, piece.codec, piece.plain, cap, where)
+    return decompress_alone(data, piece.codec, piece.plain, cap, where)
+
+
+def decompress_alone(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:
+    """As `decompress`, of what is no section of a block: that is never compressed with the file's dictionary."""
+    if codec == CODEC_ZSTD_DICTIONARY:
+        raise where.bad("codec", "a piece beside the blocks claims to be compressed with the dictionary")
+    return decompress(stored, codec, raw_length, cap, where)
 
 
 def unpacked_bytes(stored: memoryview, codec: int, raw_length: int) -> int:

@@ -286,7 +286,7 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
     where = Where(name, offset)
     if codec.checksum_at(offset, data) != checksum:
         raise where.bad("footer checksum", "the footer's checksum does not match")
-    raw = codec.decompress(data, packed_as, raw_length, FOOTER_BYTES_MAX, where)
+    raw = codec.decompress_alone(data, packed_as, raw_length, FOOTER_BYTES_MAX, where)
     return Footer(raw, offset, where), tail
 
 

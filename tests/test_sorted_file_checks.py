@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 from skipstone.commands.output import values
-from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from skipstone.errors import CorruptionError, InvalidArgumentError
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
@@ -19,7 +19,7 @@ from skipstone.hfile_like import (
 from skipstone.hfile_like.block import Block, build_block
 from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
 from skipstone.hfile_like.keys import decode_keys
-from sorted_file_bytes import TRAILER_BYTES, repair_block, repair_trailer
+from sorted_file_bytes import repair_block, repair_trailer
 
 SCHEMA = pa.schema(
     [
@@ -280,87 +280,6 @@ def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
     repair_trailer(data)
     with pytest.raises(CorruptionError, match="not the one that the index describes"):
         SortedFileReader(bytes(data)).get(blocks[0].first_key)
-
-
-# -- versions ---------------------------------------------------------------------------------------------------------
-
-
-def test_another_version_or_an_unknown_feature_is_refused():
-    data = bytearray(sample("none"))
-    at = len(data) - TRAILER_BYTES
-    later = bytearray(data)
-    later[at + 38] = 9
-    # The checksum tells a damaged version from another one.
-    with pytest.raises(CorruptionError, match="only the version"):
-        SortedFileReader(bytes(later))
-    repair_trailer(later)
-    with pytest.raises(FormatVersionError, match="version 9"):
-        SortedFileReader(bytes(later))
-    feature = bytearray(data)
-    feature[at + 36] = 4
-    repair_trailer(feature)
-    with pytest.raises(FormatVersionError, match="0x4"):
-        SortedFileReader(bytes(feature))
-    header = bytearray(data)
-    header[6] = 2
-    with pytest.raises(CorruptionError, match="first bytes"):
-        SortedFileReader(bytes(header))
-
-
-@pytest.mark.parametrize(
-    ("section", "at", "value", "check"),
-    [
-        (0, 0, 9, "codec"),
-        (0, 1, 9, "tombstones"),
-        (0, 2, 1, "block directory"),
-        (1, 0, 9, "codec"),
-        (1, 1, 99, "key encoding"),
-        (1, 2, 1, "block directory"),
-        (1, 3, 128, "block directory"),
-        *((2 + column, 0, 9, "codec") for column in range(len(SCHEMA))),
-        *((2 + column, 1, 99, "value encoding") for column in range(len(SCHEMA))),
-        *((2 + column, 3, 1, "value") for column in range(len(SCHEMA))),
-    ],
-)
-def test_an_unknown_codec_encoding_or_flag_is_refused(section, at, value, check):
-    data = bytearray(sample("none"))
-    block = SortedFileReader(bytes(data)).blocks()[0]
-    data[block.offset + 16 + 16 * section + at] = value
-    repair_block(data, block.offset, block.length)
-    reader = SortedFileReader(bytes(data))
-    keys = [block.first_key]
-    for ask in (lambda: reader.get_many(keys, include_deleted=True), lambda: reader.scan_table(include_deleted=True)):
-        with pytest.raises(CorruptionError) as caught:
-            ask()
-        assert caught.value.check.startswith(check) and caught.value.offset == block.offset
-    assert [finding.offset for finding in reader.verify()] == [block.offset]
-
-
-def test_what_is_reserved_is_zero():
-    sound = sample("none")
-    block = SortedFileReader(sound).blocks()[0]
-    data = bytearray(sound)
-    data[block.offset + 14] = 1
-    repair_block(data, block.offset, block.length)
-    with pytest.raises(CorruptionError, match="reserved"):
-        SortedFileReader(bytes(data)).get(block.first_key)
-    footer = int.from_bytes(sound[-48:-40], "little")
-    for at, value in ((8 + 4, 1), (8 + 16, 1)):  # reserved; the second section is a first one again
-        data = bytearray(sound)
-        data[footer + at] = value
-        repair_trailer(data)
-        with pytest.raises(CorruptionError, match="twice, or of no known kind"):
-            SortedFileReader(bytes(data))
-
-
-def test_sections_of_the_footer_that_are_not_known_are_skipped():
-    data = bytearray(sample("none"))
-    footer = int.from_bytes(data[-48:-40], "little")
-    assert int.from_bytes(data[footer + 8 + 16 * 6 : footer + 8 + 16 * 6 + 4], "little") == 7
-    data[footer + 8 + 16 * 6] = 200  # the summaries
-    repair_trailer(data)
-    reader = SortedFileReader(bytes(data))
-    assert reader.summarised == [] and reader.verify() == [] and reader.scan_table().num_rows
 
 
 def test_values_that_python_cannot_hold_come_as_arrow_has_them():
