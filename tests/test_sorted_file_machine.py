@@ -9,8 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from skipstone.errors import InvalidArgumentError, SkipstoneError
-from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, kernels_lookup, lookups
-from sorted_files import numbered
+from skipstone.hfile_like import (
+    BlockCache,
+    SortedFileReader,
+    SortedFileWriter,
+    flat_lookups,
+    kernels_lookup,
+    lookups,
+    taken,
+)
+from sorted_file_catalogue import EveryKey
+from sorted_files import numbered, written
 
 NO_COLUMNS = pa.schema([])
 
@@ -127,3 +136,35 @@ def test_text_is_no_key(keys):
 def test_a_file_of_text_is_refused():
     with pytest.raises(InvalidArgumentError, match="binary file"):
         SortedFileWriter(io.StringIO(), schema=NO_COLUMNS)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_strings_that_fit_no_array_come_in_several(monkeypatch, compiled, cached, filtered):
+    """2 GiB is the most that offsets of 32 bits reach: here less."""
+    monkeypatch.setattr(taken, "CHUNK_BYTES_MAX", 3000)
+    monkeypatch.setattr(flat_lookups, "_OFFSET_MAX", 3000)
+    monkeypatch.setattr(flat_lookups, "_DECODED_AT_ONCE", 2)
+    monkeypatch.setattr(lookups, "KERNEL_KEYS_LEAST", 0)
+    monkeypatch.setattr(lookups, "kernels_for", lambda family, plain_ns: kernels_lookup if compiled else None)
+    random = np.random.default_rng(3)
+    texts = [None if i % 7 == 0 else "é" * int(size) for i, size in enumerate(random.integers(0, 100, 200))]
+    batch = pa.record_batch({"s": pa.array(texts), "n": pa.array(range(200))})
+    keys = [b"%03d" % i for i in range(200)]
+    stored = written(keys, batch, [i % 11 == 0 for i in range(200)], block_size=900, key_filter=EveryKey())
+    reader = SortedFileReader(
+        stored, cache=BlockCache(1 << 22) if cached else None, key_filter=EveryKey if filtered else None
+    )
+    for count in (0, 1, 40, 400):
+        asked = random.integers(0, 220, count).tolist()
+        for deleted in (False, True):
+            found = reader.get_many([b"%03d" % i for i in asked], include_deleted=deleted)
+            is_there = [i < 200 and (deleted or i % 11 != 0) for i in asked]
+            assert found["found"].to_pylist() == is_there
+            assert found["s"].to_pylist() == [texts[i] if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert found["n"].to_pylist() == [i if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert count < 400 or found["s"].num_chunks > 1
+            found.validate(full=True)
+    again = reader.get_many([b"008"] * 200)
+    assert again["s"].to_pylist() == texts[8:9] * 200
