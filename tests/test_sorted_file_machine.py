@@ -16,6 +16,7 @@ from skipstone.hfile_like import (
     flat_lookups,
     kernels_lookup,
     lookups,
+    merge_runs,
     taken,
 )
 from sorted_file_catalogue import EveryKey
@@ -168,3 +169,20 @@ def test_strings_that_fit_no_array_come_in_several(monkeypatch, compiled, cached
             found.validate(full=True)
     again = reader.get_many([b"008"] * 200)
     assert again["s"].to_pylist() == texts[8:9] * 200
+
+
+def test_blocks_that_are_decoded_for_another_compression_are_decoded_some_at_a_time():
+    texts = [b"%07d" % i + b"a" * 1993 for i in range(40_000)]
+    keys = [b"k%011d" % (i * i) for i in range(40_000)]
+    run = written(keys, pa.record_batch({"s": pa.array(texts, pa.binary())}), block_size=1 << 20, compression="zstd")
+    assert len(run) < 1 << 20, "one window of a merge"
+    del texts, keys
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with open(os.devnull, "wb") as target:
+            found = merge_runs([run], target, compression="none", block_size=1 << 20)
+    finally:
+        pa.set_memory_pool(before)
+    assert found.num_entries == 40_000 and found.size_bytes > 40_000_000
+    assert pool.max_memory() < 30_000_000
