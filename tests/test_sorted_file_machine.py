@@ -14,7 +14,7 @@ import pytest
 from conftest import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.errors import InvalidArgumentError, SkipstoneError
+from skipstone.errors import InvalidArgumentError, SkipstoneError, StorageError
 from skipstone.hfile_like import (
     BlockCache,
     SortedFileReader,
@@ -275,3 +275,16 @@ def test_blocks_of_makes_that_come_back_and_almost_fit(
         assert [reader.get(keys[i]) for i in asked[:5]] == [{"s": texts[i]} for i in asked[:5]]
         others = [keys[i] + b"0" for i in asked] + [keys[i][:-1] for i in asked]
         assert reader.get_many(others)["found"].to_pylist() == [other in set(keys) for other in others]
+
+
+@pytest.mark.parametrize("taken_bytes", [0, None])
+def test_a_raw_file_that_takes_nothing_is_a_storage_error(taken_bytes):
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: memoryview) -> int | None:  # type: ignore[override]
+            return taken_bytes
+
+    with pytest.raises(StorageError, match="no more bytes"):
+        SortedFileWriter(Full(), schema=NO_COLUMNS)
