@@ -288,3 +288,17 @@ def test_a_raw_file_that_takes_nothing_is_a_storage_error(taken_bytes):
 
     with pytest.raises(StorageError, match="no more bytes"):
         SortedFileWriter(Full(), schema=NO_COLUMNS)
+
+
+def test_half_floats_are_between_bounds():
+    values = [1.5, None, float("nan"), -0.0, 2.0, float("-inf")]
+    column = pa.array([None if v is None else np.float16(v) for v in values], pa.float16())
+    reader = SortedFileReader(written([b"%d" % i for i in range(6)], pa.record_batch({"h": column})))
+    for lower in [*values, None]:
+        for upper in [*values, None]:
+            found = reader.scan_table(between={"h": (lower, upper)}, columns=[])["key"].to_pylist()
+            assert found == [
+                b"%d" % i
+                for i, v in enumerate(values)
+                if v is not None and (lower is None or v >= lower) and (upper is None or v <= upper)
+            ]
