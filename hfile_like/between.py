@@ -36,9 +36,13 @@ class Limit:
     def mask(self, column: pa.Array) -> pa.BooleanArray:
         """Which values are wanted; null or False where one is null."""
         mask = pc.is_valid(column)
-        if self.lower is not None:
-            mask = pc.and_(mask, pc.greater_equal(column, self.lower))
-        return mask if self.upper is None else pc.and_(mask, pc.less_equal(column, self.upper))
+        lower, upper = self.lower, self.upper
+        if pa.types.is_float16(column.type):  # which Arrow does not compare
+            column = column.cast(pa.float32())
+            lower, upper = (None if bound is None else bound.cast(pa.float32()) for bound in (lower, upper))
+        if lower is not None:
+            mask = pc.and_(mask, pc.greater_equal(column, lower))
+        return mask if upper is None else pc.and_(mask, pc.less_equal(column, upper))
 
 
 def limits_of(schema: pa.Schema, between: Mapping[str, tuple[object, object]]) -> list[Limit]:

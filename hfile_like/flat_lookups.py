@@ -22,6 +22,7 @@ from .index import BlockIndex
 from .index_rows import Rows
 from .keys import common_prefix_length
 from .strings import is_large
+from .taken import taken
 from .values import ENCODING_BITS, ENCODING_FIXED, encoding_of
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Answers:
     columns   one array [k] for each that was asked for
     """
 
-    def __init__(self, queries: np.ndarray, found: np.ndarray, gone: np.ndarray, columns: list[pa.Array]):
+    def __init__(
+        self, queries: np.ndarray, found: np.ndarray, gone: np.ndarray, columns: Sequence[pa.Array | pa.ChunkedArray]
+    ):
         self.queries, self.found, self.gone, self.columns = queries, found, gone, columns
 
 
@@ -230,10 +233,8 @@ def _joined(parts: list[Answers], count: int) -> Answers:
     """The rows of all parts, in the order of the keys."""
     back = np.empty(count, dtype=np.int64)
     back[np.concatenate([part.queries for part in parts])] = np.arange(count)
-    picks = from_numpy(back)
-    columns = []
-    for pieces in zip(*(part.columns for part in parts), strict=True):
-        columns.append(pa.chunked_array(pieces).take(picks))
+    valid = np.ones(count, dtype=bool)
+    columns = [taken(pieces, pieces[0].type, back, valid) for pieces in zip(*(p.columns for p in parts), strict=True)]
     found, gone = (np.concatenate([getattr(part, name) for part in parts])[back] for name in ("found", "gone"))
     return Answers(np.arange(count), found, gone, columns)
 

@@ -20,6 +20,7 @@ from .flat_lookups import Queries, blocks_of, look_up_flat
 from .index import BlockIndex
 from .keys import find_key
 from .lazy import kernels_for
+from .taken import taken
 
 if TYPE_CHECKING:
     from .reader import SortedFileReader
@@ -69,8 +70,11 @@ def look_up(
         hits = np.flatnonzero(where >= 0)
         if not len(hits):
             continue
-        part = block(where[hits])
-        rows[np.array(order[low:high])[hits]] = total + np.arange(len(hits))
+        at = where[hits]
+        # A key that is asked for again and again is taken once: many long values might be more than one array holds.
+        is_other = np.append(True, at[1:] != at[:-1])
+        part = block(at[is_other])
+        rows[np.array(order[low:high])[hits]] = total - 1 + np.cumsum(is_other)
         parts.append(part)
         total += len(part)
     return _aligned(reader.schema, wanted, rows, parts, positions, include_deleted)
@@ -80,9 +84,11 @@ def _spread(found: pa.Table, wanted: pa.ChunkedArray, mask: np.ndarray, values_e
     """What was found of the keys where `mask` is True, as rows for all of `wanted`, with the marks that follow."""
     if mask.all():
         return found
-    rows = found.take(from_numpy(np.cumsum(mask) - 1, mask))
-    marks = [column.fill_null(False) for column in rows.columns[values_end:]]
-    return pa.Table.from_arrays([wanted, *rows.columns[1:values_end], *marks], schema=found.schema)
+    rows = np.cumsum(mask) - 1
+    columns = [taken(column.chunks, column.type, rows, mask) for column in found.columns[1:]]
+    for at in range(values_end - 1, len(columns)):
+        columns[at] = columns[at].fill_null(False)
+    return pa.Table.from_arrays([wanted, *columns], schema=found.schema)
 
 
 def _aligned(
@@ -100,12 +106,9 @@ def _aligned(
         gone[found] = flags[rows[found]]
     if not deleted:
         found = found & ~gone
-    picks = from_numpy(rows, found)
     arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
     for at, position in enumerate(positions):
-        kind = schema.field(position).type
-        pieces = [p.columns[at] for p in parts]
-        arrays.append(pa.chunked_array(pieces, kind).take(picks) if pieces else pa.nulls(len(rows), kind))
+        arrays.append(taken([part.columns[at] for part in parts], schema.field(position).type, rows, found))
     arrays.append(from_numpy(found))
     fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
     if deleted:

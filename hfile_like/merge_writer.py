@@ -17,6 +17,9 @@ from .settings import carried_over
 from .summaries import BlockSummary, summarise
 from .writer import SortedFileWriter, WriterOptions
 
+# Blocks that are decoded and not copied, together: a few stored bytes may be a thousand times as many.
+_DECODED_BYTES = 2 << 20
+
 
 class MergingWriter(SortedFileWriter):
     """A writer that takes whole blocks too. What it encodes itself before a block that is copied is cut evenly, so that
@@ -64,8 +67,9 @@ class MergingWriter(SortedFileWriter):
         at, count = 0, len(stored.infos)
         while at < count:
             if apart[at] or self._wait_for_more(stored.infos[at].first_key):
-                high = at + 1
-                while high < count and apart[high]:
+                high, size = at + 1, stored.infos[at].plain_bytes
+                while high < count and apart[high] and size < _DECODED_BYTES:
+                    size += stored.infos[high].plain_bytes
                     high += 1
                 self.add(stored.part(at, high).entries(), is_followed=True)
             else:

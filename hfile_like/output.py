@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 from typing import Protocol
@@ -73,7 +74,9 @@ class ObjectOutput:
         try:
             while view:
                 taken = self._target.write(view)
-                # A raw file may take part of it; most objects take all, and some return None.
+                if taken == 0 or (taken is None and isinstance(self._target, io.RawIOBase)):
+                    raise StorageError(f"{self.name}: takes no more bytes: give a file that waits until it can")
+                # A raw file may take part of it; most objects take all, and some of them return None.
                 view = view[len(view) if taken is None else taken :]
         except TypeError as error:
             raise InvalidArgumentError(f"{self.name}: takes no bytes: give a writable binary file ({error})") from error

@@ -3,14 +3,31 @@
 import gc
 import io
 import os
+import random
 import threading
+import uuid
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from skipstone.errors import InvalidArgumentError, SkipstoneError
-from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, kernels_lookup, lookups
-from sorted_files import numbered
+from conftest import is_thorough
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.errors import InvalidArgumentError, SkipstoneError, StorageError
+from skipstone.hfile_like import (
+    BlockCache,
+    SortedFileReader,
+    SortedFileWriter,
+    flat_lookups,
+    kernels_lookup,
+    lookups,
+    merge_runs,
+    taken,
+)
+from sorted_file_catalogue import EveryKey
+from sorted_files import numbered, written
+from test_sorted_file_kernels import kernels
 
 NO_COLUMNS = pa.schema([])
 
@@ -127,3 +144,161 @@ def test_text_is_no_key(keys):
 def test_a_file_of_text_is_refused():
     with pytest.raises(InvalidArgumentError, match="binary file"):
         SortedFileWriter(io.StringIO(), schema=NO_COLUMNS)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_strings_that_fit_no_array_come_in_several(monkeypatch, compiled, cached, filtered):
+    """2 GiB is the most that offsets of 32 bits reach: here less."""
+    monkeypatch.setattr(taken, "CHUNK_BYTES_MAX", 3000)
+    monkeypatch.setattr(flat_lookups, "_OFFSET_MAX", 3000)
+    monkeypatch.setattr(flat_lookups, "_DECODED_AT_ONCE", 2)
+    monkeypatch.setattr(lookups, "KERNEL_KEYS_LEAST", 0)
+    monkeypatch.setattr(lookups, "kernels_for", lambda family, plain_ns: kernels_lookup if compiled else None)
+    random = np.random.default_rng(3)
+    texts = [None if i % 7 == 0 else "é" * int(size) for i, size in enumerate(random.integers(0, 100, 200))]
+    batch = pa.record_batch({"s": pa.array(texts), "n": pa.array(range(200))})
+    keys = [b"%03d" % i for i in range(200)]
+    stored = written(keys, batch, [i % 11 == 0 for i in range(200)], block_size=900, key_filter=EveryKey())
+    reader = SortedFileReader(
+        stored, cache=BlockCache(1 << 22) if cached else None, key_filter=EveryKey if filtered else None
+    )
+    for count in (0, 1, 40, 400):
+        asked = random.integers(0, 220, count).tolist()
+        for deleted in (False, True):
+            found = reader.get_many([b"%03d" % i for i in asked], include_deleted=deleted)
+            is_there = [i < 200 and (deleted or i % 11 != 0) for i in asked]
+            assert found["found"].to_pylist() == is_there
+            assert found["s"].to_pylist() == [texts[i] if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert found["n"].to_pylist() == [i if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert count < 400 or found["s"].num_chunks > 1
+            found.validate(full=True)
+    again = reader.get_many([b"008"] * 200)
+    assert again["s"].to_pylist() == texts[8:9] * 200
+
+
+def test_blocks_that_are_decoded_for_another_compression_are_decoded_some_at_a_time():
+    texts = [b"%07d" % i + b"a" * 1993 for i in range(40_000)]
+    keys = [b"k%011d" % (i * i) for i in range(40_000)]
+    run = written(keys, pa.record_batch({"s": pa.array(texts, pa.binary())}), block_size=1 << 20, compression="zstd")
+    assert len(run) < 1 << 20, "one window of a merge"
+    del texts, keys
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with open(os.devnull, "wb") as target:
+            found = merge_runs([run], target, compression="none", block_size=1 << 20)
+    finally:
+        pa.set_memory_pool(before)
+    assert found.num_entries == 40_000 and found.size_bytes > 40_000_000
+    assert pool.max_memory() < 30_000_000
+
+
+def number_of(digits: int, from_zero: bool) -> Callable[[random.Random, int], str]:
+    least = 0 if from_zero else 10 ** (digits - 1)
+    return lambda chooser, _: str(chooser.randrange(least, 10**digits)).zfill(0 if from_zero else digits)
+
+
+FIELDS: list[Callable[[random.Random, int], str]] = [
+    *(number_of(digits, from_zero) for digits in (1, 2, 17, 18, 19, 20) for from_zero in (False, True)),
+    *(lambda chooser, i, at=at: str(at + i) for at in (0, 95, 990, 10**18 - 9, 2**64 - 9)),
+    *(lambda chooser, i, at=at: f"{at + i:05d}" for at in (0, 99_990)),
+    *(lambda chooser, _, size=size: chooser.randbytes(size).hex() for size in (1, 4, 7, 16)),
+    *(lambda chooser, i, v=v: str(uuid.UUID(int=chooser.getrandbits(128), version=v)) for v in (1, 4)),
+    lambda chooser, _: chooser.randbytes(5).hex().upper(),
+    lambda chooser, _: chooser.choice(["7", "1000000", "1000000000003"]),
+    lambda chooser, _: "é",
+    lambda chooser, _: "z" * chooser.randrange(4),
+]
+SLIPS: list[Callable[[str], str]] = [
+    lambda name: "",
+    lambda name: name[:-1],
+    lambda name: name + "0",
+    lambda name: "0" + name,
+    str.upper,
+    lambda name: name.replace("1", "g", 1),
+    lambda name: name.replace("9", "99999999999999999999", 1),
+]
+MAKE = st.tuples(
+    st.lists(st.integers(0, len(FIELDS) - 1), min_size=1, max_size=5), st.sampled_from(["-", "_", "/", ""])
+)
+
+
+def names(makes: list, lengths: list[int], slips: list[tuple[int, int]], seed: int) -> list[str]:
+    """Runs of names, each run of one make, which come back; a few of them fit almost."""
+    chooser = random.Random(seed)
+    found = []
+    for run, length in enumerate(lengths):
+        fields, between = makes[run % len(makes)]
+        found += [between.join(FIELDS[k](chooser, i) for k in fields) for i in range(length)]
+    for at, slip in slips:
+        found[at % len(found)] = SLIPS[slip](found[at % len(found)])
+    return found
+
+
+@settings(max_examples=1000 if is_thorough() else 15)
+@given(
+    makes=st.lists(MAKE, min_size=1, max_size=3),
+    lengths=st.lists(st.sampled_from([1, 17, 40, 150]), min_size=1, max_size=6),
+    slips=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, len(SLIPS) - 1)), max_size=3),
+    nulls=st.sampled_from([0.0, 0.0, 0.02, 0.9]),
+    block_size=st.sampled_from([300, 1500, 6000]),
+    compression=st.sampled_from(["none", "zstd"]),
+    pieces=st.sampled_from([7, 1000]),
+    seed=st.integers(0, 2**32),
+    compiled=st.tuples(st.booleans(), st.booleans()),
+)
+def test_blocks_of_makes_that_come_back_and_almost_fit(
+    makes, lengths, slips, nulls, block_size, compression, pieces, seed, compiled
+):
+    """Encoders remember the blocks before, which must be no more than a guess."""
+    chooser = random.Random(seed)
+    keys = sorted({b"%d/" % (i // 60) + name.encode() for i, name in enumerate(names(makes, lengths, slips, seed))})
+    texts: list[str | None] = [*names(makes[::-1], lengths, slips, seed + 1)][: len(keys)]
+    texts = [None if chooser.random() < nulls else text for text in texts]
+    column, target = pa.array(texts, pa.string()), io.BytesIO()
+    schema = pa.schema([("s", pa.string())])
+    options = {"block_size": block_size, "compression": compression}
+    with kernels(are_used=compiled[0]), SortedFileWriter(target, schema=schema, **options) as writer:
+        for low in range(0, len(keys), pieces):
+            part = column[low : low + pieces]
+            writer.write(keys[low : low + pieces], pa.record_batch([part], schema=schema))
+    with kernels(are_used=compiled[1]):
+        reader = SortedFileReader(target.getvalue())
+        table = reader.scan_table()
+        assert (table["key"].to_pylist(), table["s"].to_pylist()) == (keys, texts)
+        asked = [chooser.randrange(len(keys)) for _ in range(30)]
+        assert reader.get_many([keys[i] for i in asked])["s"].to_pylist() == [texts[i] for i in asked]
+        low, high = sorted(asked[:2])
+        assert reader.scan_table(start=keys[low], stop=keys[high])["s"].to_pylist() == texts[low:high]
+        assert [reader.get(keys[i]) for i in asked[:5]] == [{"s": texts[i]} for i in asked[:5]]
+        others = [keys[i] + b"0" for i in asked] + [keys[i][:-1] for i in asked]
+        assert reader.get_many(others)["found"].to_pylist() == [other in set(keys) for other in others]
+
+
+@pytest.mark.parametrize("taken_bytes", [0, None])
+def test_a_raw_file_that_takes_nothing_is_a_storage_error(taken_bytes):
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: memoryview) -> int | None:  # type: ignore[override]
+            return taken_bytes
+
+    with pytest.raises(StorageError, match="no more bytes"):
+        SortedFileWriter(Full(), schema=NO_COLUMNS)
+
+
+def test_half_floats_are_between_bounds():
+    values = [1.5, None, float("nan"), -0.0, 2.0, float("-inf")]
+    column = pa.array([None if v is None else np.float16(v) for v in values], pa.float16())
+    reader = SortedFileReader(written([b"%d" % i for i in range(6)], pa.record_batch({"h": column})))
+    for lower in [*values, None]:
+        for upper in [*values, None]:
+            found = reader.scan_table(between={"h": (lower, upper)}, columns=[])["key"].to_pylist()
+            assert found == [
+                b"%d" % i
+                for i, v in enumerate(values)
+                if v is not None and (lower is None or v >= lower) and (upper is None or v <= upper)
+            ]
