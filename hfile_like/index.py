@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from ..errors import InvalidArgumentError
 from .block import HEAD
 from .codec import Piece, Where, open_piece
 from .index_rows import BlockInfo, BlockRows, NodeRows, Rows
@@ -155,7 +156,9 @@ class BlockIndex:
         return self._read([(piece.offset, piece.stored) for piece in pieces])
 
     def _leaf(self, block: int) -> tuple[BlockRows, int]:
-        """The table that has a block, and its row."""
+        """The table that has a block, and its row. Raises InvalidArgumentError where there is no such block."""
+        if not 0 <= block < self.block_count:
+            raise InvalidArgumentError(f"there are blocks 0 to {self.block_count - 1}, not {block}")
         if not self.levels:
             return self._blocks_of([0])[0], block
         number, row = divmod(block, self.fan_out)

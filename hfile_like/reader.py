@@ -68,6 +68,7 @@ class SortedFileReader:
         key_filter: LoadFilter | None = None,
         cache: BlockCache | None = None,
     ):
+        _check_options(tail_bytes, key_filter, cache)
         self._source, self._owned = open_source(source)
         self.name = name_of(self._source)
         self._closed = False
@@ -338,7 +339,7 @@ class SortedFileReader:
 
     def block_infos(self, blocks: range | None = None) -> Iterator[BlockInfo]:
         """Those of `blocks`, a range of step 1, or of all, one after the other: few are held at once."""
-        within = range(self._index.block_count) if blocks is None else blocks
+        within = self._within(blocks)
         return self._index.blocks(within.start, within.stop)
 
     def block_entries(self, i: int) -> int:
@@ -352,14 +353,14 @@ class SortedFileReader:
 
     def summaries(self, columns: Sequence[str] | None = None, blocks: range | None = None) -> dict[str, Summary | None]:
         """The summaries of some columns, or of all that have one, read at once: see `summary`."""
-        within = range(self._index.block_count) if blocks is None else blocks
+        within = self._within(blocks)
         return self._index.summaries(self.summarised if columns is None else columns, within.start, within.stop)
 
     def blocks_within(self, column: str, lower: object, upper: object, blocks: range | None = None) -> list[int] | None:
         """Of `blocks`, a range of step 1, or of all: those in which a value of `column` may lie between two bounds,
         both inclusive (None for no bound), by its summary; ascending. None where the file has no summary of it. Nodes
         of the index in which none may are not read. Raises InvalidArgumentError for bounds of another type."""
-        within = range(self._index.block_count) if blocks is None else blocks
+        within = self._within(blocks)
         if column not in self._index.summarised:
             return None
         low, high = summary_bounds(self.schema.field(column), lower, upper)
@@ -479,6 +480,18 @@ class SortedFileReader:
             end = min(high, index.first_block_not_below(stop))
         return first, max(first, end)
 
+    def _within(self, blocks: range | None) -> range:
+        count = self._index.block_count
+        if blocks is None:
+            return range(count)
+        if (
+            not isinstance(blocks, range)
+            or blocks.step != 1
+            or not 0 <= blocks.start <= max(blocks.start, blocks.stop) <= count
+        ):
+            raise InvalidArgumentError(f"{blocks!r} is no range of step 1 of the {count} blocks")
+        return blocks
+
     def _positions(self, columns: Sequence[str] | None) -> list[int]:
         return column_positions(self.schema, columns)
 
@@ -501,6 +514,15 @@ class SortedFileReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_options(tail_bytes: object, key_filter: object, cache: object) -> None:
+    if isinstance(tail_bytes, bool) or not isinstance(tail_bytes, int):
+        raise InvalidArgumentError(f"tail_bytes {tail_bytes!r}: give a number of bytes")
+    if key_filter is not None and not callable(key_filter):
+        raise InvalidArgumentError(f"key_filter {key_filter!r}: give what makes a filter of bytes, or None")
+    if cache is not None and not isinstance(cache, BlockCache):
+        raise InvalidArgumentError(f"cache {cache!r}: give a BlockCache, or None")
 
 
 def _read_many(source: Source, tail: Tail, ranges: list[tuple[int, int]]) -> list[memoryview]:

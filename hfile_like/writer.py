@@ -121,6 +121,8 @@ class SortedFileWriter:
         self._encoders = self._new_encoders()
         self._asked = asked_settings(block_size, compression, level, use, dictionary)
         self._sample = Sample() if self._asked.is_free else None
+        if key_filter is not None and not (hasattr(key_filter, "add") and hasattr(key_filter, "to_bytes")):
+            raise InvalidArgumentError(f"key_filter {key_filter!r}: give an object with `add` and `to_bytes`")
         self._key_filter = key_filter
         self._contents = Contents(self.schema, without_settings(_texts(properties or {})))
         self._set(self._asked.settings)
@@ -441,6 +443,8 @@ class SortedFileWriter:
 
 
 def _texts(properties: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(properties, Mapping):
+        raise InvalidArgumentError(f"properties are texts by name, not {type(properties).__name__}")
     for name, text in properties.items():
         try:
             name.encode(), text.encode()

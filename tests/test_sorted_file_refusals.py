@@ -194,3 +194,31 @@ def test_raw_files_that_take_part_of_a_write():
     with SortedFileWriter(target, schema=pa.schema([])) as writer:
         writer.write([b"a" * 100, b"b" * 100])
     assert SortedFileReader(bytes(target.data)).keys().to_pylist() == [b"a" * 100, b"b" * 100]
+
+
+@pytest.mark.parametrize(
+    "options", [{"cache": 5}, {"tail_bytes": "a"}, {"tail_bytes": True}, {"key_filter": 5}], ids=str
+)
+def test_odd_options_of_a_reader_are_refused(options):
+    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+        SortedFileReader(numbered(10), **options)
+
+
+@pytest.mark.parametrize("options", [{"properties": ["a"]}, {"key_filter": 5}], ids=str)
+def test_odd_options_of_a_writer_are_refused(options):
+    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+        numbered(10, **options)
+
+
+def test_blocks_that_are_not_there_are_refused():
+    reader = SortedFileReader(numbered(100, block_size=100, summaries=["n"]))
+    count = reader.num_blocks
+    for i in (-1, count, 10**9):
+        for ask in (reader.block, reader.block_entries):
+            with pytest.raises(InvalidArgumentError, match=f"blocks 0 to {count - 1}"):
+                ask(i)
+    for blocks in (range(-3, 4), range(count + 1), range(0, count, 2), [1]):
+        for ask in (reader.block_infos, lambda blocks: reader.summary("n", blocks)):
+            with pytest.raises(InvalidArgumentError, match="is no range"):
+                ask(blocks)
+    assert len(reader.summary("n", range(2, 5)).live) == 3 and len(reader.summary("n", range(3, 2)).live) == 0
