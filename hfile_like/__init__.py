@@ -12,7 +12,17 @@ With a filter of the keys, a look-up reads no block for a key that is not there:
     with SortedFileWriter("run.skb", schema=schema, key_filter=SplitBlockBuilder(fpp=0.01)) as w: ...
     with SortedFileReader("run.skb", key_filter=SplitBlockFilter.from_bytes) as r: ...
 
-FORMAT.md beside this file tells the bytes.
+FORMAT.md beside this file tells the bytes. Where to read, from the outside in:
+
+    writing      writer, entries (what callers give), settings, sampling (sizes, compression), output (whole or absent)
+    reading      reader, source, lookups, numbered, between, scanning (many blocks as one batch), verify, census
+    held         cache; held, cached, flat_lookups, taken: look-ups in blocks that are held
+    merging      merge, merge_cursor, merge_order, merge_writer, block_copies
+    a file       footer, index, index_rows, index_build, summaries, pieces, dictionary, strided, codec (checksums)
+    a block      block; keys, key_encoding, plain_keys; values, integers, strings, digits; templates, template_* (names)
+    many blocks  column_runs, key_columns, template_columns
+    compiled     kernels_*: each has a plain twin beside its caller; lazy tells when they are loaded
+    making keys  keycode, ordered (typed tuples), key_order (sorting)
 """
 
 from .batches import read_block_range
