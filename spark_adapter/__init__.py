@@ -15,6 +15,7 @@ How a query runs, file by file of this folder:
     packing     many files into few partitions
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
     translate   Arrow types to those that Spark takes over the wire
+    jobs        a function over many parts, run by executors, with progress
     build       indexes built by executors, published by the driver
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
