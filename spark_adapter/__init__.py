@@ -18,6 +18,7 @@ How a query runs, file by file of this folder:
     to_columns  predicates as Spark's own filters
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
+    jobs        a function over many parts, run by executors, with progress
     build       indexes built by executors, published by the driver
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
