@@ -14,6 +14,9 @@ How a query runs, file by file of this folder:
     source      the data source: plans on the driver (the coarse indexes) and hands out partitions
     packing     many files into few partitions
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
+    native      read_parquet(): Spark's own Parquet reader over the files that are left
+    to_columns  predicates as Spark's own filters
+    own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
     build       indexes built by executors, published by the driver
@@ -29,11 +32,34 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..engine.scan.coarse import Coarse
     from .build import create_index, refresh_index
+    from .native import read_parquet
+    from .own_jobs import coarse, predicate, prune_partition
     from .session import register, scan
 
-__all__ = ["create_index", "refresh_index", "register", "scan"]
-_ROOMS = {"create_index": ".build", "refresh_index": ".build", "register": ".session", "scan": ".session"}
+__all__ = [
+    "Coarse",
+    "coarse",
+    "create_index",
+    "predicate",
+    "prune_partition",
+    "read_parquet",
+    "refresh_index",
+    "register",
+    "scan",
+]
+_ROOMS = {
+    "Coarse": "..engine.scan.coarse",
+    "coarse": ".own_jobs",
+    "create_index": ".build",
+    "predicate": ".own_jobs",
+    "prune_partition": ".own_jobs",
+    "read_parquet": ".native",
+    "refresh_index": ".build",
+    "register": ".session",
+    "scan": ".session",
+}
 
 
 def __getattr__(name: str) -> object:
