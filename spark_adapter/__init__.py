@@ -6,6 +6,7 @@
 
     sks.register(spark)
     df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
+    df.write.format("skipstone").mode("append").save("lake/flights")
 
 How a query runs, file by file of this folder:
 
@@ -15,6 +16,7 @@ How a query runs, file by file of this folder:
     packing     many files into few partitions
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
     translate   Arrow types to those that Spark takes over the wire
+    writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark

@@ -96,8 +96,8 @@ class TaskWriter:
         """
         self._check_begun()
         for table in _tables(data):
-            fitted = _fit(table, self.spec.schema)
-            for partition, rows in _by_partition(fitted, self.spec.partitioning):
+            whole = fitted(table, self.spec.schema)
+            for partition, rows in _by_partition(whole, self.spec.partitioning):
                 for first in range(0, rows.num_rows, self.spec.row_group_rows):
                     self._add(partition, rows.slice(first, self.spec.row_group_rows))
             self._relieve()
@@ -238,8 +238,8 @@ def _tables(data: Any) -> Iterator[pa.Table]:
         )
 
 
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows in the table's schema."""
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a table's schema. Raises SchemaError where they do not fit."""
     if len(set(table.column_names)) != table.num_columns:
         twice = next(n for n in table.column_names if table.column_names.count(n) > 1)
         raise SchemaError(f"the rows have two columns named {twice!r}")
