@@ -6,6 +6,7 @@
 
     sks.register(spark)
     df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
+    df.write.format("skipstone").mode("append").save("lake/flights")
 
 How a query runs, file by file of this folder:
 
@@ -19,6 +20,7 @@ How a query runs, file by file of this folder:
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
+    writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
