@@ -17,6 +17,8 @@ How a query runs, file by file of this folder:
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
     build       indexes built by executors, published by the driver
+    attach      attaching to a lake, footers read by executors
+    semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -29,11 +31,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .build import create_index, refresh_index
+    from .attach import create
+    from .build import create_index, optimize, refresh_index
+    from .semi_join import lookup
     from .session import register, scan
 
-__all__ = ["create_index", "refresh_index", "register", "scan"]
-_ROOMS = {"create_index": ".build", "refresh_index": ".build", "register": ".session", "scan": ".session"}
+__all__ = ["create", "create_index", "lookup", "optimize", "refresh_index", "register", "scan"]
+_ROOMS = {
+    "create": ".attach",
+    "create_index": ".build",
+    "lookup": ".semi_join",
+    "optimize": ".build",
+    "refresh_index": ".build",
+    "register": ".session",
+    "scan": ".session",
+}
 
 
 def __getattr__(name: str) -> object:
