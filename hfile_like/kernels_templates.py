@@ -3,7 +3,8 @@
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
 
-Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. With
+Imported by `lazy` alone. Small helpers stand in each file of kernels again: numba's cache does not see an edit of
+another file. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. With
 NUMBA_DISABLE_JIT=1 the kernels run as Python; intrinsics, which exist in compiled code alone, have stand-ins.
 """
 
