@@ -22,6 +22,8 @@ How a query runs, file by file of this folder:
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    attach      attaching to a lake, footers read by executors
+    semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -35,15 +37,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
-    from .build import create_index, refresh_index
+    from .attach import create
+    from .build import create_index, optimize, refresh_index
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
+    from .semi_join import lookup
     from .session import register, scan
 
 __all__ = [
     "Coarse",
     "coarse",
+    "create",
     "create_index",
+    "lookup",
+    "optimize",
     "predicate",
     "prune_partition",
     "read_parquet",
@@ -54,7 +61,10 @@ __all__ = [
 _ROOMS = {
     "Coarse": "..engine.scan.coarse",
     "coarse": ".own_jobs",
+    "create": ".attach",
     "create_index": ".build",
+    "lookup": ".semi_join",
+    "optimize": ".build",
     "predicate": ".own_jobs",
     "prune_partition": ".own_jobs",
     "read_parquet": ".native",
