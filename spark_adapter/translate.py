@@ -19,6 +19,7 @@ microseconds, before 1970 as well, which is what PySpark does with them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -49,6 +50,15 @@ def wire_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.S
     """
     names = schema.names if columns is None else columns
     return pa.schema([pa.field(name, wire_type(schema.field(name).type, name)) for name in names])
+
+
+def readable_schema(schema: pa.Schema) -> pa.Schema:
+    """The wire types of those columns of a table that Spark has a type for."""
+    fields = []
+    for field in schema:
+        with contextlib.suppress(SchemaError):
+            fields.append(pa.field(field.name, _wire_type(field.type, field.name)))
+    return pa.schema(fields)
 
 
 def spark_schema(wire: pa.Schema) -> StructType:

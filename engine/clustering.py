@@ -1,0 +1,170 @@
+"""The order in which clustering lays rows down, and where it is cut into files: both learnt from a sample of the rows.
+
+A `RowOrder` makes one key a row, and rows are laid down by their keys:
+
+    linear             by the first column, where that is equal by the second, and so on: exactly, and best for the
+                       first. Nulls come before all values, NaN after all numbers, as in Spark
+    zorder, hilbert    along a curve through a grid (`curves`), good for each of a few columns. A column's levels in
+                       the grid are *ranks*: which share of the sampled rows lies below the value, so crowded values,
+                       strings that begin alike and columns of two values spread over the whole grid as all others do
+
+`Buckets` cut the keys into ranges of about as many rows. Keys that are rarer than a bucket are never parted; of a key
+that alone fills several, the rows are dealt out over these in turn.
+
+What is learnt is small whatever the rows are, since every executor gets it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import canon
+from ..arrays import binary_array, empty_bytes, from_numpy, to_numpy, valid_mask
+from ..errors import InvalidArgumentError, SchemaError
+from ..hfile_like.ordered import OrderedCode
+from .curves import BITS_MAX, CURVES
+
+LINEAR = "linear"
+ORDERS = (LINEAR, *CURVES)
+_BITS_A_COLUMN = 12
+_CUT_BYTES_MAX = 128 << 10  # a column's
+
+Keys: TypeAlias = np.ndarray | pa.BinaryArray  # uint64 [n], or binary [n]: they compare as rows are laid down
+
+
+class RowOrder:
+    """Makes the keys of rows. Picklable.
+
+    Args:
+        curve: one of ORDERS.
+        sample: rows of the columns to cluster by, in that order; those of a curve learn their ranks from them.
+
+    Raises InvalidArgumentError for a curve that is unknown, or of more than 64 columns, SchemaError for a column whose
+    type has no order.
+    """
+
+    def __init__(self, curve: str, sample: pa.Table):
+        if curve not in ORDERS:
+            raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
+        for field in sample.schema:
+            if canon.order_class(field.type) is None:
+                raise SchemaError(f"column {field.name!r} is {field.type}, which has no order to cluster by")
+        self.columns = sample.column_names
+        self._kinds = [field.type for field in sample.schema]
+        self._curve = curve if len(self.columns) > 1 else LINEAR  # a curve through one dimension is that dimension
+        self._ranks: list[_Ranks] = []
+        if self._curve != LINEAR:
+            if len(self.columns) > BITS_MAX:
+                raise InvalidArgumentError(f"a curve goes through at most {BITS_MAX} columns, not {len(self.columns)}")
+            self._bits = min(_BITS_A_COLUMN, BITS_MAX // len(self.columns))
+            self._ranks = [_Ranks(canon.flatten(sample.column(name)), self._bits) for name in self.columns]
+
+    def keys(self, rows: pa.Table) -> Keys:
+        """A key a row, from the columns clustered by, whatever others there are."""
+        columns = [canon.flatten(rows.column(name)) for name in self.columns]
+        if self._curve == LINEAR:
+            return OrderedCode(self._kinds).encode(columns)
+        levels = [ranks.levels(column) for ranks, column in zip(self._ranks, columns, strict=True)]
+        return CURVES[self._curve](levels, self._bits)
+
+
+def sorted_by(keys: Keys) -> np.ndarray:
+    """int64 [n]: the places of rows in the order of their keys; rows of one key stay in theirs."""
+    if isinstance(keys, np.ndarray):
+        return np.argsort(keys, kind="stable")
+    return to_numpy(pc.array_sort_indices(keys)).astype(np.int64)
+
+
+class Buckets:
+    """Ranges of keys that hold about as many rows each. Picklable.
+
+    Args:
+        keys: of sampled rows, in any order.
+        count: how many ranges, from 1 on.
+    """
+
+    def __init__(self, keys: Keys, count: int):
+        self.count = count
+        places = np.arange(1, count) * len(keys) // count
+        self._cuts = _cuts_at(keys, sorted_by(keys), places)
+
+    def of(self, keys: Keys, first: int = 0) -> np.ndarray:
+        """int64 [n]: each row's bucket, from 0 on; no lesser one for a greater key. But rows of a key that fills
+        several are dealt out over them in turn, as if `first` rows had been dealt out before."""
+        below, upto = _places_of(keys, self._cuts)
+        alone = np.maximum(upto - below - 1, 1)  # so many buckets hold nothing else
+        turn = np.arange(first, first + len(below)) % alone
+        return np.where(upto - below > 1, below + 1 + turn, upto)
+
+
+class _Ranks:
+    """The levels of one column's values: whole numbers below 2**bits, none lesser for a greater value; null is least.
+
+    A level is the share of the sampled rows that lie below the value, in parts of 2**bits; the middle of its own share
+    where many rows have it, so that the levels of a column of two values are far apart.
+    """
+
+    def __init__(self, sample: pa.Array, bits: int):
+        self._kind = sample.type
+        present = self._ordered(sample.drop_null())
+        order = sorted_by(present)
+        for fewer in range(bits, 0, -1):
+            self._shift = np.uint64(bits - fewer)
+            places = np.arange(1, 1 << fewer) * len(sample) // (1 << fewer)
+            self._cuts_of_nulls = int((places < sample.null_count).sum())
+            self._cuts = _cuts_at(present, order, places[self._cuts_of_nulls :] - sample.null_count)
+            if self._cuts.nbytes <= _CUT_BYTES_MAX:
+                break
+
+    def levels(self, values: pa.Array) -> np.ndarray:
+        """uint64 [n]."""
+        below, upto = _places_of(self._ordered(values), self._cuts)
+        found = self._cuts_of_nulls + (below + upto) // 2
+        valid = valid_mask(values)
+        if valid is not None:
+            found = np.where(valid, found, self._cuts_of_nulls // 2)
+        return found.astype(np.uint64) << self._shift
+
+    def _ordered(self, values: pa.Array) -> Keys:
+        """What compares as the values do; anything for a null."""
+        if canon.order_class(self._kind) == "code":
+            return canon.order_codes(values).view(np.uint64) ^ canon.SIGN_BIT
+        stored = canon.order_bytes(values)
+        return stored.fill_null(empty_bytes()) if stored.null_count else stored
+
+
+def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
+    """The keys at some places of their order, ascending; none where there are no keys. Binary ones are cut to what
+    tells them from the key before them, but for those that several cuts fall on."""
+    if not len(keys):
+        return keys
+    if isinstance(keys, np.ndarray):
+        return keys[order[places]]
+    cuts = keys.take(from_numpy(order[places])).to_pylist()
+    before = keys.take(from_numpy(order[np.maximum(places - 1, 0)])).to_pylist()
+    after = [*cuts[1:], None]
+    return binary_array(
+        [key if key == then else _told_apart(b, key) for b, key, then in zip(before, cuts, after, strict=True)]
+    )
+
+
+def _told_apart(before: bytes, key: bytes) -> bytes:
+    """The shortest beginning of a key that is greater than the one before it; all of it where they are equal."""
+    same = next((at for at, (one, other) in enumerate(zip(before, key, strict=False)) if one != other), len(before))
+    return key[: same + 1]
+
+
+def _places_of(keys: Keys, cuts: Keys) -> tuple[np.ndarray, np.ndarray]:
+    """(how many cuts are less than each key, how many are not greater), int64 [n] each."""
+    if isinstance(keys, np.ndarray):
+        own, found, of_row = cuts, keys, slice(None)
+    else:
+        told = keys.dictionary_encode()
+        both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")
+        ranks = to_numpy(both).astype(np.int64)
+        own, found, of_row = ranks[: len(cuts)], ranks[len(cuts) :], to_numpy(told.indices)
+    return np.searchsorted(own, found)[of_row], np.searchsorted(own, found, side="right")[of_row]
