@@ -105,6 +105,25 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
     return pruned
 
 
+def prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.ndarray) -> Pruned:
+    """What of some live files (uint64 ids, ascending), each a base of its own, partition values, filters and statistics
+    keep: for who has some files of a table too large to be pruned whole."""
+    return gatherer.without_damaged(lambda: _prune_among(snapshot, bound, gatherer, ids))
+
+
+def _prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.ndarray) -> Pruned:
+    leaves, unheard = leaves_of(bound), Steps()
+    found = _by_values(Candidates.all_of(ids, leaves).judged(bound), bound, leaves, gatherer)
+    for question in questions_of(snapshot, bound, gatherer.damaged):
+        if len(found.ids):
+            with unheard.step(question.step, "files") as step:
+                found = _answered(found, bound, question, gatherer, step)
+    sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
+    if sources and len(found.ids):
+        found, _ = by_statistics(bound, leaves, sources, Ranges.of_partitions(None), found, snapshot.segments)
+    return _named(snapshot, bound, found)
+
+
 def _file_count(snapshot: Snapshot, partition_ids: np.ndarray | None) -> int:
     if partition_ids is None:
         return snapshot.instant.totals["files"]
