@@ -17,6 +17,7 @@ How a query runs, file by file of this folder:
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
     build       indexes built by executors, published by the driver
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -30,10 +31,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .build import create_index, refresh_index
+    from .clustering import Clustering, cluster
     from .session import register, scan
 
-__all__ = ["create_index", "refresh_index", "register", "scan"]
-_ROOMS = {"create_index": ".build", "refresh_index": ".build", "register": ".session", "scan": ".session"}
+__all__ = ["Clustering", "cluster", "create_index", "refresh_index", "register", "scan"]
+_ROOMS = {
+    "Clustering": ".clustering",
+    "cluster": ".clustering",
+    "create_index": ".build",
+    "refresh_index": ".build",
+    "register": ".session",
+    "scan": ".session",
+}
 
 
 def __getattr__(name: str) -> object:

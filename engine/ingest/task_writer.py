@@ -118,13 +118,14 @@ class TaskWriter:
         for table in _tables(data):
             fitted = _fit(table, self.spec.schema)
             for partition, rows in _by_partition(fitted, self.spec.partitioning):
-                file = self._open.get(partition)
-                if file is None:
-                    file = self._open[partition] = self._new_file(partition)
-                file.write(rows)
-                if file.row_count >= self.spec.file_rows:
-                    self._closed.append(self._open.pop(partition))
-                    file.close()
+                self._add(partition, rows)
+
+    def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
+        """
+        for table in _tables(data):
+            self._add(partition, _fit(table, self._data_schema))
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
@@ -154,6 +155,15 @@ class TaskWriter:
         self._open.clear()
         self._closed.clear()
         self.results = []
+
+    def _add(self, partition: str, rows: pa.Table) -> None:
+        file = self._open.get(partition)
+        if file is None:
+            file = self._open[partition] = self._new_file(partition)
+        file.write(rows)
+        if file.row_count >= self.spec.file_rows:
+            self._closed.append(self._open.pop(partition))
+            file.close()
 
     def _new_file(self, partition: str) -> _OpenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
