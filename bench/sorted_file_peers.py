@@ -11,7 +11,8 @@ import datetime
 import itertools
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,24 +68,27 @@ def successor(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
-class _KeyValue:
-    """What stores of bytes have in common: they give pairs from a key on, and the rows are decoded here."""
+class _KeyValue(ABC):
+    """What stores of bytes have in common: they give pairs from a key on, and the rows are decoded here.
+
+    _row   the bytes of a key's row; None where there is none
+    """
+
+    _row: Callable[[bytes], bytes | None]
 
     def __init__(self, kind: str):
         self._rows, self._prefix_bytes = ROWS[kind], PREFIX_BYTES[kind]
 
-    def _row(self, key: bytes) -> bytes | None:
-        raise NotImplementedError
-
     def _many(self, keys: list[bytes]) -> Sequence[bytes]:
         return list(map(self._row, keys))  # type: ignore[arg-type]
 
+    @abstractmethod
     def _pairs(self, start: bytes, stop: bytes | None) -> tuple[Sequence[bytes], Sequence[bytes]]:
-        raise NotImplementedError
+        """Keys from `start` on, before `stop`, and their rows."""
 
-    def _following(self, key: bytes) -> bytes | None:
-        """The first key not below `key`."""
-        raise NotImplementedError
+    @abstractmethod
+    def partitions(self) -> list[bytes]:
+        """The first bytes of keys, each once, in order."""
 
     def get(self, key: bytes) -> dict[str, Any] | None:
         row = self._row(key)
@@ -96,14 +100,6 @@ class _KeyValue:
     def scan(self, prefix: bytes = b"") -> pa.Table:
         return table(self._rows, *self._pairs(prefix, successor(prefix)))
 
-    def partitions(self) -> list[bytes]:
-        found = []
-        at: bytes | None = b""
-        while at is not None and (key := self._following(at)) is not None:
-            found.append(key[: self._prefix_bytes])
-            at = successor(found[-1])
-        return found
-
 
 class RocksDB(_KeyValue):
     """zstd, blocks of 16 KiB, a block cache of 512 MB (20 M entries: 4 GB); loaded as one file
@@ -112,7 +108,7 @@ class RocksDB(_KeyValue):
     def __init__(self, folder: Path, column: Column):
         super().__init__(column.kind)
         self._db = rocksdict.Rdict(str(folder), _rocks_options(column), access_type=rocksdict.AccessType.read_only())
-        self._row = self._db.get  # type: ignore[method-assign]
+        self._row = self._db.get
 
     @staticmethod
     def make(folder: Path, column: Column, prepared: Iterable[Any]) -> None:
@@ -139,10 +135,17 @@ class RocksDB(_KeyValue):
             options.set_iterate_upper_bound(stop)
         return unzipped(list(self._db.items(from_key=start or None, read_opt=options)))
 
-    def _following(self, key: bytes) -> bytes | None:
-        at = self._db.iter()
-        at.seek(key)
-        return at.key() if at.valid() else None
+    def partitions(self) -> list[bytes]:
+        found = []
+        at: bytes | None = b""
+        keys = self._db.iter()
+        while at is not None:
+            keys.seek(at)
+            if not keys.valid():
+                break
+            found.append(keys.key()[: self._prefix_bytes])
+            at = successor(found[-1])
+        return found
 
     def close(self) -> None:
         self._db.close()
@@ -165,7 +168,7 @@ class LMDB(_KeyValue):
         super().__init__(column.kind)
         self._env = lmdb.open(str(folder), readonly=True, lock=False, map_size=MAP_BYTES, readahead=False)
         self._read = self._env.begin()
-        self._row = self._read.get  # type: ignore[method-assign]
+        self._row = self._read.get
 
     @staticmethod
     def make(folder: Path, column: Column, prepared: Iterable[Any]) -> None:
@@ -216,7 +219,7 @@ class LevelDB(_KeyValue):
     def __init__(self, folder: Path, column: Column):
         super().__init__(column.kind)
         self._db = plyvel.DB(str(folder), lru_cache_size=column.cache_bytes, block_size=BLOCK_BYTES)
-        self._row = self._db.get  # type: ignore[method-assign]
+        self._row = self._db.get
 
     @staticmethod
     def make(folder: Path, column: Column, prepared: Iterable[Any]) -> None:

@@ -83,10 +83,3 @@ def rows_between(batches: Iterator[pa.RecordBatch], limits: Mapping[int, Limit],
 
 def _as_summarised(bound: pa.Scalar) -> int | bytes:
     return summarise(pa.array([bound], bound.type), None).lower
-
-
-def summary_bounds(field: pa.Field, lower: object, upper: object) -> tuple[int | bytes | None, int | bytes | None]:
-    """Two bounds as the summary of a column holds them. Raises InvalidArgumentError."""
-    [limit] = limits_of(pa.schema([field]), {field.name: (lower, upper)})
-    low, high = (None if bound is None else _as_summarised(bound) for bound in (limit.lower, limit.upper))
-    return low, high

@@ -192,7 +192,8 @@ class Block:
             raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
         return body[:stored]
 
-    def _raw(self, section: int) -> memoryview | bytes:
+    def plain(self, section: int) -> memoryview | bytes:
+        """The bytes of a section before compression, checked. Raises CorruptionError."""
         _, _, packed_as, _, _, raw, _ = self._sections[section]
         return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary)
 
@@ -203,10 +204,6 @@ class Block:
             unpacked = codec.unpacked_bytes(self._view[at : at + stored], codec_id, raw)
             found.append(Section(codec_id, encoding, stored, raw, unpacked))
         return found
-
-    def plain(self, section: int) -> memoryview | bytes:
-        """The bytes of a section before compression, checked. Raises CorruptionError."""
-        return self._raw(section)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
@@ -236,35 +233,23 @@ class Block:
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
         _, _, _, encoding, flags, _, _ = self._sections[section]
-        return Encoded(encoding, flags, self._raw(section))
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether any section is."""
-        return any(packed_as != codec.CODEC_RAW for _, _, packed_as, *_ in self._sections)
+        return Encoded(encoding, flags, self.plain(section))
 
     @property
     def needs_dictionary(self) -> bool:
         """Whether any section was compressed with the file's dictionary."""
         return any(packed_as == codec.CODEC_ZSTD_DICTIONARY for _, _, packed_as, *_ in self._sections)
 
-    def copied_to(self, offset: int) -> bytes:
-        """The bytes of this block for another place. All sections are checked against their checksums, and none is
-        decoded. Raises CorruptionError."""
-        directory = []
-        for section, (at, stored, packed_as, encoding, flags, raw, checksum) in enumerate(self._sections):
+    def check(self) -> None:
+        """Holds every section against its checksum; none is decoded. Raises CorruptionError."""
+        for section in range(len(self._sections)):
             self._checked(section)
-            moved = checksum ^ codec.place_crc(self.where.offset + at) ^ codec.place_crc(offset + at)
-            directory.append(SECTION.pack(packed_as, encoding, flags, stored, raw, moved))
-        head = b"".join((self._view[4 : HEAD.size], *directory))
-        own = codec.checksum_at(offset, head).to_bytes(4, "little")
-        return b"".join((own, head, self._view[HEAD.size + SECTION.size * len(directory) :]))
 
     @property
     def keys(self) -> keys.BlockKeys:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
-            raw = memoryview(self._raw(1))
+            raw = memoryview(self.plain(1))
             self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self.where)
         return self._keys
 
@@ -273,7 +258,7 @@ class Block:
         _, stored, _, encoding, _, raw, _ = self._sections[0]
         if encoding == ENCODING_NONE and not stored and not raw:
             return None
-        bits = np.frombuffer(self._raw(0), dtype=np.uint8)
+        bits = np.frombuffer(self.plain(0), dtype=np.uint8)
         if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
             raise self.where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
@@ -283,7 +268,7 @@ class Block:
         found = self._columns.get(position)
         if found is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
-            kind, raw = self.schema.field(position).type, self._raw(2 + position)
+            kind, raw = self.schema.field(position).type, self.plain(2 + position)
             found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
             self._columns[position] = found
         return found

@@ -8,7 +8,6 @@ the file's fan-out, so a number tells the node.
 from __future__ import annotations
 
 import copy
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +19,9 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from .block import HEAD
 from .codec import Piece, Where, open_piece
-from .index_rows import BlockInfo, BlockRows, NodeRows, Rows
+from .index_rows import INDEX_HEAD, BlockInfo, BlockRows, NodeRows, Rows
 from .summaries import BlockSummary, Summary, has_bounds, joined_summaries, read_summaries, read_summary, together
 
-INDEX_HEAD = struct.Struct("<QII")
 LEVELS_MAX = 8
 FAN_OUT_MAX = 1 << 16
 PIECE_BYTES_MAX = 1 << 30

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from . import codec
 from .codec import Compressor, Piece
-from .index_rows import FAN_OUT, BlockInfo, NodeInfo, encode_blocks, encode_nodes
+from .index_rows import FAN_OUT, INDEX_HEAD, BlockInfo, NodeInfo, encode_blocks, encode_nodes
 from .summaries import BlockSummary, encode_summary, pack_summaries, together
 
 
@@ -121,9 +121,7 @@ class IndexBuilder:
     def _top(
         self, levels: int, table: bytes, summaries: Sequence[Sequence[BlockSummary]], *, of_nodes: bool
     ) -> tuple[bytes, bytes | None]:
-        head = b"".join(
-            (self.block_count.to_bytes(8, "little"), levels.to_bytes(4, "little"), FAN_OUT.to_bytes(4, "little"))
-        )
+        head = INDEX_HEAD.pack(self.block_count, levels, FAN_OUT)
         if not self._kinds:
             return head + table, None
         pairs = zip(self._kinds.items(), summaries, strict=True)

@@ -14,6 +14,7 @@ each an array [rows]; after them, of both kinds, u64 ends [2 * rows + 1] and the
 from __future__ import annotations
 
 import itertools
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ import numpy as np
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD
 from .codec import Piece, Where
 
+# Blocks, levels, fan-out: what stands before the topmost table.
+INDEX_HEAD = struct.Struct("<QII")
 FAN_OUT = 256
 # So many searches of a table go to its bytes; later ones to lists of its keys.
 _LIST_AFTER = 8

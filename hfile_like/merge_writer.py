@@ -112,7 +112,7 @@ def _check(stored: Stored, found: StoredBlocks) -> None:
     """Raises CorruptionError where blocks are damaged, or do not hold the tombstones that the index names."""
     if not found.are_sound:
         for block in stored.blocks():
-            block.copied_to(0)
+            block.check()
         raise out_of_order("blocks are not those that the index names", stored.cursor.reader, stored.infos[0])
     told = np.array([info.deleted for info in stored.infos])
     for i in np.flatnonzero(found.may_hold_tombstones | (told > 0)).tolist():

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from .batches import column_positions, scan_schema
-from .between import blocks_between, limits_of, rows_between, summary_bounds
+from .between import blocks_between, limits_of, rows_between
 from .block import Block
 from .cache import BlockCache, Shelf
 from .cached import get_row, row_of, scan_batches
@@ -41,8 +41,6 @@ T = TypeVar("T")
 READ_AHEAD_BYTES = 1 << 20
 # Of so many blocks the index is asked at once.
 INDEX_AHEAD_BLOCKS = 4096
-# Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
-_SEARCH_KEYS_MAX = 4
 
 
 class SortedFileReader:
@@ -88,8 +86,6 @@ class SortedFileReader:
         self._form = PYTHON_FORMATS.get(self.schema.field(0).type) if len(self._names) == 1 else None
 
     def _shelf_of(self, cache: BlockCache) -> Shelf:
-        if not isinstance(cache, BlockCache):
-            raise InvalidArgumentError(f"cache is a BlockCache, not {type(cache).__name__}")
         identity = identity_of(self._source)
         if identity is not None:
             # A file in whose place another was put unnoticed has another trailer, as like as not.
@@ -363,8 +359,8 @@ class SortedFileReader:
         within = self._within(blocks)
         if column not in self._index.summarised:
             return None
-        low, high = summary_bounds(self.schema.field(column), lower, upper)
-        return self._index.blocks_within(column, low, high, within)
+        [limit] = limits_of(self.schema, {column: (lower, upper)})
+        return list(limit.blocks(self._index, within))
 
     @property
     def summarised(self) -> list[str]:

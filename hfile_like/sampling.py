@@ -44,7 +44,8 @@ _HANDICAP = 1.04
 
 # The model's prices, in nanoseconds: what a get and a block of a scan take beside their bytes; a byte that is read and
 # checked; a byte that zstandard gives. Measured on names, texts, typed columns and random bytes, in blocks of 8 to
-# 128 KiB, packed and raw, in the page cache, by one thread on a Zen 5: least squares of the relative errors.
+# 128 KiB, packed and raw, in the page cache, by one thread on a Zen 5 whose cores others used, too: least squares of
+# the relative errors.
 _GET_NS = 40_000.0
 _SCAN_BLOCK_NS = 20_000.0
 _SCAN_ENTRY_NS = 20.0

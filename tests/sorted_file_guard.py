@@ -56,8 +56,8 @@ class _Numpy:
 
 def guard_everything() -> None:
     """From now on, in this process."""
-    plain_raw = Block._raw
-    Block._raw = lambda self, section: guarded(plain_raw(self, section))  # type: ignore[method-assign]
+    plain = Block.plain
+    Block.plain = lambda self, section: guarded(plain(self, section))  # type: ignore[method-assign]
     callers = [import_module(f"skipstone.hfile_like.{name}") for name in _CALLERS]
     joined = callers[0].joined_sections
 

@@ -193,8 +193,10 @@ class Harm:
             self.told.complaints.append(f"{what}: a finding of no check or offset: {findings}")
         if found and not findings and self._is_plain:
             self.told.complaints.append(f"{what}: {found} refuse what verify does not find")
+        if self._is_plain and not (found or findings) and not what.split(", ")[-1].startswith("padding"):
+            self.told.complaints.append(f"{what}: nothing found it")
         self.told.refused += bool(found)
-        self.told.harmless += not found
+        self.told.harmless += not (found or findings)
 
     def _try_cut(self, what: str, damaged: bytes) -> None:
         if self._open(what, damaged) is not None:

@@ -248,9 +248,9 @@ def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
     keys = [b"%032d" % (i * i) for i in range(4_000)]
     data = written(keys, pa.record_batch(columns), block_size=1 << 25 if blocks == 1 else 1 << 14, compression="zstd")
     unpacked: set[tuple[int, int]] = set()
-    whole = Block._raw
+    whole = Block.plain
     monkeypatch.setattr(
-        Block, "_raw", lambda self, section: unpacked.add((self.where.offset, section)) or whole(self, section)
+        Block, "plain", lambda self, section: unpacked.add((self.where.offset, section)) or whole(self, section)
     )
     reader = SortedFileReader(data)
     assert (reader.num_blocks == 1) == (blocks == 1)

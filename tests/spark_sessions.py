@@ -1,0 +1,61 @@
+"""Sessions of Spark for tests: of two local cores, of a cluster, of a Spark Connect server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+
+
+def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:
+    """A session with a JVM of its own, on `local[n]` or a cluster's URL. What Spark writes goes to `workdir`."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        **_SETTINGS,
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": str(workdir / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={workdir / 'derby'}",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        **(options or {}),
+    }
+    return SparkSession.builder.master(master).appName("skipstone-tests").config(map=settings).getOrCreate()
+
+
+def told(url: str, options: Mapping[str, str] | None = None, archive: Path | None = None) -> str:
+    """What `elsewhere` reads.
+
+    Args:
+        url: a cluster's, spark://..., or a Spark Connect server's, sc://...
+        options: settings of the session.
+        archive: a zip of the package, to be shipped to executors.
+    """
+    return json.dumps({"url": url, "options": options or {}, "archive": None if archive is None else str(archive)})
+
+
+def elsewhere(text: str, workdir: Path) -> SparkSession:
+    """The session that `told` described, in a process that has none."""
+    from pyspark.sql import SparkSession
+
+    wanted = json.loads(text)
+    url, options, archive = wanted["url"], wanted["options"], wanted["archive"]
+    if url.startswith("sc://"):
+        session = SparkSession.builder.remote(url).config(map={**_SETTINGS, **options}).getOrCreate()
+        if archive is not None:
+            session.addArtifacts(archive, pyfile=True)
+        return session
+    session = classic(url, workdir, options)
+    if archive is not None:
+        session.sparkContext.addPyFile(archive)
+    return session

@@ -1,0 +1,55 @@
+"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect.
+
+On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does); the Connect server and its
+executors have it on their PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import spark_sessions
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+from spark_cluster import Cluster, connect_server, package_archive
+
+TESTS = Path(__file__).parent
+_TESTS_S_MAX = 240
+
+
+def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
+    """Runs a file of tests on another session. What fails there fails here, with its report."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
+    arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again"), str(TESTS / file)]
+    environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(
+        [*command, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_TESTS_S_MAX,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
+    archive = package_archive(tmp_path / "skipstone.zip")
+    told = spark_sessions.told(spark_cluster.url, spark_cluster.options, archive)
+    _run_again("test_spark_queries.py", told, spark_cluster, tmp_path)
+
+
+def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason='Spark Connect needs more: pip install "pyspark[connect]"')
+    with zipfile.ZipFile(package_archive(tmp_path / "skipstone.zip")) as archive:
+        archive.extractall(tmp_path / "packages")
+    there = {"PYTHONPATH": str(tmp_path / "packages")}
+    options = {"spark.executorEnv.PYTHONPATH": there["PYTHONPATH"]}
+    with connect_server(spark_cluster, options, there) as url:
+        _run_again("test_spark_queries.py", spark_sessions.told(url), spark_cluster, tmp_path)

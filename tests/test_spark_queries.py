@@ -1,0 +1,219 @@
+"""One suite of queries, compared with Spark over plain Parquet: rows and types, exactly.
+
+It runs here on two local cores, and from test_spark_cluster.py on a standalone cluster and over Spark Connect. So it
+uses nothing that only one of them has, and its lake holds in a few files what answers go wrong by: a session in a zone
+that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that are escaped or null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import col
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 200
+ZONE = "America/New_York"
+REGIONS = {"north": "north", "a/b=c%d é": "a%2Fb%3Dc%25d é", None: "__HIVE_DEFAULT_PARTITION__"}
+START = dt.datetime(2024, 3, 10, 5, tzinfo=dt.UTC)  # two hours later that zone's clocks go forward
+COLUMNS = ["k", "id", "x", "price", "at", "naive", "day", "raw", "place", "tags", "notes", "year", "region"]
+
+
+def _file_rows(number: int) -> pa.Table:
+    random = np.random.default_rng(number)
+    ks = [int(k) for k in np.arange(ROWS) + number * ROWS]
+
+    def some(values: list, every: int) -> list:
+        return [None if k % every == 0 else value for k, value in zip(ks, values, strict=True)]
+
+    x = random.integers(-5, 5, ROWS).astype(np.float64)
+    x[random.random(ROWS) < 0.1] = np.nan
+    x[random.random(ROWS) < 0.05] = -0.0
+    return pa.table(
+        {
+            "k": pa.array(ks, pa.int64()),
+            "id": pa.array([f"id-{k * 7919 % 1_000_003:07d}" for k in ks]),
+            "x": pa.array(x, mask=random.random(ROWS) < 0.2),
+            "price": pa.array(some([Decimal(k * 37 - 9_999).scaleb(-3) for k in ks], 7), pa.decimal128(12, 3)),
+            "at": pa.array(some([START + dt.timedelta(minutes=k) for k in ks], 11), pa.timestamp("us", "UTC")),
+            "naive": pa.array([START.replace(tzinfo=None) + dt.timedelta(minutes=k) for k in ks], pa.timestamp("us")),
+            "day": pa.array(some([dt.date(2024, 1, 1) + dt.timedelta(days=k // 10) for k in ks], 13)),
+            "raw": pa.array(some([bytes([k % 256, 0xFF]) for k in ks], 17)),
+            "place": pa.array(some([{"code": k // 50, "name": None if k % 3 else f"é{k}"} for k in ks], 19)),
+            "tags": pa.array(some([[f"t{k % 4}", None][: k % 3] for k in ks], 23)),
+            "notes": pa.array(some([[("a", k)] for k in ks], 29), pa.map_(pa.string(), pa.int64())),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two years of three regions, a file each, of four row groups."""
+    root = tmp_path_factory.mktemp("queries") / "lake"
+    for number, (year, folder) in enumerate((year, folder) for year in (2020, 2021) for folder in REGIONS.values()):
+        path = root / f"year={year}" / f"region={folder}"
+        path.mkdir(parents=True)
+        pq.write_table(_file_rows(number), path / "part.parquet", row_group_size=ROWS // 4)
+    with ss.create(root) as table:
+        table.create_index("id", kind="bloom", fpp=0.001)
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zone(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", ZONE)
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, lake: Path, zone: None) -> Iterator[DataFrame]:
+    """The oracle: what Spark's own reader has, filtered in memory, where nothing prunes."""
+    frame = spark.read.parquet(str(lake)).select(COLUMNS).cache()
+    yield frame
+    frame.unpersist()
+
+
+def _same(found: DataFrame, expected: DataFrame) -> int:
+    """Asserts the same columns, types and rows, in any order; how many rows. NaN equals NaN as text."""
+    assert found.schema.simpleString() == expected.schema.simpleString()
+    rows = _rows(found)
+    assert rows == _rows(expected)
+    return len(rows)
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    return sorted(repr(tuple(row)) for row in frame.collect())
+
+
+# -- predicates: the text, and how many rows match --------------------------------------------------------------------
+
+WHERE = {
+    "k = 7": 1,
+    "id = 'id-0007919'": 1,
+    "id = 'nowhere'": 0,
+    "k BETWEEN 150 AND 250 AND x IS NOT NULL": None,
+    "k IN (3, 301, 1199, 99999)": 3,
+    "id LIKE 'id-00%'": None,
+    "x > 3": None,  # NaN is greater than any other value
+    "NOT (x <= 3)": None,
+    "x = 0": None,  # -0.0 is
+    "x <=> NULL": None,
+    "price >= 10.5 AND price < 11": None,
+    "price IS NULL AND k < 300": None,
+    "at >= TIMESTAMP '2024-03-10 03:30:00-04:00' AND at < TIMESTAMP '2024-03-10 08:00:00Z'": None,
+    "naive < TIMESTAMP_NTZ '2024-03-10 06:00:00'": 60,
+    "day = DATE '2024-01-20'": None,
+    "raw = X'05FF' OR raw IS NULL": None,
+    "place.code = 4 AND place.name IS NOT NULL": None,
+    "place IS NULL": None,
+    "year = 2021 AND region = 'north'": ROWS,
+    "region IS NULL AND k >= 1100": 100,
+    "region = 'a/b=c%d é' AND x = -5": None,
+    "year = 2020 OR id = 'id-0095028'": None,
+    "NOT (region = 'north')": 2 * ROWS,  # null is not unlike
+}
+
+
+@pytest.mark.parametrize("where", [None, *WHERE])
+def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFrame, where: str | None) -> None:
+    expected = plain if where is None else plain.where(where)
+    count = _same(sks.scan(spark, lake, where), expected)
+    wanted = 6 * ROWS if where is None else WHERE[where]
+    assert count == wanted if wanted is not None else count > 0
+
+
+def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    expected = plain.where("k = 5 OR k = 700")
+    forms = [
+        (col("k") == 5) | (col("k") == 700),
+        [[("k", "=", 5)], [("k", "=", 700)]],
+        pc.field("k").isin(pa.array([5, 700], pa.int16())),
+    ]
+    for form in forms:
+        assert _same(sks.scan(spark, lake, form), expected) == 2
+
+
+def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    found = sks.scan(spark, lake, "k < 90 AND place.code = 1", columns=["region", "place", "k"])
+    assert _same(found, plain.where("k < 90 AND place.code = 1").select("region", "place", "k")) > 0
+    assert sks.scan(spark, lake, "k < 1000", columns=[]).count() == 1000
+
+
+# -- several scans in one query ---------------------------------------------------------------------------------------
+
+
+def test_union_and_join_of_scans(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    first, second = (sks.scan(spark, lake, f"k = {k}", columns=["k", "year"]) for k in (5, 1001))
+    assert _rows(first.union(second)) == ["(1001, 2021)", "(5, 2020)"]
+
+    def joined(low: DataFrame, high: DataFrame) -> DataFrame:
+        return low.join(high.withColumnRenamed("k", "other"), "day").groupBy("day").count()
+
+    names = ["day", "k"]
+    low, high = "k < 150", "k >= 100 AND k < 250"
+    found = joined(sks.scan(spark, lake, low, columns=names), sks.scan(spark, lake, high, columns=names))
+    assert _same(found, joined(plain.where(low).select(names), plain.where(high).select(names))) > 0
+
+
+def test_counting_after_collecting(spark: SparkSession, lake: Path) -> None:
+    frame = sks.scan(spark, lake, "k < 600")
+    assert [row.k for row in frame.filter("k = 5").collect()] == [5]
+    assert frame.count() == 600
+    assert frame.filter("k = 5").union(frame.filter("k = 301")).count() == 2
+
+
+# -- by name ----------------------------------------------------------------------------------------------------------
+
+
+def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    sks.register(spark)
+    reader = spark.read.format("skipstone").option("where", "k >= 1100 AND x IS NULL")
+    expected = plain.where("k >= 1100 AND x IS NULL")
+    assert _same(reader.load(str(lake)).select(COLUMNS), expected) > 0
+    assert _same(reader.schema("region string, k bigint").load(str(lake)), expected.select("region", "k")) > 0
+
+
+def test_sql_over_a_view(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    sks.register(spark)
+    spark.sql(f"CREATE TEMPORARY VIEW of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 120')")
+    try:
+        found = spark.sql("SELECT year, region, sum(price) AS sold FROM of_lake WHERE k > 9 GROUP BY year, region")
+        expected = plain.where("k < 120 AND k > 9").groupBy("year", "region").agg({"price": "sum"})
+        assert _same(found, expected.withColumnRenamed("sum(price)", "sold")) == 1
+    finally:
+        spark.sql("DROP VIEW of_lake").collect()
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_indexes_that_executors_build(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"p={number}").mkdir()
+        pq.write_table(_file_rows(number).select(["k", "id", "x"]), tmp_path / f"p={number}" / "part.parquet")
+    ss.create(tmp_path).close()
+    sks.create_index(spark, tmp_path, "id", "bloom", fpp=0.001)
+    sks.create_index(spark, tmp_path, "k", "secondary")
+    with ss.open(tmp_path) as table:
+        assert [index["files_covered"] for index in table.indexes().to_pylist()[-2:]] == [4, 4]
+        assert table.scan("id = 'nowhere' OR k = -1").files().num_rows == 0
+        assert table.verify(deep=True) == []
+    assert _same(sks.scan(spark, tmp_path, "k = 333"), spark.read.parquet(str(tmp_path)).where("k = 333")) == 1
