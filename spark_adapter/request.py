@@ -59,11 +59,15 @@ class Request:
     def from_options(cls, options: Mapping[str, str]) -> Request:
         """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
         given = {name.lower(): value for name, value in options.items()}
-        if "provider" in given:  # only a table of the catalog says so
-            raise InvalidArgumentError(
-                "Spark reads a catalog's table without its options; say CREATE TEMPORARY VIEW name USING skipstone "
-                "OPTIONS (path '...') instead"
-            )
+        if "provider" in given:  # CREATE TABLE: Spark keeps the columns, and shows the options once
+            kept = sorted(name for name in given if name.removeprefix("option.") in _LOST or _STORAGE in name)
+            if kept:
+                raise InvalidArgumentError(
+                    f"Spark reads a catalog's table without the options that it was made with: leave out "
+                    f"{kept[0].removeprefix('option.')}, and say SELECT ... FROM name WITH (path = '...', "
+                    "where = '...'); or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps them"
+                )
+            return cls(path=_local(given.get("path") or ""))
         storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
         unknown = sorted(given.keys() - set(_KNOWN) - storage.keys())
         if unknown and unknown != ["paths"]:
