@@ -40,6 +40,7 @@ from .views import (
 
 if TYPE_CHECKING:
     from .commit.alter import Added
+    from .commit.distributed import DistributedTransaction
     from .commit.transaction import Transaction
     from .ingest.sources import LogSource
     from .layout import Layout
@@ -308,11 +309,22 @@ class Table:
         """Opens a transaction; `key`, if given, makes a retry of the same work commit once."""
         from .commit.transaction import Transaction
 
+        self._check_writes(key)
+        return Transaction(self, key)
+
+    def distributed_transaction(self, key: str | None = None) -> DistributedTransaction:
+        """Begins a transaction whose tasks, and whose end, are in other processes, while this one need not live on:
+        for jobs of Spark, Ray or Dask. Picklable."""
+        from .commit.distributed import DistributedTransaction
+
+        self._check_writes(key)
+        return DistributedTransaction.begun(self, key)
+
+    def _check_writes(self, key: object) -> None:
         self.check_latest()
         self.check_owns_files()
         if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
-        return Transaction(self, key)
 
     def alter(
         self,

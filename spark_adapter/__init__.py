@@ -6,6 +6,7 @@
 
     sks.register(spark)
     df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
+    df.write.format("skipstone").mode("append").save("lake/flights")
 
 How a query runs, file by file of this folder:
 
@@ -14,9 +15,15 @@ How a query runs, file by file of this folder:
     source      the data source: plans on the driver (the coarse indexes) and hands out partitions
     packing     many files into few partitions
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
+    native      read_parquet(): Spark's own Parquet reader over the files that are left
+    to_columns  predicates as Spark's own filters
+    own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
+    writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    attach      attaching to a lake, footers read by executors
+    semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -29,11 +36,42 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .build import create_index, refresh_index
+    from ..engine.scan.coarse import Coarse
+    from .attach import create
+    from .build import create_index, optimize, refresh_index
+    from .native import read_parquet
+    from .own_jobs import coarse, predicate, prune_partition
+    from .semi_join import lookup
     from .session import register, scan
 
-__all__ = ["create_index", "refresh_index", "register", "scan"]
-_ROOMS = {"create_index": ".build", "refresh_index": ".build", "register": ".session", "scan": ".session"}
+__all__ = [
+    "Coarse",
+    "coarse",
+    "create",
+    "create_index",
+    "lookup",
+    "optimize",
+    "predicate",
+    "prune_partition",
+    "read_parquet",
+    "refresh_index",
+    "register",
+    "scan",
+]
+_ROOMS = {
+    "Coarse": "..engine.scan.coarse",
+    "coarse": ".own_jobs",
+    "create": ".attach",
+    "create_index": ".build",
+    "lookup": ".semi_join",
+    "optimize": ".build",
+    "predicate": ".own_jobs",
+    "prune_partition": ".own_jobs",
+    "read_parquet": ".native",
+    "refresh_index": ".build",
+    "register": ".session",
+    "scan": ".session",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -121,7 +121,7 @@ def run(storage: Storage, run: Run) -> Kept:
         if found is not None:
             _runs.move_to_end(name)
             return found
-    found = Kept(SortedFileReader(Ranged(storage, run.path, run.size_bytes)))
+    found = opened(storage, run)
     with _lock:
         _runs[name] = found
         entries = sum(k.reader.num_entries for k in _runs.values() if k.is_small)
@@ -129,3 +129,8 @@ def run(storage: Storage, run: Run) -> Kept:
             _, oldest = _runs.popitem(last=False)
             entries -= oldest.reader.num_entries if oldest.is_small else 0
     return found
+
+
+def opened(storage: Storage, run: Run) -> Kept:
+    """The same run for one caller alone."""
+    return Kept(SortedFileReader(Ranged(storage, run.path, run.size_bytes)))

@@ -50,11 +50,14 @@ class RunReaders:
     """The runs of one index root, opened as they are asked for.
 
     A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
-    the process: see `engine.manifest.kept`. `resident` keeps groups of filters besides, where a handle asks for it.
+    the process: see `engine.manifest.kept`; unless it is not `shared`, and goes with these readers. `resident` keeps
+    groups of filters besides, where a handle asks for it.
     """
 
-    def __init__(self, storage: Storage, resident: Resident | None = None):
+    def __init__(self, storage: Storage, resident: Resident | None = None, *, shared: bool = True):
         self.storage, self.resident = storage, resident
+        self.in_memory: dict[str, bytes] = {}  # what `holding` was given, by path
+        self._is_shared = shared
         self._lock = threading.Lock()
         self._open: dict[str, tuple[SortedFileReader, Kept]] = {}
         self._held: dict[str, tuple[SortedFileReader, Kept]] = {}
@@ -64,6 +67,7 @@ class RunReaders:
         found = RunReaders(self.storage, self.resident)
         reader = SortedFileReader(data)
         found._held = {**self._held, run.path: (reader, Kept(reader))}
+        found.in_memory = {**self.in_memory, run.path: data}
         return found
 
     def reader(self, run: Run) -> SortedFileReader:
@@ -117,7 +121,8 @@ class RunReaders:
             found = self._held.get(run.path) or self._open.get(run.path)
         if found is not None:
             return found
-        kept = keep.run(self.storage, run)  # without the lock: several runs are opened side by side
+        open_run = keep.run if self._is_shared else keep.opened
+        kept = open_run(self.storage, run)  # without the lock: several runs are opened side by side
         # What this handle reads of the run is counted by its own storage.
         found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
         with self._lock:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from ...errors import NotReadableError
 from ..ingest.sources import parquet_options
+from .by_name import renamed
 from .rows import check_identity
 
 if TYPE_CHECKING:
@@ -53,14 +54,12 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
 
 
 def _check_names(task: FileTask, instant: Instant) -> None:
-    names = {number: name for name, number in instant.fields.items()}
-    for own, number in instant.file_schemas[task.schema_id].fields.items():
-        if names.get(number, own) != own:
-            raise NotReadableError(
-                f"{task.path}: column {names[number]!r} is {own!r} in this file, written before it was renamed; a "
-                "pyarrow Dataset finds columns by their names: use to_reader() or to_table(), or rewrite the file",
-                paths=[task.path],
-            )
+    for name, own in renamed(instant.file_schemas[task.schema_id], instant):
+        raise NotReadableError(
+            f"{task.path}: column {name!r} is {own!r} in this file, written before it was renamed; a pyarrow Dataset "
+            "finds columns by their names: use to_reader() or to_table(), or rewrite the file",
+            paths=[task.path],
+        )
 
 
 def _lacking(known: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:

@@ -187,7 +187,7 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
-        self._deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
+        self.check_plain()
         return dataset_of(self._fine, self.instant, self._storage)
 
     def count(self) -> int:
@@ -329,6 +329,10 @@ class Plan:
         predicate's columns lie, and those of some more."""
         return tasks_of(self._snapshot, self._gatherer, pruned, [*columns_of(self.bound), *more])
 
+    def tasks_of_whole_files(self) -> list[FileTask]:
+        """One task a file that may match, for who asks nothing of its row groups."""
+        return tasks_of(self._snapshot, self._gatherer, self.pruned, (), with_fine=False)
+
     @property
     def storage(self) -> Counted:
         """Where the data files lie."""
@@ -363,8 +367,7 @@ class Plan:
         """What rows are read of. Where an index has named the very rows, row groups are not asked about."""
         if "_fine" in self.__dict__ or not names_all_rows(self.pruned):
             return self._fine
-        tasks = tasks_of(self._snapshot, self._gatherer, self.pruned, (), with_fine=False)
-        return [(task, RowGroups(None)) for task in tasks]
+        return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
 
     @cached_property
     def _fine(self) -> list[Pair]:
@@ -425,6 +428,10 @@ class Plan:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+
+    def check_plain(self) -> None:
+        """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""
+        self._deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
 
     def readable(self, asked: np.ndarray) -> np.ndarray:
         """Of the kept units asked for (bool [units]), those whose rows we may read ourselves."""

@@ -1,0 +1,294 @@
+"""Pruning somewhere else: all that planning by some columns asks of an index, carried to who has files to read.
+
+What is carried are the very ranges of the index that planning reads, as they lie there, compressed; whoever receives
+them prunes by the same code as any scan. Of the index only the fine parts of his own files are left to read, at offsets
+that he brought along.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from ...arrays import to_numpy
+from ...errors import InvalidArgumentError, SchemaError, StorageError
+from ..indexes.coarse import section_name
+from ..indexes.filters import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
+from ..ingest.paths import paths_of
+from ..manifest.runs import RunReaders, reading_run
+from ..manifest.snapshot import Snapshot
+from ..predicates import Node, columns_of, prepare
+from ..storage import Counted, StorageOptions, open_storage, options_of, relative_path
+from ..storage.carried import CarriedStorage, ReadOnce
+from ..timeline import IndexState, Instant, Run
+from .candidates import Ranges
+from .fine import row_groups_of
+from .gather import Gatherer
+from .plan_tasks import tasks_of
+from .prune import prune, prune_among
+from .pruned import Pruned
+from .slices import SNAPSHOT
+from .steps import Steps
+from .tasks import FileTask, ReadContext
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+FILTER_BYTES = 16 << 20
+_FIRST_BATCH, _BATCH = 64, 1 << 12  # the first paths are answered soon, many together
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+
+Pruning = tuple[str, "list[int] | None"]
+
+
+class Coarse:
+    """The coarse part of an index, for some columns. Made by `coarse_of`; picklable, and read by threads.
+
+    version    of the table, pinned when it was made
+    columns    those by which files can be pruned, besides the partition columns
+    """
+
+    def __init__(
+        self,
+        location: str,
+        index_location: str,
+        storage_options: StorageOptions,
+        instant: Instant,
+        columns: tuple[str, ...],
+        parts: dict[str, list[tuple[int, bytes]]],
+        damaged: tuple[str, ...],
+    ):
+        self.location, self.index_location, self.storage_options = location, index_location, storage_options
+        self.columns = columns
+        self._instant, self._parts, self._damaged = instant, parts, damaged
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<skipstone.Coarse of {self.location!r} version {self.version}: "
+            f"{self._instant.totals['files']:,} files, {self.size_bytes:,} bytes>"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("location", "index_location", "storage_options", "columns", "_parts", "_damaged")
+        return {"instant": self._instant.to_bytes(), **{name: getattr(self, name) for name in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        instant = state.pop("instant")
+        self.__dict__.update(state)
+        self._instant = Instant.from_bytes(instant, path="a pickled Coarse")
+        self._begin()
+
+    @property
+    def version(self) -> int:
+        return self._instant.version
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is carried."""
+        return sum(len(data) for parts in self._parts.values() for _, data in parts)
+
+    def prune(self, paths: Iterable[str | os.PathLike], where: object) -> Iterator[Pruning]:
+        """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
+        that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
+        return _in_batches(_Plan(self, prepare(where, self._instant.schema)), iter(paths))
+
+    def opened(self) -> Snapshot:
+        """The table's version, over what is carried."""
+        with self._lock:
+            if self._snapshot is None:
+                sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
+                location, options = self.index_location, self.storage_options
+                storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
+                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))  # type: ignore[arg-type]
+            return self._snapshot
+
+    def gatherer(self) -> Gatherer:
+        return Gatherer(self.opened(), damaged=list(self._damaged))
+
+
+# -- made on the driver -----------------------------------------------------------------------------------------------
+
+
+def coarse_of(table: Table, columns: Sequence[str], filter_bytes: int = FILTER_BYTES) -> Coarse:
+    """What pruning by some columns takes of the version that a handle reads. `filter_bytes`: of the coarse levels of
+    filters so much is carried at most; those beyond are asked where they lie.
+
+    Raises SchemaError for a column that is not there.
+    """
+    snapshot = table.snapshot
+    instant = _about(snapshot.instant, columns)
+    before = snapshot.readers.in_memory
+    noted = ReadOnce(table.index_storage, before)
+    copy = Snapshot(instant, RunReaders(noted, shared=False))  # type: ignore[arg-type]
+    gatherer = Gatherer(copy, table.strict)
+    _read_all(copy, gatherer, columns, filter_bytes)
+    sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
+    return Coarse(
+        table.location,
+        table.index_storage.uri,
+        options_of(table.storage, table.index_storage),
+        instant,
+        tuple(columns),
+        noted.parts(sizes),
+        tuple(gatherer.damaged),
+    )
+
+
+def _about(instant: Instant, columns: Sequence[str]) -> Instant:
+    """The instant without what it says of other columns; with what tells where files' fine statistics lie."""
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise SchemaError(f"columns= is a list of column names, not {columns!r}")
+    known = {}
+    for name in columns:
+        if name not in instant.columns and name not in instant.partitioning:
+            raise SchemaError(f"columns= names {name!r}; indexes can speak of {', '.join(instant.columns) or 'none'}")
+        if name not in instant.partitioning:
+            known[name] = instant.columns[name]
+    first = next((index.id for index in instant.indexes if index.kind == "stats"), None)
+
+    def is_asked(index: IndexState) -> bool:
+        if index.kind not in ("stats", "bloom"):
+            return False
+        return index.id == first or not set(known.values()).isdisjoint(index.columns)
+
+    return replace(instant, columns=known, indexes=tuple(i for i in instant.indexes if is_asked(i)))
+
+
+def _runs_of(instant: Instant) -> list[Run]:
+    return [*instant.manifest, *(run for index in instant.indexes for run in index.runs)]
+
+
+def _read_all(snapshot: Snapshot, gatherer: Gatherer, columns: Sequence[str], filter_bytes: int) -> None:
+    """Reads all that pruning by these columns may read, but for the fine parts."""
+    snapshot.partitions()
+    ids = to_numpy(snapshot.files().column("file_id"))
+    for name in columns:
+        source = gatherer.source(name)
+        if source is not None:
+            every = Ranges.of_partitions(None)
+            gatherer.without_damaged(lambda source=source: source.stats.entries(every.first, every.stop))  # type: ignore[misc]
+    gatherer.fine_locations(ids, columns)
+    left = filter_bytes
+    for index in snapshot.instant.indexes:
+        if index.kind == "bloom":
+            left = gatherer.without_damaged(
+                lambda index=index, left=left: _read_filters(snapshot, index, gatherer.damaged, left)  # type: ignore[misc]
+            )
+
+
+def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
+    """Reads where the filters of an index lie, and coarse groups of them up to so many bytes. How many are left."""
+    for run in index.runs:
+        if run.path in damaged:
+            continue
+        with reading_run(run):
+            opened = FilterRun(snapshot.readers, run)
+            opened.reader.numbered(KEYS.prefix(kind=KIND_FILE), PLACE_SCHEMA.names)
+            Tasks.of(opened.reader)
+            for group, section in enumerate(opened.coarse.sections(opened.reader)):
+                if section.length_bytes <= filter_bytes:
+                    filter_bytes -= section.length_bytes
+                    opened.reader.read_strided(section_name(group), np.arange(section.rows))
+    return filter_bytes
+
+
+# -- asked in an executor ---------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """One predicate over what is carried."""
+
+    def __init__(self, coarse: Coarse, bound: Node):
+        self._coarse, self._bound = coarse, bound
+        self._snapshot = snapshot = coarse.opened()
+        self._gatherer = coarse.gatherer()
+        self._data = open_storage(coarse.location, coarse.storage_options)
+        self._whole: Pruned | None = None
+        totals = snapshot.instant.totals
+        self._is_plain = totals["plain"] == totals["files"]
+        known = {name: self._gatherer.column(name) for name in columns_of(bound)}
+        self._context = ReadContext(
+            location=coarse.location,
+            index_location=coarse.index_location,
+            schema=snapshot.instant.schema,
+            columns=(),
+            bound=bound,
+            partitioning=snapshot.instant.partitioning,
+            known={name: found for name, found in known.items() if found is not None},
+            names=(),
+            defaults={},
+        )
+
+    def of(self, paths: Sequence[str]) -> list[list[int] | None]:
+        """For each path: its row groups that may match, None for all; [] where none may."""
+        names = [self._name(path) for path in paths]
+        ids = self._snapshot.find(list(dict.fromkeys(name for name in names if name is not None)))
+        found: dict[str, list[int] | None] = dict.fromkeys(ids, [])
+        if ids:
+            tasks = [task for task in self._tasks(np.array(sorted(ids.values()), dtype=np.uint64)) if task.path in ids]
+            storage = self._snapshot.readers.storage
+            for task, groups in zip(tasks, row_groups_of(tasks, self._context, storage), strict=True):
+                found[task.path] = groups.kept if groups.kept == [] or self._is_there(task, groups.total) else None
+        return [None if name is None else found.get(name) for name in names]
+
+    def _name(self, path: str) -> str | None:
+        try:
+            return relative_path(self._data, _decoded(path))
+        except (InvalidArgumentError, StorageError, UnicodeDecodeError):
+            return None  # no file of this table, whatever it is
+
+    def _tasks(self, ids: np.ndarray) -> list[FileTask]:
+        """Of the units that some files (ascending) are in, what is left."""
+        if self._is_plain:
+            pruned = prune_among(self._snapshot, self._bound, self._gatherer, ids)
+        else:  # a file says nothing without the others of its slice
+            if self._whole is None:
+                counted = Counted(self._snapshot.readers.storage)
+                self._whole = prune(self._snapshot, self._bound, self._gatherer, Steps(counted), SNAPSHOT)
+            units = self._whole.units
+            mine = np.isin(to_numpy(units.files.column("file_id")), ids)
+            pruned = self._whole.selected(np.bincount(units.unit_of[mine], minlength=units.count) > 0)
+        return tasks_of(self._snapshot, self._gatherer, pruned, columns_of(self._bound))
+
+    def _is_there(self, task: FileTask, total: int | None) -> bool:
+        """Whether a file is the one whose row groups are known."""
+        if total is None:
+            return True
+        try:
+            return self._data.stat(task.path).is_same(task.size_bytes, task.modified_ns, task.etag)
+        except StorageError:
+            return False
+
+
+def _decoded(path: str) -> str:
+    """A path without a scheme as it stands; a URI as Spark writes one, its escapes resolved."""
+    scheme = _URI.match(path)
+    if scheme is None:
+        return path
+    text = unquote(path, errors="strict")
+    if scheme[1].lower() != "file":
+        return text
+    rest = text[len("file:") :]
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+
+
+def _in_batches(plan: _Plan, paths: Iterator[str | os.PathLike]) -> Iterator[Pruning]:
+    size = _FIRST_BATCH
+    while batch := paths_of(list(islice(paths, size))):
+        for path, groups in zip(batch, plan.of(batch), strict=True):
+            if groups != []:
+                yield path, groups
+        size = _BATCH

@@ -1,0 +1,323 @@
+"""`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that coarse pruning leaves.
+
+Spark is told everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
+columns begin (`basePath`), that names are no patterns, and to list so many files by itself rather than by a job. What
+it cannot be told, because files hold a column under another name or paths do not say in which partition they are, is
+put beside the rows, or refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+
+from ..engine.ahead import ahead
+from ..engine.ingest import hive
+from ..engine.ingest.footers import open_parquet
+from ..engine.ingest.leaves import top_level
+from ..engine.open import open_table
+from ..engine.predicates import columns_of, unknowns
+from ..engine.predicates.widening import is_list, plain_type
+from ..engine.scan.by_name import misread
+from ..engine.scan.plan import Plan
+from ..engine.scan.rows import as_planned, check_identity
+from ..engine.scan.tasks import FileTask
+from ..engine.storage import is_outside
+from ..engine.storage.places import is_uri
+from ..errors import NotReadableError, PredicateError, SchemaError
+from .from_columns import from_column
+from .to_columns import has_floats, literal, to_column
+from .translate import spark_schema, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
+_STATS_AT_ONCE = 8
+_PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
+_PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
+
+
+def read_parquet(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a table that match, read by Spark's own Parquet reader from the files that may hold one.
+
+    The rows and the types are those of `scan`. Files are pruned here, by all indexes; within files Spark prunes by what
+    Parquet tells, not by ours. So this is for large results, and `scan` for small ones.
+
+    Args:
+        where: as in `scan`. A PySpark Column is Spark's own filter as well: parts that nobody here understands prune
+            nothing, and are tested by Spark.
+        path, columns, index_path, version: as in `scan`.
+        storage_options: what opens an object store, for the index and to look at the files. Spark reads these by what
+            its own configuration says of the scheme: give the path under the scheme that it knows, as s3a://.
+
+    Raises:
+        As `scan`. PredicateError: a part of `where` cannot be told to Spark exactly. NotReadableError: files that Spark
+        would not read as the table has them, or that changed or went since they were indexed; `scan` reads some.
+    """
+    node = from_column(where) if isinstance(where, Column) else where
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        plan = table.scan(node, columns)
+        if len(set(plan.columns)) < len(plan.columns):
+            raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
+        files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
+        wanted = _filter(where, plan)
+        found = files.frame(spark)
+    if wanted is not None:
+        found = found.where(wanted)
+    return found.select([f"`{name.replace('`', '``')}`" for name in plan.columns])
+
+
+def _root(path: str | os.PathLike, location: str) -> str:
+    """The table's directory, as Spark opens it: an object store under the scheme that the caller has for it."""
+    text = os.fspath(path)
+    if not is_uri(location):
+        return f"file://{location}"
+    return text.rstrip("/") if is_uri(text) and not text.endswith(".json") else location
+
+
+def _filter(where: object, plan: Plan) -> Column | None:
+    if where is None:
+        return None
+    if not isinstance(where, Column):
+        plan.check_evaluable()
+        return to_column(plan.bound)
+    # Spark's reader loses some rows of floats: where we know what is meant, it is said so that it does not.
+    if not unknowns(plan.bound) and has_floats(plan.bound):
+        with contextlib.suppress(PredicateError):
+            return to_column(plan.bound)
+    return where
+
+
+class _Files:
+    """What Spark is to read.
+
+    with_all    columns that nobody asked for by name are there too: a Column may speak of any
+    """
+
+    def __init__(self, plan: Plan, root: str, with_all: bool):
+        plan.check_plain()
+        self._plan, self._root, self._instant = plan, root, plan.instant
+        self._int96: dict[tuple[str, int], bool] = {}
+        schema = self._instant.schema
+        self._tasks = [task for task in plan.tasks_of_whole_files() if task.has_rows]
+        asked = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
+        names = [*asked, *(name for name in schema.names if with_all and name not in asked and self._is_fit(name))]
+        self._wire = wire_schema(schema, names)
+        self._check(names)
+
+    # -- whether Spark would read them right --------------------------------------------------------------------------
+
+    def _is_fit(self, name: str) -> bool:
+        with contextlib.suppress(SchemaError, NotReadableError):
+            self._check([name])
+            return True
+        return False
+
+    def _check(self, names: list[str]) -> None:
+        """Raises NotReadableError where Spark would read some columns of some file otherwise than we, SchemaError for a
+        column that it has no type for, or cannot tell from another."""
+        wire = wire_schema(self._instant.schema, names)
+        stored = [name for name in names if name not in self._instant.partitioning]
+        examples = {task.schema_id: task for task in self._tasks}
+        for number, task in examples.items():
+            known = self._instant.file_schemas[number]
+
+            def can_read(kind: pa.DataType, name: str, task: FileTask = task) -> bool:
+                is_read = not _holds_nanoseconds(kind) or self._holds_int96(name, task)
+                return is_read and _widens(plain_type(kind), wire.field(name).type)
+
+            wrong = misread(known, self._instant, stored, can_read)
+            if wrong is not None:
+                raise NotReadableError(
+                    f"{task.path}, for one: {wrong}; Spark's own reader finds columns by name: use scan(), leave the "
+                    "column out by columns=, or rewrite such files",
+                    paths=[t.path for t in self._tasks if t.schema_id == number],
+                )
+        folded: dict[str, str] = {}
+        for name in names:
+            other = folded.setdefault(name.lower(), name)
+            if other != name:
+                raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
+
+    def _holds_int96(self, name: str, task: FileTask) -> bool:
+        """Whether what Arrow calls nanoseconds are INT96, which Spark reads, and writes; not INT64, which it refuses.
+        One file of each schema is asked: where others differ, Spark says so when it reads them."""
+        key = name, task.schema_id
+        if key not in self._int96:
+            storage = self._plan.storage
+            with as_planned(task, storage) as entry, open_parquet(storage, entry) as file:
+                leaves = [file.schema.column(i) for i in range(len(file.schema))]
+                kinds = {leaf.physical_type for leaf in leaves if leaf.path.split(".")[0] == name}
+            self._int96[key] = kinds == {"INT96"}
+        return self._int96[key]
+
+    # -- how they are read --------------------------------------------------------------------------------------------
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """A frame of all rows of the files, in at least the columns that are needed."""
+        schema = spark_schema(self._wire)
+        if not self._tasks:
+            return spark.createDataFrame([], schema)
+        for task in self._tasks:
+            _check_name(task.path)
+        list(ahead(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
+        told, apart = self._by_partition()
+        frames = [self._by_path(spark, told)] if told else []
+        frames += [self._apart(spark, tasks) for tasks in apart]
+        return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _by_partition(self) -> tuple[list[FileTask], list[list[FileTask]]]:
+        """The files whose paths tell Spark their partition; the others, partition by partition."""
+        partitioning = self._instant.partitioning
+        if not partitioning:
+            return [], [self._tasks]
+        told: list[FileTask] = []
+        apart: dict[tuple, list[FileTask]] = {}
+        for task in self._tasks:
+            if _is_told(task.path, task.partition):
+                told.append(task)
+            else:
+                apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
+        if len(apart) > _PARTITIONS_APART_MAX:
+            raise NotReadableError(
+                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do not "
+                f"tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
+                paths=[task.path for tasks in apart.values() for task in tasks],
+            )
+        return told, list(apart.values())
+
+    def _by_path(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+        names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
+        schema = spark_schema(wire_schema(self._instant.schema, names))
+        return self._load(spark, tasks, schema, basePath=self._root)
+
+    def _apart(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+        """Files of one partition, which is put beside their rows."""
+        values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
+        stored = pa.schema([field for field in self._wire if field.name not in values])
+        found = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true")
+        for name, value in values.items():
+            found = found.withColumn(name, literal(value, self._wire.field(name).type))
+        return found
+
+    def _load(self, spark: SparkSession, tasks: list[FileTask], schema: Any, **options: str) -> DataFrame:
+        paths = [self._place(task.path) for task in tasks]
+        reader = spark.read.format("parquet").schema(schema).options(**options).option("__globPaths__", "false")
+        with _listed_by_the_driver(spark, len(paths)):
+            return reader.load(paths)
+
+    def _place(self, path: str) -> str:
+        if not is_outside(path):
+            return f"{self._root}/{path}"
+        return path if is_uri(path) else f"file://{path}"
+
+
+@contextlib.contextmanager
+def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
+    """Within, Spark looks at so many paths by itself: beyond some number (32) it would run a job to do that. (A session
+    of Spark Connect looks at them later, when this is over.)"""
+    before = spark.conf.getAll.get(_LISTING_THRESHOLD)
+    if int(before or 32) > paths:
+        yield
+        return
+    spark.conf.set(_LISTING_THRESHOLD, str(paths + 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LISTING_THRESHOLD)
+        else:
+            spark.conf.set(_LISTING_THRESHOLD, before)
+
+
+def _check_name(path: str) -> None:
+    """Spark passes over files that it takes for hidden, even where they are asked for by name."""
+    name = path.rpartition("/")[2]
+    if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+        raise NotReadableError(f"{path}: Spark's own reader passes over files of such names; use scan()", paths=[path])
+
+
+def _is_told(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
+    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others, their
+    texts beyond doubt."""
+    if is_outside(path):
+        return False
+    folders = path.split("/")[:-1]
+    if len(folders) != len(partition):
+        return False
+    for folder, (name, value) in zip(folders, partition.items(), strict=True):
+        key, _, text = folder.partition("=")
+        if hive.unescape(key) != name or not _is_plain(text, value) or _ESCAPE_BEYOND_ASCII.search(folder):
+            return False
+    return True
+
+
+def _is_plain(text: str, value: pa.Scalar) -> bool:
+    if not value.is_valid or text == hive.NULL_VALUE:
+        return text == hive.NULL_VALUE and not value.is_valid
+    if pa.types.is_string(value.type):
+        return hive.unescape(text) == value.as_py() != ""
+    if pa.types.is_signed_integer(value.type):
+        return _PLAIN_INTEGER.fullmatch(text) is not None and int(text) == value.as_py()
+    if pa.types.is_date32(value.type):
+        return _PLAIN_DATE.fullmatch(text) is not None and text == value.as_py().isoformat()
+    return False
+
+
+def _holds_nanoseconds(kind: pa.DataType) -> bool:
+    kind = plain_type(kind)
+    if pa.types.is_nested(kind):
+        return any(_holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and kind.unit == "ns"
+
+
+def _widens(kind: pa.DataType, wire: pa.DataType) -> bool:
+    """Whether Spark's reader reads a stored type as `wire`: the same values, or values that are in it."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(wire):
+        shared = [field for field in wire if kind.get_field_index(field.name) >= 0]
+        return bool(shared) and all(_widens(plain_type(kind.field(f.name).type), f.type) for f in shared)
+    if pa.types.is_map(kind) and pa.types.is_map(wire):
+        pairs = (kind.key_type, wire.key_type), (kind.item_type, wire.item_type)
+        return all(_widens(plain_type(stored), read) for stored, read in pairs)
+    if is_list(kind) and pa.types.is_list(wire):
+        return _widens(plain_type(kind.value_type), wire.value_type)
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_float16(kind):
+        return False
+    try:
+        own = wire_schema(pa.schema([pa.field("value", kind)])).field(0).type
+    except SchemaError:
+        return False
+    if own == wire:
+        return True
+    if pa.types.is_integer(own) and pa.types.is_integer(wire):
+        return wire.bit_width >= own.bit_width
+    if pa.types.is_signed_integer(kind) and pa.types.is_decimal(wire):
+        return wire.precision - wire.scale >= (20 if kind.bit_width == 64 else 10)
+    if pa.types.is_signed_integer(kind) and pa.types.is_float64(wire):
+        return kind.bit_width <= 32
+    if pa.types.is_decimal(own) and pa.types.is_decimal(wire):
+        return wire.scale >= own.scale and wire.precision - wire.scale >= own.precision - own.scale
+    if pa.types.is_date32(own):
+        return pa.types.is_timestamp(wire) and wire.tz is None
+    return pa.types.is_float32(own) and pa.types.is_float64(wire)

@@ -1,0 +1,93 @@
+"""Pruning inside jobs that people have already: `coarse` on the driver, `prune_partition` in the executors.
+
+Nothing here needs Spark: an executor imports neither PySpark's session nor its JVM bridge, and any other framework that
+sends pickles to workers may do the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ..engine.open import open_table
+from ..engine.predicates import Node, parse
+from ..engine.scan.coarse import FILTER_BYTES, Coarse, coarse_of
+from ..errors import InvalidArgumentError
+
+
+def coarse(
+    path: str | os.PathLike,
+    columns: Sequence[str],
+    *,
+    index_path: str | os.PathLike | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    filter_bytes: int = FILTER_BYTES,
+) -> Coarse:
+    """The coarse part of a table's index for some columns: small, and quick to pickle, so that it can be broadcast, or
+    travel in a closure.
+
+        told = spark.sparkContext.broadcast(sks.coarse("lake/flights", ["tail_num"]))
+
+        def needles(paths):
+            for path, row_groups in sks.prune_partition(paths, told.value, "tail_num = 'N14228'"):
+                yield from my_reader(path, row_groups)
+
+        spark.sparkContext.parallelize(paths, 8).mapPartitions(needles)
+
+    Args:
+        path: the table's directory; executors must see it, and its index, under the same name.
+        columns: by which files are to be pruned, besides the partition columns; of others nothing is known.
+        index_path, version, storage_options: as in `scan`.
+        filter_bytes: how much of filters' coarse levels is taken along. What finds no room is asked of the index, by
+            a small read for each value; where a file's own filter lies is known in any case.
+
+    Raises:
+        NotATableError: no index there, or no such version. SchemaError: a column that no index could speak of.
+    """
+    if isinstance(filter_bytes, bool) or not isinstance(filter_bytes, int) or filter_bytes < 0:
+        raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        return coarse_of(table, columns, filter_bytes)
+
+
+def predicate(where: object) -> Node:
+    """Any predicate that `scan` takes, a PySpark Column of a session with a JVM too, as what `prune_partition` takes in
+    an executor: it pickles, and is read there without a parser. Raises PredicateError for what cannot be read."""
+    if type(where).__module__.startswith("pyspark."):
+        from .from_columns import from_column
+
+        return from_column(where)
+    return parse(where)
+
+
+def prune_partition(
+    paths: Iterable[str | os.PathLike], coarse: Coarse, where: object
+) -> Iterator[tuple[str, list[int] | None]]:
+    """In an executor: of some files, those that may hold a match, in their order, each with the numbers of its row
+    groups that may (ascending), or None for all of them.
+
+    Reads no footer and no instant: of the index only the fine parts of the files that the coarse part leaves. Memory is
+    bounded by a few thousand paths, whatever the length of `paths`.
+
+    Args:
+        paths: relative to the table, as `files()` has them; absolute; or URIs with their escapes, as Spark's
+            `input_file_name()` gives them. What has no scheme is taken as it stands.
+        coarse: made by `coarse`.
+        where: SQL text, pyarrow tuples, a `col` predicate, a pyarrow expression, or what `predicate` made.
+
+    Returns:
+        (path as it was given, row groups or None). A path that the version of `coarse` does not have comes back whole,
+        and so does a file that was overwritten since, where its row groups would matter. A path that it has and that
+        does not come back holds no match in that version. Files of slices with logs come back whole or not at all.
+
+    Where a fine part was damaged, or cleaned meanwhile, its files come back whole, with a warning.
+
+    Raises:
+        PredicateError: `where` cannot be read, or names no column.
+    """
+    if not isinstance(coarse, Coarse):
+        raise InvalidArgumentError(
+            f"coarse is what coarse() made, not a {type(coarse).__name__}; of a broadcast it is .value"
+        )
+    return coarse.prune(paths, where)
