@@ -40,6 +40,8 @@ from .steps import Steps
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..table import Table
 
 FILTER_BYTES = 16 << 20
@@ -90,6 +92,11 @@ class Coarse:
         self.__dict__.update(state)
         self._instant = Instant.from_bytes(instant, path="a pickled Coarse")
         self._begin()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._instant.schema
 
     @property
     def version(self) -> int:

@@ -49,9 +49,7 @@ def explain(frame: DataFrame) -> str:
 
 
 def _told(request: Request) -> str:
-    table = open_pair(
-        request.path, request.version, request.log_position, request.index_path, request.storage_options
-    )
+    table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
         plan = table.scan(request.predicate_node())
         lines = [plan.explain(), "", _packed(plan, request)]
@@ -108,8 +106,7 @@ def _options_in_client(plan: Any) -> Iterator[dict[str, str]]:
             continue
         seen.add(id(one))
         if isinstance(one, DataSource) and (one._format or "").lower() == SkipstoneSource.name():
-            paths = {"path": path for path in one._paths or []}
-            yield {**(one._options or {}), **paths}
+            yield {**(one._options or {}), **({"path": one._paths[0]} if one._paths else {})}
         for value in reversed(vars(one).values()):
             inputs = value if isinstance(value, list | tuple) else [value]
             waiting.extend(part for part in inputs if isinstance(part, LogicalPlan))
