@@ -25,6 +25,7 @@ How a query runs, file by file of this folder:
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
     attach      attaching to a lake, footers read by executors
     pyspark_skipstone    a top-level package: by it Spark finds the data source without register()
     semi_join   many keys looked up: joined against a secondary index, the rest by Spark
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
     from .attach import create
     from .build import create_index, optimize, refresh_index
+    from .clustering import Clustering, cluster
     from .explaining import explain
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
@@ -50,7 +52,9 @@ if TYPE_CHECKING:
     from .session import register, scan
 
 __all__ = [
+    "Clustering",
     "Coarse",
+    "cluster",
     "coarse",
     "create",
     "create_index",
@@ -65,7 +69,9 @@ __all__ = [
     "scan",
 ]
 _ROOMS = {
+    "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse",
+    "cluster": ".clustering",
     "coarse": ".own_jobs",
     "create": ".attach",
     "create_index": ".build",
