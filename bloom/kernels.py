@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
+
+from ..compiling import compiled
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -29,16 +31,6 @@ _ROWS = 256
 _AHEAD = 128
 # Of a transposed group the lines of a row are asked for, up to 4 KiB: the processor itself goes on from there.
 _ROWS_AHEAD_MIN, _ROW_WORDS_AHEAD_MAX = 16, 1024
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _pointer_to(context, builder, array_type, array, index, bits):
@@ -86,29 +78,29 @@ def _prefetch(typing_context, array, index):
     return types.void(array, types.int64), generate
 
 
-@_compiled
+@compiled
 def _rotate(value, bits):
     return np.uint64(np.uint64(value << np.uint64(bits)) | np.uint64(value >> np.uint64(64 - bits)))
 
 
-@_compiled
+@compiled
 def _round(lane, word):
     return np.uint64(_rotate(np.uint64(lane + np.uint64(word * _P2)), 31) * _P1)
 
 
-@_compiled
+@compiled
 def _merge(value, lane):
     return np.uint64(np.uint64(np.uint64(value ^ _round(np.uint64(0), lane)) * _P1) + _P4)
 
 
-@_compiled
+@compiled
 def _avalanche(value):
     value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(33))) * _P2)
     value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(29))) * _P3)
     return np.uint64(value ^ np.uint64(value >> np.uint64(32)))
 
 
-@_compiled
+@compiled
 def _xxh64(data, start, stop):
     at = np.int64(start)
     size = np.uint64(stop - start)
@@ -140,7 +132,7 @@ def _xxh64(data, start, stop):
     return _avalanche(value)
 
 
-@_compiled
+@compiled
 def _xxh64_rows(data, start, width, a, b, c, d, out):
     """XXH64 of neighbours of one width, a step over all of them before the next step: such loops become vectors, a loop
     over one value does not. a to d: room for the accumulators, uint64 [at least as many as out]."""
@@ -181,7 +173,7 @@ def _xxh64_rows(data, start, width, a, b, c, d, out):
         out[i] = _avalanche(out[i])
 
 
-@_compiled
+@compiled
 def _have_one_width(offsets, start, stop):
     width = offsets[start + 1] - offsets[start]
     others = 0
@@ -190,7 +182,7 @@ def _have_one_width(offsets, start, stop):
     return others == 0
 
 
-@_compiled
+@compiled
 def xxh64_var(offsets, data):
     """XXH64 of data[offsets[i]:offsets[i + 1]]: int64 [n + 1], uint8 [bytes] -> uint64 [n]."""
     count = len(offsets) - 1
@@ -212,7 +204,7 @@ def xxh64_var(offsets, data):
     return out
 
 
-@_compiled
+@compiled
 def xxh64_words(values):
     """XXH64 of the eight bytes of each number: uint64 [n] -> uint64 [n]."""
     out = np.empty(len(values), dtype=np.uint64)
@@ -222,7 +214,7 @@ def xxh64_words(values):
     return out
 
 
-@_compiled
+@compiled
 def _block_of(value, blocks):
     high = np.uint64(value >> np.uint64(32))
     return np.int64(np.uint64(high * blocks) >> np.uint64(32))
@@ -279,12 +271,12 @@ def _fill_block(typing_context, words, at, low):
     return types.void(words, types.int64, types.uint32), generate
 
 
-@_compiled
+@compiled
 def _low(value):
     return np.uint32(value & np.uint64(0xFFFFFFFF))
 
 
-@_compiled
+@compiled
 def _prefetch_block(words, value, blocks):
     """Asks for a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
     in two, and a second request for the same line costs nothing."""
@@ -293,7 +285,7 @@ def _prefetch_block(words, value, blocks):
     _prefetch(words, at + 7)
 
 
-@_compiled
+@compiled
 def insert(words, hashes):
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks * 8]."""
     blocks = np.uint64(len(words) // 8)
@@ -306,7 +298,7 @@ def insert(words, hashes):
         _fill_block(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
 
 
-@_compiled
+@compiled
 def probe(words, hashes):
     """bool [n]: True where words, uint32 [blocks * 8], may hold the hash, uint64 [n]."""
     blocks = np.uint64(len(words) // 8)
@@ -321,7 +313,7 @@ def probe(words, hashes):
     return out
 
 
-@_compiled
+@compiled
 def probe_group(words, members, hashes):
     """bool [n, members]: as `probe`, over words, uint32 [blocks * members * 8], of a transposed group."""
     size = 8 * members

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
-from .commit.attaching import attach_all
+from .commit.attaching import Attacher, attach_all
 from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
@@ -65,6 +65,34 @@ def create(
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
             is not Parquet (in a listing such files are pending: `verify` reports them).
     """
+    return create_by(
+        attach_all,
+        location,
+        schema=schema,
+        partitioning=partitioning,
+        source=source,
+        files=files,
+        columns=columns,
+        index_path=index_path,
+        storage_options=storage_options,
+        progress=progress,
+    )
+
+
+def create_by(
+    attach: Attacher,
+    location: str | os.PathLike,
+    *,
+    schema: pa.Schema | None = None,
+    partitioning: str | Sequence[str] | pa.Schema | None = "hive",
+    source: str = "directory",
+    files: Sequence[str] | pa.Table | None = None,
+    columns: Sequence[str] | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> Table:
+    """`create`, with footers read by `attach`, which is called as `attach_all`."""
     if source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
     if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
@@ -93,7 +121,7 @@ def create(
     is_told = isinstance(told, pa.Table)
     listed = LISTED.empty_table() if is_told else _listed(storage, index_storage, files, schema, tell)
     with Leftovers() as leftovers:
-        results, pending = attach_all(
+        results, pending = attach(
             storage,
             index_storage,
             transaction,

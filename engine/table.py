@@ -40,6 +40,7 @@ from .views import (
 
 if TYPE_CHECKING:
     from .commit.alter import Added
+    from .commit.distributed import DistributedTransaction
     from .commit.transaction import Transaction
     from .ingest.sources import LogSource
     from .layout import Layout
@@ -229,7 +230,7 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        snapshot, storage, index_storage, *rest = self._scanned(columns, limit, mode, reader)
+        snapshot, storage, index_storage, *rest = self.scan_arguments(columns, limit, mode, reader)
         return Plan(snapshot, storage, index_storage, where, *rest)
 
     def lookup(
@@ -254,7 +255,7 @@ class Table:
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, *self._scanned(columns, limit, reader=reader))
+        return lookup(keys, on, *self.scan_arguments(columns, limit, reader=reader))
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
@@ -267,8 +268,12 @@ class Table:
             self.move_to(latest)
         return self
 
-    def _scanned(
-        self, columns: Sequence[str] | None, limit: int | None, mode: str = "snapshot", reader: str = "pyarrow"
+    def scan_arguments(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        mode: str = "snapshot",
+        reader: str = "pyarrow",
     ) -> tuple:
         """What a plan of this table takes, but for its predicate."""
         deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
@@ -308,11 +313,22 @@ class Table:
         """Opens a transaction; `key`, if given, makes a retry of the same work commit once."""
         from .commit.transaction import Transaction
 
+        self._check_writes(key)
+        return Transaction(self, key)
+
+    def distributed_transaction(self, key: str | None = None) -> DistributedTransaction:
+        """Begins a transaction whose tasks, and whose end, are in other processes, while this one need not live on:
+        for jobs of Spark, Ray or Dask. Picklable."""
+        from .commit.distributed import DistributedTransaction
+
+        self._check_writes(key)
+        return DistributedTransaction.begun(self, key)
+
+    def _check_writes(self, key: object) -> None:
         self.check_latest()
         self.check_owns_files()
         if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
-        return Transaction(self, key)
 
     def alter(
         self,

@@ -13,22 +13,14 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from ..compiling import compiled
+
 _ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY = range(8)
 _LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
 _LINE_SPAN_MAX = 1 << 61
 _DICTIONARY_MAX = 256
 _SLOTS = 1024  # of a table of values: four times as many as it may hold
 _SIGN = np.uint64(1 << 63)
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _called(function):
@@ -221,7 +213,7 @@ def _put_frame(raw, at, width, is_signed, valid, numbers, out, to):
     return 16 + items * count
 
 
-@_compiled
+@compiled
 def encode_frame(raw, width, is_signed, valid, out):
     """Fills uint8 `out` [24 + 8 * n] with the frame of reference of the integers of `width` bytes in `raw`; `valid`:
     uint8 [n], at least one set, or empty where all are. Returns its bytes."""
@@ -242,7 +234,7 @@ def _put_validity(bits, first, valid, out):
     return size
 
 
-@_compiled
+@compiled
 def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out):
     """Fills uint8 `out` [40 + n / 8 + n * (width + 8)] with the section of a column of values of `width` bytes at
     raw[at:]. `bits`: its validity, from bit `first` on, or empty where nothing is null. Returns its bytes, and whether
@@ -263,7 +255,7 @@ def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out)
 # -- strings of a block -----------------------------------------------------------------------------------------------
 
 
-@_compiled
+@compiled
 def encode_plain_strings(data, offsets, valid, out):
     """Fills uint8 `out` [8 + 4 * n + bytes] with offsets and bytes of data[offsets[i]:offsets[i + 1]]; `valid`: bool
     [n], or empty where nothing is null. Returns its bytes."""
@@ -299,7 +291,7 @@ def _are_equal(data, a, b, size):
     return k == size
 
 
-@_compiled
+@compiled
 def find_dictionary(data, offsets, valid, codes, rows):
     """The values of data[offsets[i]:offsets[i + 1]], each once, as they come: fills `codes`, uint8 [n], 0 under a null,
     and `rows`, int64 [256], where each value stands first. Returns how many there are, or -1 where more than 256."""
@@ -390,7 +382,7 @@ def _take_validity(raw, begin, end, count, encoding, has_validity, bits, first):
     return at, _copy_bits(bits, first, raw, begin, count)
 
 
-@_compiled
+@compiled
 def fill_fixed(raw, begins, ends, counts, encodings, validity, width, is_integer, out, bits):
     """Fills `out`, uint8 [entries x width], and `bits`, uint8 zeros [entries / 8 + 1], with the values and the validity
     of a column of some blocks, plain or in a frame of reference. Returns how many are null, or -1 where one does not
@@ -415,7 +407,7 @@ def fill_fixed(raw, begins, ends, counts, encodings, validity, width, is_integer
     return nulls
 
 
-@_compiled
+@compiled
 def fill_bits(raw, begins, ends, counts, encodings, validity, out, bits):
     """As `fill_fixed`, of bools: `out`, uint8 zeros [entries / 8 + 1]."""
     first, nulls = np.int64(0), np.int64(0)
@@ -440,7 +432,7 @@ def fill_bits(raw, begins, ends, counts, encodings, validity, out, bits):
     return nulls
 
 
-@_compiled
+@compiled
 def measure_strings(raw, begins, ends, counts, encodings, validity, cap, offsets, bits):
     """Fills `offsets`, signed [entries + 1], and `bits`, uint8 zeros [entries / 8 + 1], with where the strings of some
     blocks begin, plain ones with offsets of 32 bits or of a dictionary, and with their validity. Returns how many are
@@ -507,7 +499,7 @@ def _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits):
     return total
 
 
-@_compiled
+@compiled
 def fill_strings(raw, begins, ends, counts, encodings, validity, offsets, bits, out):
     """Fills uint8 `out` with the strings of blocks that `measure_strings` found to fit, at its `offsets`."""
     first, starts = np.int64(0), np.empty(256, np.int64)

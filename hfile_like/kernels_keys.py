@@ -13,21 +13,13 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from ..compiling import compiled
+
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES = 8
 _FIXED_HEAD_BYTES = 8
 _NUMBERS_HEAD_BYTES = 24
 _FIXED, _NUMBERS = 1, 3
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _inlined(function):
@@ -125,7 +117,7 @@ def _put_length(out, at, width, i, length):
 # -- bundles ----------------------------------------------------------------------------------------------------------
 
 
-@_compiled
+@compiled
 def measure_bundles(raw, begins, ends, counts, cap, offsets):
     """Fills int32 `offsets` [entries + 1] with where the keys of some blocks begin, one after the other. The section of
     block b is raw[begins[b]:ends[b]], of counts[b] keys. Returns whether all fit, and take at most `cap` bytes."""
@@ -163,7 +155,7 @@ def measure_bundles(raw, begins, ends, counts, cap, offsets):
     return True
 
 
-@_compiled
+@compiled
 def render_bundles(raw, begins, counts, offsets, out):
     """Fills uint8 `out` with the keys of blocks that `measure_bundles` found to fit, at its `offsets`."""
     first = 0
@@ -208,7 +200,7 @@ def _width_of(length):
     return 1 if length < 1 << 8 else 2 if length < 1 << 16 else 4
 
 
-@_compiled
+@compiled
 def encode_bundles(data, offsets, cuts, out):
     """Fills uint8 `out` [20 + 4 * bundles + 4 * keys + their bytes] with the section of the keys
     data[offsets[i]:offsets[i + 1]], ascending and at least one. `cuts`: int64 [bundles], room. Returns its bytes."""
@@ -374,7 +366,7 @@ def _fill_numbers(raw, begin, end, count, width, out, to):
     return True
 
 
-@_compiled
+@compiled
 def render_wide(raw, begins, ends, counts, encodings, width, out):
     """Fills uint8 `out` [entries x width] with the keys, all `width` bytes long, of some blocks of transposed keys or
     of numbers. Returns whether all fit."""

@@ -16,23 +16,15 @@ import ctypes
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
+
+from ..compiling import compiled
 
 # How many keys are looked up together: about as many requests to memory as a core keeps under way, twice.
 _GROUP = 32
 _ENTRIES, _SKIP, _TAILS, _OFFSETS, _DATA, _DELETED = range(6)
 _VALIDITY, _STARTS, _VALUES = range(1, 4)
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _load_of(bits):
@@ -85,7 +77,7 @@ def _reversed(typing_context, word):
     return types.uint64(types.uint64), generate
 
 
-@_compiled
+@compiled
 def _eight(address, size):
     """The first 8 of some bytes as a big-endian number, zeros for those that are missing."""
     if size >= 8:
@@ -98,7 +90,7 @@ def _eight(address, size):
     return found
 
 
-@_compiled
+@compiled
 def _shared(a, a_size, b, b_size, start):
     """How many leading bytes are the same, of which `start` are known to be."""
     shorter = min(a_size, b_size)
@@ -112,7 +104,7 @@ def _shared(a, a_size, b, b_size, start):
     return at
 
 
-@_compiled
+@compiled
 def _is_less(a, a_size, b, b_size, same):
     """Whether bytes a come before bytes b, of which the first `same`, and not more, are alike."""
     if same < a_size and same < b_size:
@@ -120,7 +112,7 @@ def _is_less(a, a_size, b, b_size, same):
     return a_size < b_size
 
 
-@_compiled
+@compiled
 def row_tails_of(ends, keys, skip, out):
     """The 8 bytes of the first key of each row of an index after its first `skip`, which all have, as big-endian
     numbers, zeros for bytes that it does not have: uint64 [2 * rows + 1], where the first and the last key of each row
@@ -130,7 +122,7 @@ def row_tails_of(ends, keys, skip, out):
         out[i] = _eight(keys + at, np.int64(ends[2 * i + 1]) - at)
 
 
-@_compiled
+@compiled
 def _row_key(node, row):
     """(address, size) of a key of an index: row i has keys 2 * i and 2 * i + 1."""
     at = node[_OFFSETS] + 8 * row
@@ -138,7 +130,7 @@ def _row_key(node, row):
     return node[_DATA] + first, np.int64(_load64(at + 8)) - first
 
 
-@_compiled
+@compiled
 def _halve(places, which, tails, base, left, most):
     """Of `left` positions from `base` on, at most `most`, one is left: what is sought is that, or just after. A step of
     each search before the next of the first."""
@@ -155,7 +147,7 @@ def _halve(places, which, tails, base, left, most):
                 most = max(most, left[j])
 
 
-@_compiled
+@compiled
 def _row_at(node, low, tail, key, size):
     """The last row whose first key is not above a key, -1 if all are; `low`: the first whose tail is not below that of
     the key."""
@@ -173,7 +165,7 @@ def _row_at(node, low, tail, key, size):
     return low - 1
 
 
-@_compiled
+@compiled
 def rows_of(nodes, which, starts, data, out):
     """Which row of an index may have each key, -1 for none.
 
@@ -222,7 +214,7 @@ def rows_of(nodes, which, starts, data, out):
                     out[i] = -1
 
 
-@_compiled
+@compiled
 def _key_span(place, position):
     """(address, size) of a key of a block."""
     at = place[_OFFSETS] + 4 * position
@@ -230,7 +222,7 @@ def _key_span(place, position):
     return place[_DATA] + first, np.int64(_load32(at + 4)) - first
 
 
-@_compiled
+@compiled
 def _place_of(place, position, tail, key, size):
     """Where a key is in a block, -1 if it is not there; `position`: the first whose tail is not below that of the
     key."""
@@ -257,7 +249,7 @@ def _place_of(place, position, tail, key, size):
     return -1
 
 
-@_compiled
+@compiled
 def find(places, which, queries, starts, data, out, gone):
     """Where some keys are in their blocks, -1 where they are not there.
 
@@ -309,7 +301,7 @@ def find(places, which, queries, starts, data, out, gone):
                     gone[first + j] = _load8(place[_DELETED] + position) != 0
 
 
-@_compiled
+@compiled
 def _is_there(place, position):
     validity = place[_VALIDITY]
     if not validity:
@@ -317,7 +309,7 @@ def _is_there(place, position):
     return (np.int64(_load8(validity + position // 8)) >> (position % 8)) & 1 != 0
 
 
-@_compiled
+@compiled
 def take_fixed(places, which, at, width, out, valid):
     """Values of one width.
 
@@ -343,7 +335,7 @@ def take_fixed(places, which, at, width, out, valid):
                 out[i, b] = _load8(source + b)
 
 
-@_compiled
+@compiled
 def take_bits(places, which, at, out, valid):
     """As `take_fixed`, of bools: out is bool [k]."""
     for i in range(len(at)):
@@ -354,7 +346,7 @@ def take_bits(places, which, at, out, valid):
             out[i] = (byte >> (at[i] % 8)) & 1 != 0
 
 
-@_compiled
+@compiled
 def _span(place, position, width):
     """(first, size) of a value of strings or bytes, whose offsets are of 4 or 8 bytes."""
     at = place[_STARTS] + width * position
@@ -365,7 +357,7 @@ def _span(place, position, width):
     return first, np.int64(_load64(at + 8)) - first
 
 
-@_compiled
+@compiled
 def measure(places, which, at, width, out, valid):
     """As `take_fixed`, of strings or bytes with offsets of `width` bytes: how long each is, int64 [k]."""
     for i in range(len(at)):
@@ -375,7 +367,7 @@ def measure(places, which, at, width, out, valid):
             _, out[i] = _span(places[which[i]], at[i], width)
 
 
-@_compiled
+@compiled
 def take_strings(places, which, at, width, valid, starts, out):
     """The bytes that `measure` measured: `starts`, int64 [k + 1], says where in uint8 `out`."""
     for i in range(len(at)):

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
 
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return function
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
+from ..compiling import compiled
 
 
 def _word_load():
@@ -43,7 +35,7 @@ def _word_load():
 _load64 = _word_load()
 
 
-@_compiled
+@compiled
 def _order(data, ends, a, b):
     """Below 0 where key `a` is less than key `b`, above 0 where it is greater, 0 where they are equal."""
     i, i_end = np.int64(ends[a]), np.int64(ends[a + 1])
@@ -61,7 +53,7 @@ def _order(data, ends, a, b):
     return (i_end - i) - (j_end - j)
 
 
-@_compiled
+@compiled
 def _sift_down(heap, size, at, data, ends):
     """Puts the run at the top of the heap where it belongs: by key, of equal keys the newer run first."""
     place = 0
@@ -79,13 +71,13 @@ def _sift_down(heap, size, at, data, ends):
     heap[place] = run
 
 
-@_compiled
+@compiled
 def _precedes(run, other, at, data, ends):
     order = _order(data, ends, at[run], at[other])
     return order < 0 or (order == 0 and run > other)
 
 
-@_compiled
+@compiled
 def _gallop(data, ends, low, high, key):
     """The first position from `low` on, before `high`, whose key is not below that at `key`; `high` where none is."""
     step = np.int64(1)
@@ -102,7 +94,7 @@ def _gallop(data, ends, low, high, key):
     return low
 
 
-@_compiled
+@compiled
 def merge_order(data, ends, bounds, out):
     """Fills `out` with the positions of the keys in order, and returns how many: of equal keys that of the last run.
 

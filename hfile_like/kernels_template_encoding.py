@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from ..compiling import compiled
+
 _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
 _LINE, _CHAINED, _LISTED, _RELATED, _PACKED, _SHARED = 0, 1, 2, 4, 8, 16  # the flags of a record
 _PACKED_MAX_BITS = 56
@@ -37,16 +39,6 @@ _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DASHES = np.array([8, 13, 18, 23], np.int64)
 # Where the digits of each byte of a uuid stand among its characters.
 _UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34], np.int64)
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _called(function):
@@ -682,7 +674,7 @@ def _goes_up(digits, count):
 # -- a template -------------------------------------------------------------------------------------------------------
 
 
-@_compiled
+@compiled
 def encode(data, offsets, guess, literals, is_sorted, weights):
     """The values data[offsets[i]:offsets[i + 1]], at least one, by a guess at their template: int64 [parts, 3] of kind,
     size, and where a literal begins in `literals`. Returns their section, uint8, and how many of its bytes, the last,
@@ -732,7 +724,7 @@ def encode(data, offsets, guess, literals, is_sorted, weights):
     return _put_template(text, number_fields, digit_fields, records, lines, state), state[_TAIL]
 
 
-@_compiled
+@compiled
 def _put_template(text, number_fields, digit_fields, records, lines, state):
     parts, fields_at = state[_PARTS], 8 + _RECORD_BYTES * state[_PARTS] + state[_TEXT]
     fields_at += -fields_at % 8

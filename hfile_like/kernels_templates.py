@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from ..compiling import compiled
+
 _LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID, _HEX_NUMBER = range(7)
 _PARTS_MAX = 32
 _PLAIN_MAX = 12
@@ -30,16 +32,6 @@ _DASH = np.uint8(ord("-"))
 _POWERS = np.array([10**k for k in range(_DIGITS_MAX + 1)], dtype=np.uint64)
 # The two digits of 0 to 99, as two bytes in memory.
 _PAIRS = np.array([0x3030 + (v // 10) + (v % 10 << 8) for v in range(100)], dtype=np.uint16)
-
-
-def _compiled(function):
-    """Compiles, and keeps the result on disk where there is a place for it: numba raises where there is none."""
-    if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 def _called(function):
@@ -543,7 +535,7 @@ def _is_ascii(raw, form, spans, parts):
     return True
 
 
-@_compiled
+@compiled
 def measure(raw, begins, ends, counts, cap, is_text, offsets):
     """Fills `offsets`, signed [entries + 1], with where the values of some blocks begin, one after the other. The
     section of block b is raw[begins[b]:ends[b]], of counts[b] values. Returns whether all fit, and take at most `cap`
@@ -586,7 +578,7 @@ def measure(raw, begins, ends, counts, cap, is_text, offsets):
     return True
 
 
-@_compiled
+@compiled
 def render(raw, begins, ends, counts, offsets, out):
     """Fills uint8 `out` with the values of blocks that `measure` found to fit, at its `offsets`."""
     form, spans = np.empty((_PARTS_MAX, 4), np.int64), np.empty((_PARTS_MAX, 4), np.uint64)

@@ -6,6 +6,7 @@
 
     sks.register(spark)
     df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
+    df.write.format("skipstone").mode("append").save("lake/flights")
 
 How a query runs, file by file of this folder:
 
@@ -19,7 +20,11 @@ How a query runs, file by file of this folder:
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
+    writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
+    attach      attaching to a lake, footers read by executors
+    semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
@@ -33,15 +38,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
-    from .build import create_index, refresh_index
+    from .attach import create
+    from .build import create_index, optimize, refresh_index
+    from .clustering import Clustering, cluster
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
+    from .semi_join import lookup
     from .session import register, scan
 
 __all__ = [
+    "Clustering",
     "Coarse",
+    "cluster",
     "coarse",
+    "create",
     "create_index",
+    "lookup",
+    "optimize",
     "predicate",
     "prune_partition",
     "read_parquet",
@@ -50,9 +63,14 @@ __all__ = [
     "scan",
 ]
 _ROOMS = {
+    "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse",
+    "cluster": ".clustering",
     "coarse": ".own_jobs",
+    "create": ".attach",
     "create_index": ".build",
+    "lookup": ".semi_join",
+    "optimize": ".build",
     "predicate": ".own_jobs",
     "prune_partition": ".own_jobs",
     "read_parquet": ".native",

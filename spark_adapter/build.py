@@ -2,18 +2,20 @@
 
 What comes back from a task is where its run lies, not what it holds, so the driver's memory stays small. A task that is
 tried again, or runs twice, writes files of other names; the driver names those of one try, and a clean removes the
-others. Nothing is seen before the driver's commit, and a build that fails leaves the table as it was.
+others. Nothing is seen before the driver's commit.
+
+A large build goes in waves of about as long as a build by `Table` works before it publishes: each wave is a job, and a
+version. A driver that is killed loses the wave that it was at; `refresh_index` goes on from there.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import pickle
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,20 +24,24 @@ import pyarrow as pa
 from ..engine.commit.indexing import create_index as create
 from ..engine.commit.indexing import refresh_index as refresh
 from ..engine.commit.leftovers import Leftovers
+from ..engine.commit.optimize import optimize as optimized
 from ..engine.kinds import Built, IndexKind, Job, kind_named
 from ..engine.open import open_table
+from ..engine.progress import Progress, teller
 from ..engine.storage import StorageOptions
 from ..engine.timeline import IndexState, Run
-from ..errors import InvalidArgumentError
+from .jobs import Spill, dealt, packed, run_parts, slots, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..engine.commit.stat_rows import AddedFiles
     from ..engine.table import Table
 
 PARTS_A_CORE = 4
-_PARTS_UNKNOWN = 16  # where the session does not tell how many tasks run at a time (Spark Connect)
-_BUILT_SCHEMA = "built binary"
+_OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
+_PART_BYTES_MIN = 16 << 20  # of data files: about what a task costs by itself, in reading a column of them
+_FIRST_BYTES_A_CORE = 256 << 20  # of the first wave, which tells how fast the next ones go
 
 
 def create_index(
@@ -47,17 +53,32 @@ def create_index(
     maintain: str = "commit",
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> int:
     """As `Table.create_index`, built by executors, who must see the table under the same name. Returns the version.
 
-    `options`: those of the kind, as `fpp` and `shard_bytes`. Statistics come from footers, and are built by
-    `Table.create_index`.
+    A large build publishes what it has about once a minute, each time a version; one that is killed goes on with
+    `refresh_index`.
+
+    Args:
+        kind: "bloom", "secondary" or "stats".
+        progress: a function called as f(step, done, total or None), or True for a bar on stderr.
+        options: those of the kind, as `fpp` and `shard_bytes`.
+
+    Raises:
+        As `Table.create_index`, and what executors met, by its own type.
     """
-    _check_kind(kind)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        builder = _Executors(spark)
-        return create(table, columns, kind, maintain=maintain, options=options, progress=None, builder=builder)
+        return create(
+            table,
+            columns,
+            kind,
+            maintain=maintain,
+            options=options,
+            progress=teller(progress),
+            builder=Executors(spark),
+        )
 
 
 def refresh_index(
@@ -68,24 +89,32 @@ def refresh_index(
     *,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
 ) -> int:
-    """As `Table.refresh_index`, built by executors. Returns the version."""
-    _check_kind(kind)
+    """As `Table.refresh_index`, built by executors: covers what an index lacks, as after a build that was killed.
+    Returns the version; nothing to cover makes none."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return refresh(table, columns, kind, progress=None, builder=_Executors(spark))
+        return refresh(table, columns, kind, progress=teller(progress), builder=Executors(spark))
 
 
-def _check_kind(kind: str) -> None:
-    if kind == "stats":
-        raise InvalidArgumentError(
-            "statistics come from footers, and their aggregates from one hand: build them by Table"
-        )
-    kind_named(kind)
+def optimize(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> int:
+    """As `Table.optimize`: executors, who must see the table under the same name, build what indexes lack, and the
+    driver merges runs. Returns the version; nothing to do makes none."""
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        optimized(table, teller(progress), Executors(spark))
+        return table.version
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one executor is to build. Picklable."""
+    """What one executor is to build. Picklable. `files`: rows of the manifest, packed."""
 
     location: str
     index_location: str
@@ -93,59 +122,106 @@ class _Part:
     version: int
     transaction: str
     index: IndexState
-    files: pa.Table
+    files: bytes
 
 
-class _Executors:
-    """Builds by a Spark job, part by part."""
+class Executors:
+    """A `Builder`: builds by Spark jobs, one a call, over as many files as are worth publishing at a time."""
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
+        self._slots = slots(spark)
+        self._wave_bytes: float = _FIRST_BYTES_A_CORE * self._slots
 
     def __call__(self, kind: IndexKind, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
-        context = getattr(self._spark, "_sc", None)
-        most = _PARTS_UNKNOWN if context is None else PARTS_A_CORE * context.defaultParallelism
-        shared = (table.location, table.index_storage.uri, table.storage_options, table.version, job.transaction, index)
-        parts = [(pickle.dumps(_Part(*shared, some)),) for some in _dealt(files, most)]
-        told = self._spark.createDataFrame(parts, "part binary").coalesce(1).repartition(len(parts))
-        every: list[Built] = [pickle.loads(row.built) for row in told.mapInArrow(_build_parts, _BUILT_SCHEMA).collect()]
-        runs = tuple(run for built in every for run in built.runs)
-        for run in runs:
-            job.leftovers.add(table.index_storage, run.path)
-        return Built(runs, [number for built in every for number in built.left_out])
+        weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + _OPEN_BYTES
+        columns = ", ".join(table.instant.path_of(column) for column in index.columns[:3])
+        step = f"{kind.name}({columns}{', ...' if len(index.columns) > 3 else ''}), parts"
+        if kind.name == "stats":  # aggregates count the files that they speak for: all at once
+            return self._stats(table, index, files, weights, job, step)
+        reached = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
+        began_s = time.monotonic()
+        built = self._run(build_part, table, index, files.slice(0, reached), weights[:reached], job, step)
+        elapsed_s = max(time.monotonic() - began_s, 1e-3)
+        pace = float(weights[:reached].sum()) / elapsed_s
+        self._wave_bytes = max(pace * job.publish_s, float(_PART_BYTES_MIN * self._slots))
+        runs = tuple(run for one in built for run in one.runs)
+        left_out = [number for one in built for number in one.left_out]
+        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
+
+    def _stats(
+        self, table: Table, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job, step: str
+    ) -> Built:
+        from ..engine.commit.stats_index import built_of
+
+        return built_of(table, index, self._run(read_part, table, index, files, weights, job, step), job)
+
+    def _run(
+        self,
+        work: Any,
+        table: Table,
+        index: IndexState,
+        files: pa.Table,
+        weights: np.ndarray,
+        job: Job,
+        step: str,
+    ) -> list[Any]:
+        """What executors make of some files, part by part; each file that they wrote is noted, should the rest fail."""
+        storage, transaction = table.index_storage, job.transaction
+        shared = (table.location, storage.uri, table.storage_options, table.version, transaction, index)
+        count = max(1, min(PARTS_A_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
+        name = f"tasks/{transaction[:2]}/{transaction}-parts-{uuid.uuid4().hex[:12]}.sbf"
+
+        def took(built: Any) -> None:
+            for path in _written(built):
+                job.leftovers.add(storage, path)
+
+        return run_parts(
+            self._spark,
+            work,
+            (_Part(*shared, packed(files[cut])) for cut in dealt(weights, count)),
+            step=step,
+            progress=job.progress,
+            spill=Spill(storage.uri, name, table.storage_options),
+            took=took,
+        )
 
 
-def _dealt(files: pa.Table, parts: int) -> list[pa.Table]:
-    """Files in their order, in at most so many parts of about as many bytes."""
-    sizes = np.cumsum([size or 0 for size in files.column("size_bytes").to_pylist()])
-    cuts = np.unique(np.searchsorted(sizes, np.arange(1, parts) * (int(sizes[-1]) / parts)))
-    ends = [0, *(int(cut) for cut in cuts if 0 < cut < files.num_rows), files.num_rows]
-    return [files.slice(low, high - low) for low, high in pairwise(ends) if high > low]
+def _written(built: Built | tuple[AddedFiles, list[int]]) -> list[str]:
+    """The paths of what an executor wrote."""
+    if isinstance(built, Built):
+        return [run.path for run in built.runs]
+    index = built[0].result.index
+    return [] if index is None else [index.path]
 
 
-def _build_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In an executor: builds the parts that it was given."""
-    for batch in batches:
-        for part in batch.column("part").to_pylist():
-            built = pickle.dumps(_built(pickle.loads(part)))
-            yield pa.RecordBatch.from_pydict({"built": pa.array([built], pa.binary())})
-
-
-def _built(part: _Part) -> Built:
+def build_part(part: _Part) -> Built:
+    """In an executor: the runs of some files."""
     kind = kind_named(part.index.kind)
-    location, version = part.location, part.version
-    options = part.storage_options
     runs: list[Run] = []
     left_out: list[int] = []
-    files = part.files
-    with (
-        open_table(location, version=version, index_path=part.index_location, storage_options=options) as table,
-        Leftovers() as leftovers,
-    ):
+    files = unpacked(part.files)
+    with _opened(part) as table, Leftovers() as leftovers:
         while files.num_rows:
-            job = Job(part.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
-            built = kind.build(table, part.index, files, job)
+            built = kind.build(table, part.index, files, _job(part, leftovers))
             runs += built.runs
             left_out += built.left_out
             files = files.slice(files.num_rows - len(built.not_reached))
     return Built(tuple(runs), left_out)
+
+
+def read_part(part: _Part) -> tuple[AddedFiles, list[int]]:
+    """In an executor: what the footers of some files say."""
+    from ..engine.commit.stats_index import footers_of
+
+    with _opened(part) as table, Leftovers() as leftovers:
+        return footers_of(table, part.index, unpacked(part.files), _job(part, leftovers))
+
+
+def _opened(part: _Part) -> Table:
+    options = part.storage_options
+    return open_table(part.location, version=part.version, index_path=part.index_location, storage_options=options)
+
+
+def _job(part: _Part, leftovers: Leftovers) -> Job:
+    return Job(part.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)

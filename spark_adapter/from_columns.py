@@ -1,13 +1,16 @@
-"""PySpark columns read as predicates: `F.col("k") == 5` is a tree in Spark's JVM, which is walked here node by node.
+"""PySpark Columns read as predicates, under a table's schema and a session's settings.
 
-What is not known for certain is `Unknown`: it never prunes, and `scan` refuses to test rows by it, naming it. A column
-of a DataFrame (`df.k`), which is bound to that DataFrame's plan, and columns of Spark Connect are not read.
+    from_column(column, schema, session) -> Node     what Spark means by the column, in our nodes
+    without_unknowns(node) -> Node                   a predicate that holds wherever the given one does, all understood
+
+What may mean another thing to Spark than to us (`meaning`), and what cannot be looked into, is `Unknown`: it never
+prunes, and Spark itself tests the rows by it. Names are found as Spark finds them: in any case of letters, unless the
+session says that case matters; a name that holds dots is one name only between backticks.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from decimal import Decimal
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -28,144 +31,281 @@ from ..engine.predicates import (
     Or,
     StartsWith,
     Unknown,
+    bind,
     parse,
+    resolve,
+    unknowns,
 )
-from ..engine.predicates.ast import Operand
-from ..engine.predicates.literals import literal_value
+from ..engine.predicates.literals import LiteralValue, Temporal
+from ..engine.predicates.patterns import is_text
+from ..engine.predicates.widening import plain_type
 from ..errors import PredicateError
+from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
+from .meaning import Operand, Session, cast_operand, columns_agree, compared, listed, plain_operand
 
-_COMPARISONS = frozenset({"=", "<=>", "<", "<=", ">", ">="})
+_COMPARISONS = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TYPES = {
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
 }
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+# SQL that Spark's parser and ours read alike: no escapes, no adjacent texts, no typed numbers, no double quotes.
+_PLAIN_SQL = re.compile(
+    r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|<=>|<>|!=|<=|>=|[=<>(),])*",
+    re.ASCII,
+)
 
 
 class _NotUnderstoodError(Exception):
     """Ends the reading of one part, which then becomes Unknown with this reason."""
 
 
-def from_column(column: Any) -> Node:
-    """The predicate that a PySpark Column means.
+def from_column(column: Any, schema: pa.Schema, session: Session | None = None) -> Node:
+    """The predicate that a PySpark Column, classic or of Spark Connect, means over a table of this schema.
 
-    Raises PredicateError for a column of Spark Connect, which has no JVM to be asked.
+    Raises PredicateError for a name that the table has not, or a Column nested too deeply to be read.
     """
-    java = getattr(column, "_jc", None)
-    if java is None:
-        raise PredicateError("a Column of Spark Connect cannot be read; give SQL text, or build it with skipstone.col")
     try:
-        return _predicate(java.node())
+        return _Reader(schema, session or Session()).predicate(tree_of(column))
     except RecursionError:
         raise PredicateError("the Column is nested too deeply; use isin for a long list of values") from None
 
 
-def _predicate(node: Any) -> Node:
+def without_unknowns(node: Node, keeps: bool = True) -> Node:
+    """A predicate without Unknown parts that is TRUE for every row for which `node` is.
+
+    Of FALSE, NULL and TRUE, in that order, AND is the least, OR the greatest, and NOT turns the order round: so an
+    unknown part is replaced by TRUE where it stands under an even number of NOTs, and by FALSE under an odd one.
+    """
+    if isinstance(node, Unknown):
+        return Constant(keeps)
+    if isinstance(node, Not):
+        return Not(without_unknowns(node.child, not keeps))
+    if isinstance(node, And | Or):
+        return type(node)(tuple(without_unknowns(child, keeps) for child in node.children))
+    return node
+
+
+class _Reader:
+    def __init__(self, schema: pa.Schema, session: Session):
+        self._schema, self._session = schema, session
+
+    def predicate(self, tree: Tree) -> Node:
+        """What a tree means; parts that are not understood are Unknown."""
+        try:
+            node = self._understood(tree)
+            if isinstance(node, And | Or | Not | Constant | Unknown):
+                return node
+            found = unknowns(bind(node, self._schema))
+        except _NotUnderstoodError as reason:
+            return Unknown(str(tree), str(reason))
+        except _NoColumnError:
+            raise
+        except PredicateError as error:  # no meaning for us; Spark may have one, or tell its own error
+            return Unknown(str(tree), str(error))
+        return Unknown(str(tree), found[0].reason) if found else node
+
+    def _understood(self, tree: Tree) -> Node:
+        if isinstance(tree, Call):
+            return self._call(tree)
+        if isinstance(tree, Sql):
+            return self._sql(tree.text)
+        if isinstance(tree, Value) and tree.type in ("boolean", "null"):
+            return Constant(tree.value)  # type: ignore[arg-type]
+        if isinstance(tree, Name | Extract):
+            return self._comparison("=", tree, Value("boolean", True))
+        raise _NotUnderstoodError(tree.reason if isinstance(tree, Opaque) else "it is no truth value")
+
+    def _call(self, tree: Call) -> Node:
+        name, arguments = tree.name, tree.arguments
+        if name in ("and", "or"):
+            return (And if name == "and" else Or)(tuple(self.predicate(part) for part in arguments))
+        if name == "!" and len(arguments) == 1:
+            return Not(self.predicate(arguments[0]))
+        if name in _COMPARISONS and len(arguments) == 2:
+            return self._comparison(name, *arguments)
+        if name == "isnull" and len(arguments) == 1:
+            return IsNull(self._operand(arguments[0]).node)
+        if name == "isnotnull" and len(arguments) == 1:
+            return Not(IsNull(self._operand(arguments[0]).node))
+        if name == "isnan" and len(arguments) == 1:
+            return self._is_nan(arguments[0])
+        if name == "in" and arguments:
+            return self._in(arguments[0], arguments[1:])
+        if name == "startswith" and len(arguments) == 2:
+            return StartsWith(*self._text(*arguments))
+        if name == "like" and len(arguments) in (2, 3):
+            return self._like(arguments)
+        raise _NotUnderstoodError(f"{name} is not understood")
+
+    def _comparison(self, op: str, left: Tree, right: Tree) -> Node:
+        if isinstance(left, Value) and not isinstance(right, Value):
+            op, left, right = _FLIPPED.get(op, op), right, left
+        first = self._operand(left)
+        if isinstance(right, Value):
+            node = compared(op, first, right, self._session, f"{left} {op} {right}")
+            if node is None:
+                raise _NotUnderstoodError(f"Spark may compare a {first.kinds[0]} with a {right.type} in its own way")
+            return node
+        second = self._operand(right)
+        if not columns_agree(first, second):
+            raise _NotUnderstoodError(f"Spark may compare {first.kinds[0]} with {second.kinds[0]} in its own way")
+        return Comparison(op, first.node, second.node)
+
+    def _in(self, left: Tree, right: tuple[Tree, ...]) -> Node:
+        values = [value for value in right if isinstance(value, Value)]
+        if len(values) < len(right) or len({value.type for value in values} - {"null"}) > 1:
+            raise _NotUnderstoodError("a list of literals of one type is expected")
+        operand = self._operand(left)
+        node = listed(operand, values, self._session)
+        if node is None:
+            raise _NotUnderstoodError(f"Spark may compare a {operand.kinds[0]} with this list in its own way")
+        return node
+
+    def _is_nan(self, tree: Tree) -> Node:
+        operand = self._operand(tree)
+        if not all(pa.types.is_floating(kind) for kind in operand.kinds):
+            raise _NotUnderstoodError("isnan is for floating point")
+        return IsNaN(operand.node)
+
+    def _like(self, arguments: tuple[Tree, ...]) -> Node:
+        column, pattern = self._text(*arguments[:2])
+        escape = arguments[2] if len(arguments) == 3 else Value("string", "\\")
+        if not (isinstance(escape, Value) and isinstance(escape.value, str) and len(escape.value) == 1):
+            raise _NotUnderstoodError("an escape of one character is expected")
+        return Like(column, pattern, escape.value)
+
+    def _text(self, left: Tree, right: Tree) -> tuple[Column | Cast, str]:
+        """A column of texts, and the text that it is matched with."""
+        operand = self._operand(left)
+        if not (isinstance(right, Value) and isinstance(right.value, str)) or not is_text(operand.kinds[-1]):
+            raise _NotUnderstoodError("a column of texts and a text are expected")
+        return operand.node, right.value
+
+    # -- SQL texts ----------------------------------------------------------------------------------------------------
+
+    def _sql(self, text: str) -> Node:
+        if not _PLAIN_SQL.fullmatch(text):
+            raise _NotUnderstoodError("SQL with escapes or signs that Spark may read in its own way")
+        return self.predicate(_tree_of_node(parse(text)))
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+
+    def _operand(self, tree: Tree) -> Operand:
+        if isinstance(tree, CastTo):
+            inner, target = self._path(tree.child), _type_named(tree.type)
+            column, kind = self._column(inner)
+            found = None if target is None else cast_operand(Cast(column, target), kind, target)
+            if found is None:
+                raise _NotUnderstoodError(f"a cast of a {kind} to {tree.type} may change values")
+            return found
+        return plain_operand(*self._column(self._path(tree)))
+
+    def _path(self, tree: Tree) -> tuple[str, ...]:
+        if isinstance(tree, Name):
+            return tree.parts
+        if isinstance(tree, Extract) and isinstance(tree.key, Value) and isinstance(tree.key.value, str):
+            return (*self._path(tree.child), tree.key.value)
+        raise _NotUnderstoodError(
+            tree.reason if isinstance(tree, Opaque) else f"{tree} is no column, nor a cast of one that keeps its values"
+        )
+
+    def _column(self, parts: tuple[str, ...]) -> tuple[Column, pa.DataType]:
+        """A column, or a field of a struct, by the parts of its name as Spark has them, and its type."""
+        fields, path = list(self._schema), []
+        for depth, part in enumerate(parts):
+            same = [field for field in fields if self._is_name(field.name, part)]
+            if len(same) != 1:
+                if depth == 0 and not same:
+                    raise _no_column(part, self._schema)
+                raise _NotUnderstoodError(f"{'.'.join(parts)} is no field of structs, or more than one")
+            kind = plain_type(same[0].type)
+            path.append(same[0].name)
+            fields = list(kind) if pa.types.is_struct(kind) else []
+        name = ".".join(path)
+        if resolve(name, self._schema).path != tuple(path):
+            raise _NotUnderstoodError(f"{name!r} is more than one column")
+        return Column(name), same[0].type
+
+    def _is_name(self, name: str, asked: str) -> bool:
+        if name == asked or self._session.case_sensitive:
+            return name == asked
+        return name.lower() == asked.lower() or name.upper() == asked.upper()
+
+
+class _NoColumnError(PredicateError):
+    """A name that no column has."""
+
+
+def _no_column(name: str, schema: pa.Schema) -> PredicateError:
     try:
-        return _understood(node)
-    except _NotUnderstoodError as reason:
-        return Unknown(node.sql(), str(reason))
+        resolve(name, schema)
+    except PredicateError as error:
+        return _NoColumnError(str(error))
+    return _NoColumnError(f"no column is named {name!r}")
 
 
-def _understood(node: Any) -> Node:
-    kind = _kind(node)
-    if kind == "UnresolvedAttribute":
-        return Comparison("=", _column(node), Literal(True))
-    if kind == "Literal":
-        value = node.value()
-        if value is None or isinstance(value, bool):
-            return Constant(value)
-        raise _NotUnderstoodError("it is no truth value")
-    if kind == "SqlExpression":
-        if '"' in node.expression():  # a text for Spark, a name for us
-            raise _NotUnderstoodError("it has double quotes")
-        return parse(node.expression())
-    name, arguments = _call(node)
-    if name in ("and", "or"):
-        return _connected(node, name)
-    if name == "!" and len(arguments) == 1:
-        return Not(_predicate(arguments[0]))
-    if name in _COMPARISONS and len(arguments) == 2:
-        return Comparison(name, _operand(arguments[0]), _operand(arguments[1]))
-    if name == "isNull" and len(arguments) == 1:
-        return IsNull(_operand(arguments[0]))
-    if name == "isNotNull" and len(arguments) == 1:
-        return Not(IsNull(_operand(arguments[0])))
-    if name == "isNaN" and len(arguments) == 1:
-        return IsNaN(_operand(arguments[0]))
-    if name == "in" and arguments:
-        return In(_operand(arguments[0]), tuple(_literal(value) for value in arguments[1:]))
-    if name in ("like", "startswith") and len(arguments) == 2:
-        pattern = _literal(arguments[1]).value
-        if isinstance(pattern, str):
-            operand = _operand(arguments[0])
-            return Like(operand, pattern) if name == "like" else StartsWith(operand, pattern)
-    raise _NotUnderstoodError(f"{name} is not understood")
+def _type_named(name: str) -> pa.DataType | None:
+    match = _DECIMAL.fullmatch(name)
+    if match is None:
+        return _TYPES.get(name)
+    precision, scale = map(int, match.groups())
+    return pa.decimal128(precision, scale) if scale <= precision <= 38 else None
 
 
-def _connected(node: Any, name: str) -> Node:
-    # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
-    children = []
-    while _kind(node) == "UnresolvedFunction" and _call(node)[0] == name:
-        node, right = _call(node)[1]
-        children.append(_predicate(right))
-    children.append(_predicate(node))
-    return (And if name == "and" else Or)(tuple(reversed(children)))
+def _tree_of_node(node: Node) -> Tree:
+    """What our own SQL parser read, as a tree, so that it goes the way of all Columns."""
+    if isinstance(node, And | Or):
+        return Call("and" if isinstance(node, And) else "or", tuple(map(_tree_of_node, node.children)))
+    if isinstance(node, Not):
+        return Call("!", (_tree_of_node(node.child),))
+    if isinstance(node, Constant):
+        return Value("null" if node.value is None else "boolean", node.value)
+    if isinstance(node, Comparison):
+        return Call(node.op, (_tree_of_operand(node.left), _tree_of_operand(node.right)))
+    if isinstance(node, In):
+        found = Call("in", (_tree_of_operand(node.operand), *map(_tree_of_operand, node.values)))
+        return Call("!", (found,)) if node.negated else found
+    if isinstance(node, IsNull | IsNaN):
+        return Call("isnull" if isinstance(node, IsNull) else "isnan", (_tree_of_operand(node.operand),))
+    if isinstance(node, Like):
+        escape = Value("string", node.escape)
+        return Call("like", (_tree_of_operand(node.operand), Value("string", node.pattern), escape))
+    if isinstance(node, StartsWith):
+        return Call("startswith", (_tree_of_operand(node.operand), _value_of(node.prefix)))
+    return Opaque(str(node), node.reason if isinstance(node, Unknown) else "it is not understood")
 
 
-def _operand(node: Any) -> Operand:
-    kind = _kind(node)
-    if kind == "UnresolvedAttribute":
-        return _column(node)
-    if kind == "Literal":
-        return _literal(node)
-    if kind == "Cast":
-        told = node.dataType().sql()
-        if told in _TYPES and not node.evalMode().isDefined():
-            return Cast(_operand(node.child()), _TYPES[told])
-        raise _NotUnderstoodError(f"a cast to {told} is not understood")
-    raise _NotUnderstoodError(f"{node.sql()} is no column, literal or cast")
+def _tree_of_operand(node: Any) -> Tree:
+    if isinstance(node, Column):
+        return Name(tuple(node.name.split(".")))
+    if isinstance(node, Literal):
+        return _value_of(node.value)
+    if isinstance(node, Cast):
+        names = [name for name, kind in _TYPES.items() if kind == node.type]
+        if names:
+            return CastTo(_tree_of_operand(node.operand), names[0])
+    return Opaque(str(node), "it is not understood")
 
 
-def _column(node: Any) -> Column:
-    if node.planId().isDefined() or node.isMetadataColumn():
-        raise _NotUnderstoodError("it is bound to another DataFrame")
-    return Column(".".join(_items(node.nameParts())))
-
-
-def _literal(node: Any) -> Literal:
-    if _kind(node) != "Literal" or node.dataType().isDefined():
-        raise _NotUnderstoodError(f"{node.sql()} is no plain literal")
-    value = node.value()
-    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | Decimal):
-        return Literal(bytes(value) if isinstance(value, bytearray) else value)
-    kind = value.getClass().getName()
-    if kind == "java.sql.Date":
-        return Literal(literal_value(dt.date.fromisoformat(value.toString())))
-    if kind == "java.sql.Timestamp":  # an instant: whole seconds, and nanoseconds within one
-        seconds = value.getTime() // 1000
-        instant = _EPOCH + dt.timedelta(seconds=seconds, microseconds=value.getNanos() // 1000)
-        return Literal(literal_value(instant))
-    raise _NotUnderstoodError(f"a literal of {kind} is not understood")
-
-
-def _call(node: Any) -> tuple[str, list[Any]]:
-    if _kind(node) != "UnresolvedFunction" or node.isDistinct() or node.isUserDefinedFunction():
-        raise _NotUnderstoodError(f"{node.sql()} is not understood")
-    return node.functionName(), _items(node.arguments())
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def _kind(node: Any) -> str:
-    return node.getClass().getSimpleName()
+def _value_of(value: LiteralValue) -> Tree:
+    if isinstance(value, Temporal):  # whether a timestamp had a zone is not known any more
+        return Value("date" if value.kind == "date" else "timestamp_sql", value)
+    for type_, kind in ((bool, "boolean"), (int, "int"), (float, "float"), (str, "string"), (bytes, "binary")):
+        if isinstance(value, type_):
+            return Value(kind, value)
+    return Value("null", None) if value is None else Value("decimal", value)

@@ -55,7 +55,10 @@ _ARROW_PARTS = pa.schema(
 )
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
-_OURS = re.compile(rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(
+    rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -109,20 +112,15 @@ def run_parts(
         SkipstoneError: what `work` raised, of its own type. An error of storage is tried again, as often as Spark
         tries a task; others are not. What is no error of ours comes as Spark's own.
     """
-    with contextlib.ExitStack() as stack:
-        rows = _rows_of(parts, spill, stack)
-        if not rows.num_rows:
-            return []
-        if progress:
-            progress(step, 0, rows.num_rows)
-        given = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
-        if rows.num_rows > 1:
-            given = given.repartition(rows.num_rows)
-        job = given.mapInArrow(_worker(work, spill), _RESULT_SCHEMA)
-        told = _Watched(spark, rows.num_rows).collect(job, step, progress)
-    if progress:
-        progress(step, rows.num_rows, rows.num_rows)
-    done = [pickle.loads(result) for _, result in sorted(told, key=lambda pair: pair[0])]
+    told = run_job(
+        spark,
+        parts,
+        lambda given: given.mapInArrow(_worker(work, spill), _RESULT_SCHEMA),
+        step=step,
+        progress=progress,
+        spill=spill,
+    )
+    done = [pickle.loads(result) for _, result in told]
     for one in done:
         for kind, text in one.warned:
             warnings.warn(text, kind, stacklevel=4)
@@ -132,6 +130,41 @@ def run_parts(
     if failed is not None:
         raise failed
     return [one.result for one in done]
+
+
+def run_job(
+    spark: SparkSession,
+    parts: Iterable[P],
+    job: Callable[[DataFrame], DataFrame],
+    *,
+    tasks: int | None = None,
+    step: str = "parts",
+    progress: Progress | None = None,
+    spill: Spill | None = None,
+) -> list[tuple[int, bytes]]:
+    """What one job over parts tells in its rows, (number, bytes), by number; where there are no parts, nothing is run.
+
+    Args:
+        job: makes it of a DataFrame that has a task for each part, which reads it by `parts_in`.
+        tasks: how many tasks its last stage has, if not one for each part: what progress tells of.
+        parts, step, progress, spill: as for `run_parts`.
+
+    Raises SkipstoneError where an executor raised one, else Spark's own error.
+    """
+    with contextlib.ExitStack() as stack:
+        rows = _rows_of(parts, spill, stack)
+        if not rows.num_rows:
+            return []
+        tasks = rows.num_rows if tasks is None else tasks
+        if progress:
+            progress(step, 0, tasks)
+        given = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
+        if rows.num_rows > 1:
+            given = given.repartition(rows.num_rows)
+        told = _Watched(spark, tasks).collect(job(given), step, progress)
+    if progress:
+        progress(step, tasks, tasks)
+    return sorted(told, key=lambda pair: pair[0])
 
 
 def _rows_of(parts: Iterable[P], spill: Spill | None, stack: contextlib.ExitStack) -> pa.Table:
@@ -205,6 +238,13 @@ def _done(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Done:
         except SkipstoneError as ours:
             error = ours
     return _Done(result, error, [(each.category, str(each.message)) for each in warned])
+
+
+def parts_in(batches: Iterable[pa.RecordBatch], spill: Spill | None = None) -> Iterator[Any]:
+    """The parts that came to a task of `run_job`."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield _part(row, spill)
 
 
 def _part(row: dict, spill: Spill | None) -> Any:
@@ -336,3 +376,17 @@ def dealt(weights: Sequence[float], parts: int) -> list[slice]:
     cuts = np.searchsorted(sums, np.arange(1, parts) * (float(sums[-1]) / parts)) + 1 if len(sums) else []
     ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
     return [slice(low, high) for low, high in pairwise(ends)]
+
+
+def packed(rows: pa.Table) -> bytes:
+    """Rows to travel in a part: a pickle of a slice holds all that it was cut from."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """The inverse of `packed`."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()

@@ -9,6 +9,7 @@
                  Spark hides those of secrets where it shows options
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
+    residual     written by `scan`, for `explain` alone: what Spark tests besides
 
 Any other option is refused: a `were` that nobody reads would return every row. So is a table of Spark's catalog
 (CREATE TABLE t USING skipstone): PySpark 4.3 shows a Python source its options when the table is made, and none when it
@@ -37,7 +38,7 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 _STORAGE = "storage."
-_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism")
+_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Request:
     version: int | None = None
     log_position: str | None = None
     parallelism: int | None = None
+    residual: str | None = None
     storage_options: StorageOptions = field(default_factory=StorageOptions)
 
     @classmethod
@@ -81,6 +83,7 @@ class Request:
             version=_number("version", given.get("version")),
             log_position=given.get("log_position"),
             parallelism=_number("parallelism", given.get("parallelism")),
+            residual=given.get("residual"),
             storage_options=StorageOptions({name.removeprefix(_STORAGE): value for name, value in storage.items()}),
         )
 

@@ -12,16 +12,19 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
-from ..engine.predicates import parse
+from ..engine.predicates import parse, unknowns
 from ..errors import SchemaError
-from .from_columns import from_column
+from .from_columns import from_column, without_unknowns
+from .meaning import Session
 from .request import Request, encode_predicate
+from .residual import columns_needed
 from .source import SkipstoneSource
-from .translate import spark_schema, wire_schema
+from .translate import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_RESIDUAL_SHOWN = 300  # characters of it that travel with the load, for `explain`
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
@@ -34,15 +37,22 @@ def register(spark: SparkSession) -> None:
     """
     if spark in _registered:
         return
+    if not _registers(spark) and hasattr(spark, "_jsparkSession"):
+        # Spark looks for the name in the thread's active session, which need not be the one that it is asked of.
+        with _active(spark):
+            _registers(spark)
+    _registered.add(spark)
+
+
+def _registers(spark: SparkSession) -> bool:
+    """False where the name is known already, as it is where Spark found `pyspark_skipstone` by itself."""
     try:
         spark.dataSource.register(SkipstoneSource)
     except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS" or not hasattr(spark, "_jsparkSession"):
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-        # Spark looks for the name in the thread's active session, which need not be the one that it is asked of.
-        with _active(spark):
-            spark.dataSource.register(SkipstoneSource)
-    _registered.add(spark)
+        return False
+    return True
 
 
 def scan(
@@ -61,30 +71,43 @@ def scan(
 
     Args:
         path: the table's directory; executors must see it under the same name.
-        where: SQL text, pyarrow tuples, a `col` predicate, a pyarrow expression or a PySpark Column (of names, as
-            `F.col("k") == 5`; not of Spark Connect); None for every row. Timestamps without a zone mean UTC here,
-            whatever the session's time zone.
+        where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
+            `.where(column)`. What we understand of it prunes; where a part is not understood (functions, arithmetic,
+            a UDF) Spark tests the rows that are left by the whole Column.
+            Or SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they mean to
+            `Table.scan`: all of it must be understood, and timestamps without a zone are UTC, whatever the
+            session's time zone. None for every row.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
 
     Raises:
-        NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, or not be tested
-        on rows. SchemaError: `columns` names no column, or one is of a type that Spark has not.
+        NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
+        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` names no column, or one is of a
+        type that Spark has not.
     """
-    if isinstance(where, Column):
-        where = from_column(where)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        residual = None
+        if isinstance(where, Column):
+            node = from_column(where, table.schema, _settings(spark))
+            residual = where if unknowns(node) else None
+            where = without_unknowns(node)
         plan = table.scan(where, columns)
         plan.check_evaluable()
-        if len(set(plan.columns)) < len(plan.columns):
-            raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
-        wire = wire_schema(table.schema, plan.columns)
+        names = list(plan.columns)
+        if len(set(names)) < len(names):
+            raise SchemaError(f"columns= names a column twice: {', '.join(names)}")
+        wire = wire_schema(table.schema, names)
+        if residual is not None:
+            whole = readable_schema(table.schema)
+            needed = columns_needed(spark, residual, spark_schema(whole))
+            wire = wire_schema(table.schema, [*names, *(name for name in needed if name not in names)])
         request = Request(
             path=table.location,
             # always the tree: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
+            residual=None if residual is None else str(residual)[:_RESIDUAL_SHOWN],
             index_path=None if index_path is None else table.index_storage.uri,
             version=table.version,
             log_position=table.log_position,
@@ -92,7 +115,17 @@ def scan(
             storage_options=table.storage_options,
         )
     register(spark)
-    return spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
+    frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
+    if residual is None:
+        return frame
+    tested = frame.where(residual)
+    return tested if wire.names == names else tested.select(*("`" + name.replace("`", "``") + "`" for name in names))
+
+
+def _settings(spark: SparkSession) -> Session:
+    """What of the session decides what a Column means."""
+    zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
+    return Session(str(zone), str(case).lower() == "true")
 
 
 @contextlib.contextmanager

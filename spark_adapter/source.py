@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from ..errors import InvalidArgumentError, NotATableError
 from .request import Request
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from ..engine.scan.tasks import ReadContext
     from ..engine.table import Table
     from .packing import Share
+    from .writer import SkipstoneWriter
 
 
 class SkipstoneSource(DataSource):
-    """`spark.read.format("skipstone")`. Its options: `request`.
+    """`spark.read.format("skipstone")`, `df.write.format("skipstone")`. Its options: `request`, `write_request`.
 
     Without option `version` the latest is pinned here: Spark makes the source at load(), but, where the user gives a
     schema, only when it is first read. `scan` names the version.
@@ -36,10 +38,11 @@ class SkipstoneSource(DataSource):
 
     def __init__(self, options: dict[str, str]):
         super().__init__(options)
-        self._request = Request.from_options(options)
-        if self._request.version is None:
-            with _open(self._request) as table:
-                self._request = replace(self._request, version=table.version, log_position=table.log_position)
+        self._request: Request | None = None
+        try:
+            self._request = _pinned(Request.from_options(options))
+        except (InvalidArgumentError, NotATableError) as error:
+            self._refusal = error  # of a load: a save has other options, and may be the first to the table
 
     @classmethod
     def name(cls) -> str:
@@ -49,11 +52,23 @@ class SkipstoneSource(DataSource):
         """All columns of the pinned version. Raises SchemaError for one that Spark has no type for."""
         from .translate import spark_schema, wire_schema
 
-        with _open(self._request) as table:
+        with _open(self._asked()) as table:
             return spark_schema(wire_schema(table.schema))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
-        return SkipstoneReader(self._request, schema)
+        return SkipstoneReader(self._asked(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> SkipstoneWriter:
+        """Opens the table at its latest version, or makes it; raises what is known to be wrong before any task runs."""
+        from .write_request import WriteRequest
+        from .writer import writer_of
+
+        return writer_of(WriteRequest.from_options(self.options), schema, overwrite)
+
+    def _asked(self) -> Request:
+        if self._request is None:
+            raise self._refusal
+        return self._request
 
 
 class FilePartition(InputPartition):
@@ -88,6 +103,13 @@ class SkipstoneReader(DataSourceReader):
 
         assert isinstance(partition, FilePartition)
         return read_shares(partition.context, partition.wire, partition.shares)
+
+
+def _pinned(request: Request) -> Request:
+    if request.version is not None:
+        return request
+    with _open(request) as table:
+        return replace(request, version=table.version, log_position=table.log_position)
 
 
 def _open(request: Request) -> Table:

@@ -19,6 +19,7 @@ microseconds, before 1970 as well, which is what PySpark does with them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -48,7 +49,16 @@ def wire_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.S
     Raises SchemaError naming a column that Spark has no type for.
     """
     names = schema.names if columns is None else columns
-    return pa.schema([pa.field(name, _wire_type(schema.field(name).type, name)) for name in names])
+    return pa.schema([pa.field(name, wire_type(schema.field(name).type, name)) for name in names])
+
+
+def readable_schema(schema: pa.Schema) -> pa.Schema:
+    """The wire types of those columns of a table that Spark has a type for."""
+    fields = []
+    for field in schema:
+        with contextlib.suppress(SchemaError):
+            fields.append(pa.field(field.name, wire_type(field.type, field.name)))
+    return pa.schema(fields)
 
 
 def spark_schema(wire: pa.Schema) -> StructType:
@@ -92,37 +102,42 @@ def wire_batches(rows: pa.Table, wire: pa.Schema, path: str) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(columns, schema=wire)
 
 
-def _wire_type(kind: pa.DataType, column: str) -> pa.DataType:
+def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The wire type of a column's type. Raises SchemaError, naming the column, where Spark has none."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _wire_type(kind.storage_type, column)
+        return wire_type(kind.storage_type, column)
     if pa.types.is_dictionary(kind):
-        return _wire_type(kind.value_type, column)
+        return wire_type(kind.value_type, column)
     if kind in _SAME:
         return kind
     if kind in _WIDER:
         return _WIDER[kind]
     if pa.types.is_decimal(kind) and kind.precision <= _SPARK_DECIMAL_DIGITS_MAX and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_string(kind):
         return pa.string()
-    if _is_binary(kind):
+    if is_binary(kind):
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _wire_type(f.type, f"{column}.{f.name}")) for f in kind])
+        return pa.struct([pa.field(f.name, wire_type(f.type, f"{column}.{f.name}")) for f in kind])
     if pa.types.is_map(kind):
-        key = pa.field("key", _wire_type(kind.key_type, column), nullable=False)
-        return pa.map_(key, pa.field("value", _wire_type(kind.item_type, column)))
-    if _is_list(kind):
-        return pa.list_(pa.field("element", _wire_type(kind.value_type, column)))
+        key = pa.field("key", wire_type(kind.key_type, column), nullable=False)
+        return pa.map_(key, pa.field("value", wire_type(kind.item_type, column)))
+    if is_list(kind):
+        return pa.list_(pa.field("element", wire_type(kind.value_type, column)))
     raise SchemaError(
         f"column {column!r} is {kind}, which cannot be read into Spark; leave it out: name the others with columns= "
         "in scan(), or with .schema(...) before load()"
     )
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def is_string(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_binary(kind: pa.DataType) -> bool:
     return (
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
@@ -131,7 +146,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     )
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return (
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -171,7 +186,7 @@ def _cast(array: pa.Array, wire: pa.DataType) -> pa.Array:
 def _holds_nanoseconds(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return _holds_nanoseconds(kind.storage_type)
-    if pa.types.is_dictionary(kind) or _is_list(kind):
+    if pa.types.is_dictionary(kind) or is_list(kind):
         return _holds_nanoseconds(kind.value_type)
     if pa.types.is_map(kind):
         return _holds_nanoseconds(kind.key_type) or _holds_nanoseconds(kind.item_type)

@@ -57,20 +57,6 @@ def test_a_broken_numba_falls_back_to_the_plain_twin():
     assert run("import sys; sys.modules['llvmlite'] = None; sys.modules['numba'] = None\n" + LARGE).strip() == "True"
 
 
-def test_kernels_compile_where_no_cache_can_be_written():
-    """numba raises at the decorator where it finds no writable place: then kernels are compiled without a cache."""
-    out = run(
-        "import numba.core.caching as caching\n"
-        "caching.CacheImpl._locator_classes = []\n"
-        "import numpy as np\n"
-        "from skipstone.bloom import kernels\n"
-        "words = np.zeros(8, np.uint32)\n"
-        "kernels.insert(words, np.arange(3, dtype=np.uint64))\n"
-        "print(type(kernels.insert._cache).__name__, bool(words.any()))"
-    )
-    assert out.strip() == "NullCache True"
-
-
 def test_kernels_run_as_python_without_the_compiler():
     """For a debugger: intrinsics have stand-ins, and numbers that wrap as they should are no warnings."""
     out = run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,13 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 
 REPOSITORY = Path(__file__).parent.parent
+FOUND_BY_SPARK = Path("spark_adapter", "pyspark_skipstone")
 NOT_INSTALLED = {"tests", "bench", "scripts", "docs", "build", "dist"}
 
 
@@ -22,14 +27,21 @@ def packages() -> list[str]:
 
 
 def _folder(package: str) -> Path:
-    return Path(*package.split(".")[1:])
+    """Spark finds a source by the name of a top-level package: that one lies in the room that it belongs to."""
+    return FOUND_BY_SPARK if package == FOUND_BY_SPARK.name else Path(*package.split(".")[1:])
+
+
+def _installed_name(path: Path) -> str:
+    inside = path.relative_to(REPOSITORY)
+    found = inside.is_relative_to(FOUND_BY_SPARK)
+    return (inside.relative_to(FOUND_BY_SPARK.parent) if found else "skipstone" / inside).as_posix()
 
 
 def _modules(packages: list[str]) -> set[str]:
     found = set()
     for package in packages:
         for path in (REPOSITORY / _folder(package)).glob("*.py"):
-            found.add(("skipstone" / path.relative_to(REPOSITORY)).as_posix())
+            found.add(_installed_name(path))
     return found
 
 
@@ -38,7 +50,8 @@ def test_package_list_equals_the_tree(packages: list[str]) -> None:
     for room in REPOSITORY.iterdir():
         if room.is_dir() and room.name not in NOT_INSTALLED and not room.name.startswith("."):
             folders = {path.parent.relative_to(REPOSITORY) for path in room.rglob("*.py")}
-            in_tree |= {".".join(["skipstone", *folder.parts]) for folder in folders}
+            in_tree |= {".".join(["skipstone", *folder.parts]) for folder in folders - {FOUND_BY_SPARK}}
+            in_tree |= {folder.name for folder in folders & {FOUND_BY_SPARK}}
     assert packages == sorted(in_tree)
     assert [package for package in packages if not (REPOSITORY / _folder(package) / "__init__.py").exists()] == []
 
@@ -52,9 +65,8 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
         shutil.copy(REPOSITORY / name, source)
     for package in packages:
         (source / _folder(package)).mkdir(exist_ok=True, parents=True)
-    for name in _modules(packages):
-        inside = Path(name).relative_to("skipstone")
-        shutil.copy(REPOSITORY / inside, source / inside)
+        for path in (REPOSITORY / _folder(package)).glob("*.py"):
+            shutil.copy(path, source / _folder(package))
     for folder in ("tests", "bench"):
         (source / folder).mkdir()
         (source / folder / "stray.py").write_text("raise SystemExit('this was not to be installed')\n")
@@ -75,7 +87,7 @@ def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: li
 
 def test_wheel_imports_from_where_it_is_unpacked(installed: Path, packages: list[str], tmp_path: Path) -> None:
     """-I keeps the checkout and the environment's variables out; the editable install's finder comes after."""
-    eager = [package for package in packages if package != "skipstone.spark_adapter"]
+    eager = [package for package in packages if package not in ("skipstone.spark_adapter", FOUND_BY_SPARK.name)]
     code = (
         f"import sys; sys.path.insert(0, {str(installed)!r})\n"
         f"import importlib\n"
@@ -83,5 +95,49 @@ def test_wheel_imports_from_where_it_is_unpacked(installed: Path, packages: list
         f"strays = [m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'skipstone'\n"
         f"          and not m.__file__.startswith({str(installed)!r})]\n"
         f"assert not strays, strays\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
+
+
+def test_spark_finds_the_source_by_its_name(installed: Path, tmp_path: Path, java_home: str) -> None:
+    """No import, no register(); and registering after all is no error. The path is a zip, as --py-files ships one."""
+    lake, archive = tmp_path / "lake", shutil.make_archive(str(tmp_path / "wheel"), "zip", installed)
+    lake.mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), lake / "0.parquet")
+    ss.create(lake).close()
+    code = (
+        f"import sys\n"
+        f"from pyspark.sql import SparkSession\n"
+        f"builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        f"spark = builder.config('spark.log.level', 'OFF').config('spark.driver.bindAddress', '127.0.0.1').getOrCreate()\n"
+        f"found = spark.read.format('skipstone').option('where', 'k > 1').load({str(lake)!r})\n"
+        f"assert sorted(row.k for row in found.collect()) == [2, 3]\n"
+        f"assert not [name for name in sys.modules if name.split('.')[0] == 'skipstone']\n"
+        f"from skipstone import spark_adapter as sks\n"
+        f"assert sks.__file__.startswith({archive!r}), sks.__file__\n"
+        f"assert sks.scan(spark, {str(lake)!r}, 'k > 2').collect() == [(3,)]\n"
+        f"sks.register(spark.newSession())\n"
+        f"spark.stop()\n"
+    )
+    environment = {
+        **os.environ,
+        **{"PYTHONPATH": archive, "JAVA_HOME": java_home, "PYSPARK_PYTHON": sys.executable},
+        **{"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local")},
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL, env=environment)
+
+
+def test_what_spark_imports_to_find_it_is_little(installed: Path, tmp_path: Path) -> None:
+    """It is imported for people who ask for other sources of Python, too."""
+    pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        f"import pyspark.sql.datasource; before = set(sys.modules)\n"
+        f"import pyspark_skipstone\n"
+        f"assert pyspark_skipstone.DefaultSource.name() == 'skipstone'\n"
+        f"new = sorted({{name for name in set(sys.modules) - before if name.startswith('skipstone.')}})\n"
+        f"assert len(new) < 12 and 'skipstone.engine.table' not in new, new\n"
+        f"heavy = {{'numba', 'pyarrow', 'sqlglot'}} & (set(sys.modules) - before)\n"
+        f"assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)

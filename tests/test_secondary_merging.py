@@ -20,7 +20,9 @@ from skipstone.engine.indexes.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary import SecondaryForm, files_of, write_entries
 from skipstone.engine.indexes.secondary_reader import SecondaryReader
 from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
-from skipstone.engine.ingest.task_writer import KeySpec, TaskSpec, TaskWriter
+from skipstone.engine.ingest.task_keys import KeySpec
+from skipstone.engine.ingest.task_spec import TaskSpec
+from skipstone.engine.ingest.task_writer import TaskWriter
 from skipstone.engine.manifest.consolidate import LEVELS_MAX
 from skipstone.engine.manifest.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter import build
 
 FILES = 12
 
@@ -79,35 +80,91 @@ def test_a_file_that_cannot_be_read_is_a_hole(spark, lake: Path) -> None:
 
 
 def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.spark_adapter import build
-
     table = ss.open(lake)
-    real = build._built
+    monkeypatch.setattr(build, "_PART_BYTES_MIN", 1)
+    for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
+        real = build.build_part
 
-    def dies(part: object) -> object:
-        found = real(part)
-        if any(path.endswith("7.parquet") for path in part.files.column("path").to_pylist()):
-            raise RuntimeError("an executor died")
-        return found
+        def dies(part: object, real=real, error=error) -> object:
+            paths = build.unpacked(part.files).column("path").to_pylist()
+            if any(path.endswith("7.parquet") for path in paths):
+                raise error("an executor died")
+            return real(part)
 
-    monkeypatch.setattr(build, "_build_parts", _dying_parts(dies))
-    with pytest.raises(Exception, match="an executor died"):
-        sks.create_index(spark, lake, "k", "secondary")
-    assert ss.open(lake).version == table.version
+        with monkeypatch.context() as patch:
+            patch.setattr(build, "build_part", dies)
+            with pytest.raises(Exception, match="an executor died") as caught:
+                sks.create_index(spark, lake, "k", "secondary")
+        assert isinstance(caught.value, error) == (error is ss.SchemaError)
+        assert ss.open(lake).version == table.version
+        assert bool(_parts_left(lake)) == kept, "what came back from executors is known, and removed at once"
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    left = [p for p in (lake / ".skipstone" / "runs").rglob("*.sbf") if "-p" in p.name]
-    assert left == [], "what the others had built is removed by a clean"
-    with pytest.raises(ss.SkipstoneError, match="footers"):
-        sks.create_index(spark, lake, "k", "stats")
+    assert _parts_left(lake) == [], "what they had built and not told of is removed by a clean"
 
 
-def _dying_parts(work):
-    def build_parts(batches):
-        import pickle
+def _parts_left(lake: Path) -> list[Path]:
+    return [p for p in (lake / ".skipstone" / "runs").rglob("*.sbf") if "-p" in p.name]
 
-        for batch in batches:
-            for part in batch.column("part").to_pylist():
-                built = pickle.dumps(work(pickle.loads(part)))
-                yield pa.RecordBatch.from_pydict({"built": pa.array([built], pa.binary())})
 
-    return build_parts
+def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
+    spark, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second wave's driver is lost, as by a kill: nothing of it is cleaned up. Then the build goes on."""
+    monkeypatch.setattr(build, "_FIRST_BYTES_A_CORE", 3 * build._OPEN_BYTES)
+    waves: list[int] = []
+    real = build.run_parts
+
+    def killed(*args, **given):
+        waves.append(1)
+        if len(waves) == 2:
+            raise GeneratorExit  # which leaves the marker, and what was written, as a kill does
+        return real(*args, **given)
+
+    for kind in ("secondary", "bloom"):
+        waves.clear()
+        monkeypatch.setattr(build, "run_parts", killed)
+        with pytest.raises(GeneratorExit):
+            sks.create_index(spark, lake, "k", kind)
+        table = ss.open(lake)
+        told = table.indexes().to_pylist()[-1]
+        assert 0 < told["files_covered"] < FILES
+        value = table.scan(columns=["k"]).to_table().column("k")[17].as_py()
+        before = table.scan(ss.col("k") == value).count()
+        assert before >= 1
+        monkeypatch.setattr(build, "run_parts", real)
+        steps: list[tuple[str, int, int | None]] = []
+        sks.refresh_index(spark, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
+        table.refresh()
+        told = table.indexes().to_pylist()[-1]
+        assert told["files_covered"] == FILES
+        assert table.scan(ss.col("k") == value).count() == before
+        assert steps[0][0] == f"{kind}(k), parts" and steps[-1][1] == steps[-1][2]
+        assert table.verify(deep=True) == []
+
+
+def test_statistics_and_optimize(spark, lake: Path) -> None:
+    there = ss.create(lake, index_path=lake.parent / f"{lake.name}-here", columns=["k"])
+    elsewhere = lake.parent / f"{lake.name}-there"
+    table = ss.create(lake, index_path=elsewhere, columns=["k"])
+    sks.create_index(spark, lake, "s", "stats", index_path=elsewhere)
+    there.create_index("s", kind="stats")
+    table.refresh()
+    values = [v for v in there.scan(columns=["s"]).to_table().column("s").to_pylist() if v][::150]
+    for where in [*(f"s < '{v}'" for v in values), "s IS NULL", "s > 'w'", "p = 1 AND s = 'v17'"]:
+        one, other = table.scan(where), there.scan(where)
+        assert one.row_groups().sort_by("path") == other.row_groups().sort_by("path"), where
+        assert one.count() == other.count()
+        assert "stats" in one.explain()
+    assert table.scan().min("s") == there.scan().min("s")
+    assert table.verify(deep=True) == []
+    sks.create_index(spark, lake, "k", "bloom", index_path=elsewhere)
+    pq.write_table(pa.table({"k": [5], "s": ["x"]}), lake / "p=0" / "new.parquet")
+    table.refresh()
+    table.sync()
+    version = sks.optimize(spark, lake, index_path=elsewhere)
+    table.refresh()
+    assert table.version == version
+    assert all(told["files_covered"] == FILES + 1 for told in table.indexes().to_pylist())
+    assert sks.optimize(spark, lake, index_path=elsewhere) == version, "nothing to do makes no version"
+    assert table.scan("k = 5").count() == 1
+    assert table.verify(deep=True) == []

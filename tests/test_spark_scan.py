@@ -347,14 +347,10 @@ def test_row_groups_that_cannot_match_are_never_read(
 
 
 def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
-    from pyspark.sql import functions as F
-
     with pytest.raises(ss.PredicateError):
         sks.scan(spark, lake, "k = ")
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.scan(spark, lake, "nosuch = 1")
-    with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
-        sks.scan(spark, lake, F.col("k") + 1 == 1)
     with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
         sks.scan(spark, lake, pc.field("k") * 2 == 4)
     with pytest.raises(ss.SchemaError, match="nosuch"):

@@ -4,6 +4,7 @@ never more than one task's, and the rest stands in columns."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -15,6 +16,24 @@ from ..storage import Storage
 from .leftovers import Leftovers
 
 TASK_FILES = 1 << 14
+
+
+class Attacher(Protocol):
+    """Whoever attaches a listing, as `attach_all` does."""
+
+    def __call__(
+        self,
+        storage: Storage,
+        index_storage: Storage,
+        transaction: str,
+        listed: pa.Table,
+        leftovers: Leftovers,
+        *,
+        hive_partitioned: bool,
+        columns: Sequence[str] | None,
+        keep_pending: bool,
+        progress: Progress | None = None,
+    ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...
 
 
 def attach_all(

@@ -29,7 +29,7 @@ from ..manifest.snapshot import Snapshot
 from ..progress import Progress
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us
+from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us, transaction_of
 from .bind import gone_entries
 from .leftovers import Leftovers
 from .publish import publish_definition, successor
@@ -252,7 +252,7 @@ def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator
     dead = {m.transaction for m in found.dead}
     for entry in found.own:
         folder, name = entry.path.split("/", 1)[0], entry.path.rsplit("/", 1)[-1]
-        if folder == "pending" and name.removesuffix(".json") in dead:
+        if folder == "pending" and transaction_of(name) in dead:
             yield "marker", entry
         elif entry.modified_ns // 1000 > gone_before_us:
             continue
@@ -284,7 +284,7 @@ def _remove(table: Table, kind: str, entry: Entry) -> None:
 
 def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning, age_us: int) -> None:
     """Chooses data files that went from the table and lie on storage as they were, and those that transactions of ours
-    wrote and never published."""
+    wrote and never published: given up ones, and tasks of published ones that were tried again, or run twice."""
     listed = {entry.path: entry for entry in found.data}
     protected = _protected(table, latest, cleaning.cleaned)
     snapshot = Snapshot(latest, table.readers)
@@ -300,12 +300,17 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
             cleaning.data.append(entry)
     if chosen:
         cleaning.gone = gone.take(pa.array(chosen))
+    is_old = found.now_us - age_us
     owned = [(entry, owner[1]) for entry in found.data if (owner := _DATA.search(entry.path))]
     stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
-    if stray:  # another index over the same lake names its files alike: only what ours gave up is ours to remove
-        given_up = {*cleaning.fenced, *(n for i in table.timeline.history(latest.version) for n in i["fenced"])}
-        is_old = found.now_us - age_us
-        cleaning.data += [e for e, owner in stray if owner in given_up and e.modified_ns // 1000 <= is_old]
+    if stray:  # another index over the same lake names its files alike: only what ended in ours is ours to remove
+        ended = set(cleaning.fenced)
+        for instant in table.timeline.history(latest.version):
+            ended.update((instant["transaction"], *instant["fenced"]))
+        cleaning.data += [e for e, owner in stray if owner in ended and e.modified_ns // 1000 <= is_old]
+    if not found.live:  # else it may be a live task's, that waits for rows
+        unfinished = [e for e in found.data if e.path.rsplit("/", 1)[-1].startswith(TEMPORARY_PREFIX)]
+        cleaning.data += [e for e in unfinished if e.modified_ns // 1000 <= is_old]
 
 
 def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:

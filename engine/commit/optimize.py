@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..kinds import known_kind
+from ..kinds import Builder, build_here, known_kind
 from ..manifest.snapshot import Snapshot
 from ..progress import Progress
 from ..timeline import Instant, Run, new_transaction_id
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..table import Table
 
 
-def optimize(table: Table, progress: Progress | None) -> None:
-    """See `Table.optimize`."""
-    _cover(table, progress)
+def optimize(table: Table, progress: Progress | None, builder: Builder = build_here) -> None:
+    """See `Table.optimize`. `builder`: who builds what indexes lack."""
+    _cover(table, progress, builder)
     transaction = new_transaction_id()
     leftovers = Leftovers()
     attempts = count()
@@ -61,9 +61,9 @@ def optimize(table: Table, progress: Progress | None) -> None:
     table.timeline.archive(table.version, progress)
 
 
-def _cover(table: Table, progress: Progress | None) -> None:
+def _cover(table: Table, progress: Progress | None, builder: Builder) -> None:
     """Refreshes the indexes that lack files."""
     for index in table.instant.indexes:
         paths = [table.instant.path_of(column) for column in index.columns]
         if paths and known_kind(index.kind) is not None:
-            refresh_index(table, paths, index.kind, progress=progress)
+            refresh_index(table, paths, index.kind, progress=progress, builder=builder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,11 +38,19 @@ _FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind",
 
 
 def built_stats(table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
-    """Runs over files that the index lacks, from their footers. The aggregates belong to it if no commit came since."""
-    added, left_out = _footers_of(table, index, files, job)
-    if not len(added.ids):
-        if added.result.index is not None:  # which tells of no file
-            table.index_storage.delete(added.result.index.path)
+    """Runs over files that the index lacks, from their footers."""
+    return built_of(table, index, [footers_of(table, index, files, job)], job)
+
+
+def built_of(table: Table, index: IndexState, read: Sequence[tuple[AddedFiles, list[int]]], job: Job) -> Built:
+    """Runs of what `footers_of` read, once or by several. The aggregates belong to the index if no commit came
+    since."""
+    left_out = [file_id for _, holes in read for file_id in holes]
+    added = [found for found, _ in read if len(found.ids)]
+    for found, _ in read:
+        if not len(found.ids) and found.result.index is not None:  # which tells of no file
+            table.index_storage.delete(found.result.index.path)
+    if not added:
         return Built((), left_out)
     entries, aggregates = _written(table, table.instant, index, added, job.transaction, job.leftovers)
     return Built(entries, left_out, only_alone=aggregates)
@@ -60,17 +68,22 @@ def stats_of_new(
     nothing = TaskResult(files=files, schemas=[], stats=FILE_STATS_SCHEMA.empty_table(), stats_columns=[])
     ids, schema_ids = (to_numpy(files.column(name)) for name in ("file_id", "schema_id"))
     added = AddedFiles(nothing, ids, schema_ids.astype(np.int64))
-    entries, aggregates = _written(table, altered, index, added, transaction, leftovers)
+    entries, aggregates = _written(table, altered, index, [added], transaction, leftovers)
     return replace(built, runs=entries), aggregates
 
 
 def _written(
-    table: Table, instant: Instant, index: IndexState, added: AddedFiles, transaction: str, leftovers: Leftovers
+    table: Table,
+    instant: Instant,
+    index: IndexState,
+    added: Sequence[AddedFiles],
+    transaction: str,
+    leftovers: Leftovers,
 ) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """The runs of entries, and those of aggregates."""
     gone = table.committed.files().slice(0, 0)
-    has_fine = added.result.index is not None
-    keys, rows, deleted = stat_rows(instant, index, table.readers, [added], gone, has_fine=has_fine)
+    has_fine = any(found.result.index is not None for found in added)
+    keys, rows, deleted = stat_rows(instant, index, table.readers, added, gone, has_fine=has_fine)
     kinds = stats.KEYS.decode(keys)["kind"]
     segments_of = (1, table.version)
     runs = []
@@ -88,11 +101,12 @@ def _written(
     return runs[0], runs[1]
 
 
-def _footers_of(table: Table, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
+def footers_of(table: Table, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
     """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
     files that were only told of and are not there, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
-    path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}.sbf"
+    part = f"-{job.part}" if job.part else ""
+    path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}{part}.sbf"
     job.leftovers.add(table.index_storage, path)
     rows = files.select(_FILE_COLUMNS).to_pylist()
     with TaskIndexWriter(table.index_storage, path) as fine:

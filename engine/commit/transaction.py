@@ -19,18 +19,18 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..ingest.declared import declared_files
-from ..ingest.filter_sizing import FilterSizing
-from ..ingest.footers import leaf_types
 from ..ingest.paths import paths_of
-from ..ingest.task_keys import KeySpec
 from ..ingest.task_result import TaskResult
-from ..ingest.task_writer import FilterSpec, TaskSpec, TaskWriter
+from ..ingest.task_spec import TaskSpec
+from ..ingest.task_writer import TaskWriter
 from ..manifest.snapshot import Snapshot
 from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
+from .overwriting import live_files, same_partitions
 from .publish import Change, publish
 from .secondary_tasks import task_key_paths
 from .slice_conflicts import check_slices
+from .tasks import add_results, drop_task_markers, may_be_named, spec_of
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 class Transaction:
     """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
 
-    def __init__(self, table: Table, key: str | None = None):
-        self.id = new_transaction_id(table.instant.table_id)
+    def __init__(self, table: Table, key: str | None = None, id: str | None = None):
+        """`id`: of a transaction that was begun elsewhere, at the version of `table` (see `distributed`)."""
+        self.id = id or new_transaction_id(table.instant.table_id)
         self.committed: Instant | None = None
+        self._is_resumed = id is not None
         self._table, self._key = table, key
         self._base = table.instant
         self._results: list[TaskResult] = []
@@ -71,8 +73,11 @@ class Transaction:
             except BaseException:
                 self._abort()
                 raise
-            if kind is not None:
-                self._abort()
+            else:
+                if kind is not None:
+                    self._abort()
+            finally:  # while the transaction's own marker stands for what may be left of them
+                drop_task_markers(self._table.timeline.markers, self.id, self._results)
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
@@ -118,6 +123,23 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
+    def overwrite(self, partitions: str = "all") -> None:
+        """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
+        partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
+
+        The transaction ends with CommitConflictError where another took out one of these files meanwhile.
+        """
+        self._check_open()
+        if partitions not in ("all", "written"):
+            raise InvalidArgumentError(f'overwrite takes "all" or "written", not {partitions!r}')
+        snapshot = Snapshot(self._base, self._table.readers)
+        if partitions == "all" or not self._base.partitioning:
+            self._removed.update(live_files(snapshot))
+            return
+        self._close_writer()
+        texts = [result.files.column("partition").unique() for result in self._results]
+        self._removed.update(live_files(snapshot, same_partitions(snapshot, texts)))
+
     def set_commit_state(self, states: Mapping[str, str]) -> None:
         """Tells the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
 
@@ -137,26 +159,29 @@ class Transaction:
                 raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {known}")
         self._states.update(states)
 
-    def task_spec(self) -> TaskSpec:
-        """What another process, or an executor, needs to write a task of this transaction. Picklable."""
-        base = self._base
-        filters = [
-            FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
-            for i in base.indexes
-            if i.kind == "bloom" and i.maintain == "commit"
-        ]
-        return TaskSpec(
-            location=self._table.storage.uri,
-            index_location=self._table.index_storage.uri,
-            transaction=self.id,
-            schema=base.schema,
-            partitioning=base.partitioning,
-            hive_partitioned=self._table.is_hive,
-            stats_columns=base.stats_paths(),
-            filters=tuple(filters),
-            keys=_key_specs(base),
-            storage_options=self._table.storage_options,
-        )
+    def task_spec(
+        self,
+        *,
+        row_group_rows: int | None = None,
+        row_group_bytes: int | None = None,
+        file_rows: int | None = None,
+        file_bytes: int | None = None,
+    ) -> TaskSpec:
+        """What another process, or an executor, needs to write a task of this transaction. Picklable.
+
+        Args:
+            row_group_rows, row_group_bytes: a row group ends at so many rows (default: 131,072), or before it takes
+                more bytes in memory (default: 128 MiB).
+            file_rows, file_bytes: a file ends once it has so many rows (default: 1,048,576), or with the row group in
+                which it reached so many bytes, as stored (default: 1 GiB).
+        """
+        sizes = {
+            "row_group_rows": row_group_rows,
+            "row_group_bytes": row_group_bytes,
+            "file_rows": file_rows,
+            "file_bytes": file_bytes,
+        }
+        return spec_of(self._table, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
         """Takes what a TaskWriter made, here or elsewhere."""
@@ -165,17 +190,15 @@ class Transaction:
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
         self._take(result)
 
+    def tasks_failed(self) -> None:
+        """Tells that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
+        behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
+        self._leftovers.is_lost = True
+
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            try:
-                with writer:
-                    pass
-            finally:
-                self._leftovers.is_lost |= writer.is_lost
-            self._take(writer.result)
+        self._close_writer()
         results = [r for r in self._results if r.files.num_rows]
         if not results and not self._removed and not self._states:
             return
@@ -196,6 +219,16 @@ class Transaction:
             self._drop_task_keys(results)
         if self.committed.version > self._table.version:
             self._table.move_to(self.committed)
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            try:
+                with writer:
+                    pass
+            finally:
+                self._leftovers.is_lost |= writer.is_lost
+            self._take(writer.result)
 
     def _drop_task_keys(self, results: Sequence[TaskResult]) -> None:
         """Removes what the commit has taken over; what stays behind is cleaned later."""
@@ -218,19 +251,15 @@ class Transaction:
         if self._writer is not None:
             self._writer.abort()
             self._leftovers.is_lost |= self._writer.is_lost
-        self._leftovers.remove()
+        # One that was begun elsewhere may have been committed elsewhere: then what it wrote is the table's.
+        timeline, base = self._table.timeline, self._base
+        if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
+            self._leftovers.remove()
 
     def _take(self, results: list[TaskResult]) -> None:
         """Takes over what a task wrote, to be removed with the transaction."""
         self._results += results
-        for result in results:
-            for path in result.written:
-                self._leftovers.add(self._table.storage, path)
-            if result.index is not None:
-                self._leftovers.add(self._table.index_storage, result.index.path)
-                for run in result.index.key_runs.values():
-                    if run.path is not None:
-                        self._leftovers.add(self._table.index_storage, run.path)
+        add_results(self._leftovers, results, self._table.storage, self._table.index_storage)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
         by_path = self._table.snapshot.find(list(dict.fromkeys(paths)))
@@ -249,11 +278,3 @@ class Transaction:
             raise InvalidArgumentError(
                 "a transaction is used, and ends, in the process that began it; others get its `task_spec()`"
             )
-
-
-def _key_specs(base: Instant) -> tuple[KeySpec, ...]:
-    """The keys that tasks keep for secondary indexes; two indexes of the same columns share one."""
-    kinds = leaf_types(base.schema)
-    kept = [i for i in base.indexes if i.kind == "secondary" and i.maintain == "commit"]
-    columns = dict.fromkeys(tuple(base.path_of(c) for c in index.columns) for index in kept)
-    return tuple(KeySpec(names, tuple(kinds[name] for name in names)) for names in columns)

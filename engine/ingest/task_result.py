@@ -52,6 +52,7 @@ class TaskResult:
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
                     where they are called alike
     told_names      {name in the table: name in the file} of files whose schema is not known, where they differ
+    task            whose marker stands until the commit takes this over; None where the task holds none
     """
 
     files: pa.Table
@@ -64,6 +65,7 @@ class TaskResult:
     pending: list[dict] = field(default_factory=list)
     names: list[dict[str, str]] = field(default_factory=list)
     told_names: dict[str, str] = field(default_factory=dict)
+    task: str | None = None
 
 
 class ResultBuilder:

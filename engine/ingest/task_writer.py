@@ -7,11 +7,9 @@ the transaction's id, so that a dead transaction's files are known as such.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,57 +18,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...bloom import hash_array
-from ...errors import InvalidArgumentError, SchemaError, SkipstoneError, StorageError
-from ..storage import Storage, StorageOptions, open_storage, relative_path
+from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
+from ..storage import open_storage, relative_path
+from ..timeline.markers import Markers
 from . import hive
 from .attach import attach_files
-from .column_stats import ColumnStats, of_array
 from .exact_cast import cast_exactly
-from .filter_sizing import FilterSizing
-from .footers import RowGroup, leaf_types, plain_schema, row_groups_of
-from .leaves import leaf_array
+from .footers import leaf_types, plain_schema
 from .task_filters import FineFilters, Spool, TaskFilter
 from .task_index import TaskIndexWriter
-from .task_keys import KeySpec, TaskKeys
+from .task_keys import TaskKeys
 from .task_result import ResultBuilder, TaskResult
+from .task_spec import TaskSpec
+from .written_file import FileParts, WrittenFile
 
-ROW_GROUP_ROWS = 131_072
-FILE_ROWS = 8 * ROW_GROUP_ROWS
 FILE_PREFIX = "part-"
-
-
-@dataclass(frozen=True)
-class FilterSpec:
-    """A filter that a task keeps: the column's dotted path, and what it is sized for."""
-
-    column: str
-    sizing: FilterSizing
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """All that a task needs to know, picklable: where to write, what the table looks like, what it indexes."""
-
-    location: str
-    index_location: str
-    transaction: str
-    schema: pa.Schema
-    partitioning: tuple[str, ...]
-    hive_partitioned: bool
-    stats_columns: tuple[str, ...]
-    filters: tuple[FilterSpec, ...]
-    keys: tuple[KeySpec, ...] = ()
-    parquet_options: dict[str, Any] = field(default_factory=dict)
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
-    row_group_rows: int = ROW_GROUP_ROWS
-    file_rows: int = FILE_ROWS
 
 
 class TaskWriter:
     """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
 
-    On an exception everything that the task wrote is removed.
+    On an exception everything that the task wrote is removed. Where no process holds the transaction's marker, the
+    task holds one, durable before its first file: it stays until the commit takes what the task made.
     """
 
     def __init__(self, spec: TaskSpec):
@@ -84,18 +53,25 @@ class TaskWriter:
         self._index_storage = open_storage(spec.index_location, spec.storage_options)
         self._task = uuid.uuid4().hex[:12]
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
-        self._open: dict[str, _OpenFile] = {}
-        self._closed: list[_OpenFile] = []
+        self._open: dict[str, WrittenFile] = {}
+        self._closed: list[WrittenFile] = []
         self._filters = {spec.column: TaskFilter(spec.sizing) for spec in spec.filters}
         self._spool = Spool()
         self._sequence = 0
         self._keys = [TaskKeys(key) for key in spec.keys]
+        self._marker = ExitStack()
+        self._may_write = spec.marker_base is None
 
     def __enter__(self) -> TaskWriter:
+        if self.spec.marker_base is not None:
+            markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
+            held = markers.held(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
+            self._marker.enter_context(held)
+            self._may_write = True
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        with self._spool:
+        with self._marker, self._spool:
             if kind is not None:
                 self.abort()
                 return
@@ -104,6 +80,9 @@ class TaskWriter:
             except BaseException:
                 self.abort()
                 raise
+            if self.spec.marker_base is not None:
+                for result in self.results:
+                    result.task = self._task
 
     @property
     def result(self) -> list[TaskResult]:
@@ -115,19 +94,23 @@ class TaskWriter:
 
         Raises SchemaError for a column that the table does not have, or whose values do not fit.
         """
+        self._check_begun()
         for table in _tables(data):
-            fitted = _fit(table, self.spec.schema)
-            for partition, rows in _by_partition(fitted, self.spec.partitioning):
-                file = self._open.get(partition)
-                if file is None:
-                    file = self._open[partition] = self._new_file(partition)
-                file.write(rows)
-                if file.row_count >= self.spec.file_rows:
-                    self._closed.append(self._open.pop(partition))
-                    file.close()
+            whole = fitted(table, self.spec.schema)
+            for partition, rows in _by_partition(whole, self.spec.partitioning):
+                self._add_all(partition, rows)
+
+    def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
+        """
+        self._check_begun()
+        for table in _tables(data):
+            self._add_all(partition, fitted(table, self._data_schema))
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
+        self._check_begun()
         entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
         self.results.append(
             attach_files(
@@ -155,13 +138,49 @@ class TaskWriter:
         self._closed.clear()
         self.results = []
 
-    def _new_file(self, partition: str) -> _OpenFile:
+    def _add_all(self, partition: str, rows: pa.Table) -> None:
+        for first in range(0, rows.num_rows, self.spec.row_group_rows):
+            self._add(partition, rows.slice(first, self.spec.row_group_rows))
+        self._relieve()
+
+    def _add(self, partition: str, rows: pa.Table) -> None:
+        file = self._open.get(partition)
+        if file is None:
+            file = self._open[partition] = self._new_file(partition)
+        file.write(rows)
+        if file.is_full:
+            self._close(file)
+
+    def _close(self, file: WrittenFile) -> None:
+        self._closed.append(self._open.pop(file.partition))
+        file.close()
+
+    def _relieve(self) -> None:
+        """Writes early, and ends files early, where more waits or is open than may: the largest go first, so that few
+        row groups and files are small for it."""
+        waiting = sum(file.waiting_bytes for file in self._open.values())
+        if waiting > self.spec.waiting_bytes:
+            for file in sorted(self._open.values(), key=lambda file: -file.waiting_bytes):
+                waiting -= file.waiting_bytes
+                file.flush()
+                if waiting <= self.spec.waiting_bytes // 2:
+                    break
+        begun = [file for file in self._open.values() if file.stored_bytes]
+        if len(begun) > self.spec.open_files:
+            for file in sorted(begun, key=lambda file: -file.stored_bytes)[: len(begun) - self.spec.open_files // 2]:
+                self._close(file)
+
+    def _check_begun(self) -> None:
+        if not self._may_write:
+            raise InvalidArgumentError("a TaskWriter is used within its `with` block")
+
+    def _new_file(self, partition: str) -> WrittenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
         number = self._sequence
         self._sequence += 1
         fine = {spec.column: FineFilters(spec.sizing, self._spool) for spec in self.spec.filters}
-        parts = _Parts(fine, self._filters, self._keys)
-        return _OpenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
+        parts = FileParts(fine, self._filters, self._keys)
+        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
 
     def _hash_name(self, column: str) -> str:
         return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
@@ -213,97 +232,6 @@ class TaskWriter:
         self.results.append(built.result(index=finished, written=written))
 
 
-@dataclass
-class _Parts:
-    """What is made of the rows of a file as they pass: its fine filters, and the task's own filters and keys."""
-
-    fine: dict[str, FineFilters]
-    whole: dict[str, TaskFilter]
-    keys: Sequence[TaskKeys]
-
-
-class _OpenFile:
-    """One Parquet file being written: rows gather until a row group is full."""
-
-    def __init__(
-        self,
-        spec: TaskSpec,
-        storage: Storage,
-        schema: pa.Schema,
-        partition: str,
-        name: str,
-        number: int,
-        parts: _Parts,
-    ):
-        self._spec, self._storage, self._schema = spec, storage, schema
-        self.partition, self.number = partition, number
-        self._parts, self._groups, self._written_rows = parts, 0, 0
-        self.path = f"{partition}/{name}" if partition else name
-        self.row_count = 0
-        self.row_groups: list[RowGroup] = []
-        self.stats: dict[str, list[ColumnStats]] = {}
-        self.filters = parts.fine
-        self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
-        self._stack = ExitStack()
-        self._writer: Any = None
-        self._footers: list = []
-
-    def write(self, rows: pa.Table) -> None:
-        self.row_count += rows.num_rows
-        self._waiting.append(rows)
-        self._waiting_rows += rows.num_rows
-        while self._waiting_rows >= self._spec.row_group_rows:
-            self._flush(self._spec.row_group_rows)
-
-    def close(self) -> None:
-        """Writes what is left and publishes the file: durable on return."""
-        if self._waiting_rows:
-            self._flush(self._waiting_rows)
-        self._stack.close()
-        if self._footers:
-            self.row_groups = row_groups_of(self._footers[0])
-
-    def discard(self) -> None:
-        with contextlib.suppress(Exception):  # what closing meets now is news to nobody
-            self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
-        self._storage.delete(self.path)
-
-    def _parquet_writer(self) -> Any:
-        import pyarrow.parquet as pq
-
-        if self._writer is None:
-            sink = self._stack.enter_context(self._storage.create(self.path))
-            options = {**self._spec.parquet_options, "metadata_collector": self._footers}
-            self._writer = self._stack.enter_context(pq.ParquetWriter(sink, self._schema, **options))
-        return self._writer
-
-    def _flush(self, count: int) -> None:
-        gathered = pa.concat_tables(self._waiting).select(self._schema.names)
-        group, rest = gathered.slice(0, count), gathered.slice(count)
-        self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
-        try:
-            self._parquet_writer().write_table(group, row_group_size=count)
-        except pa.ArrowException as error:
-            raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
-        except SkipstoneError:
-            raise
-        except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror or error}") from error
-        for leaf in self._leaves:
-            stats = of_array(leaf_array(group, leaf))
-            if stats is not None:
-                self.stats.setdefault(leaf, []).append(stats)
-        for spec in self._spec.filters:
-            hashes = hash_array(leaf_array(group, spec.column)).present()
-            self._parts.whole[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
-        for keys in self._parts.keys:
-            keys.add(self.number, self._groups, self._written_rows, group)
-        self._groups += 1
-        self._written_rows += count
-
-
 def _tables(data: Any) -> Iterator[pa.Table]:
     if isinstance(data, pa.Table):
         yield data
@@ -321,8 +249,8 @@ def _tables(data: Any) -> Iterator[pa.Table]:
         )
 
 
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows in the table's schema."""
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a table's schema. Raises SchemaError where they do not fit."""
     if len(set(table.column_names)) != table.num_columns:
         twice = next(n for n in table.column_names if table.column_names.count(n) > 1)
         raise SchemaError(f"the rows have two columns named {twice!r}")

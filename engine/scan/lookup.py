@@ -20,14 +20,13 @@ import pyarrow.compute as pc
 from ...arrays import to_numpy
 from ...errors import SchemaError
 from ..ahead import ahead
-from ..indexes.coverage import covered_files, without_lost
-from ..indexes.secondary_reader import Positions, SecondaryReader
+from ..indexes.secondary_reader import Positions
 from ..ingest.footers import leaf_types
 from ..ingest.leaves import leaf_array, top_level
-from ..kinds import known_kind
 from ..predicates import Constant, Node, col, prepare
 from ..timeline import IndexState
 from .fine import RowGroups
+from .index_join import best_index, concatenated, index_names, leading_names, reader_of, spoken_of
 from .key_set import KeySet, key_set, keys_table
 from .plan import THREADS, Plan
 from .prune import prune
@@ -51,9 +50,9 @@ class Lookup(Plan):
                 raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}")
         self._kinds = {name: leaves[name] for name in keys.column_names}
         self._given = keys
-        self._index = self._best_index()
+        self._index = best_index(self.instant, self._kinds)
         if self._index is not None:  # its columns first
-            leading = self._names(self._index)
+            leading = index_names(self.instant, self._index)
             order = sorted(keys.column_names, key=lambda n: leading.index(n) if n in leading else len(leading))
             self._given = keys.select(order)
         self._keys = self._key_set(self._given)
@@ -65,26 +64,14 @@ class Lookup(Plan):
     def asked(self) -> str:
         return f"({', '.join(self._kinds)}) IN ({len(self._keys):,} keys)"
 
-    def _names(self, index: IndexState) -> list[str]:
-        return [self.instant.path_of(column) for column in index.columns]
-
-    def _used(self, index: IndexState) -> int:
-        """How many of the first columns of an index's key are given."""
-        names = self._names(index)
-        return next((i for i, name in enumerate(names) if name not in self._kinds), len(names))
-
-    def _best_index(self) -> IndexState | None:
-        """The index whose key is that of the keys, else the one of which most columns are given."""
-        kind = known_kind("secondary")
-        assert kind is not None
-        own = [i for i in self.instant.indexes if i.kind == kind.name and kind.is_current(self.instant, i)]
-        ranked = sorted(own, key=lambda i: (set(self._names(i)) != set(self._kinds), -self._used(i)))
-        return ranked[0] if ranked and self._used(ranked[0]) else None
+    def _leading(self, index: IndexState) -> list[str]:
+        """The first columns of an index's key that are given."""
+        return leading_names(self.instant, index, self._kinds)
 
     @cached_property
     def pruned(self) -> Pruned:
         """The files that hold a key, with the rows that do."""
-        span = _span(self._given, self.instant.schema)
+        span = prepare(span_of(self._given), self.instant.schema)
         found = prune(self._snapshot, span, self._gatherer, self._steps, self.mode, asks=False)
         with self._steps.step("keys", "files") as step:
             units = found.units
@@ -95,14 +82,14 @@ class Lookup(Plan):
             alone = units.is_alone
             covered &= alone
             if self._index is not None:
-                step.index = f"secondary({', '.join(self._names(self._index))})"
+                step.index = f"secondary({', '.join(index_names(self.instant, self._index))})"
             compared = alone & ~covered
             if known is not None and not self._is_decided:
                 holds = covered & np.isin(ids, known.file_ids)
-                step.note = f"the index has {self._used(self._index)} of their columns: its rows are compared"  # type: ignore[arg-type]
+                step.note = f"the index has {len(self._leading(self._index))} of their columns: its rows are compared"  # type: ignore[arg-type]
                 compared, known = compared | holds, None
             step.uncovered = int((alone & ~covered).sum())
-            positions = _concatenated([*([known] if known is not None else []), *self._compared(found, compared)])
+            positions = concatenated([*([known] if known is not None else []), *self._compared(found, compared)])
             left = ~alone | np.isin(ids, positions.file_ids)
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
@@ -114,28 +101,24 @@ class Lookup(Plan):
     @property
     def _is_decided(self) -> bool:
         """Whether the index's key holds every column of the keys."""
-        return self._index is not None and self._used(self._index) == len(self._kinds)
+        return self._index is not None and len(self._leading(self._index)) == len(self._kinds)
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
         index, snapshot, damaged = self._index, self._snapshot, self._gatherer.damaged
         if index is None:
             return None
-        covered = covered_files(index, self.instant.version, ids, snapshot.segments)
-        covered = without_lost(covered, ids, index.runs, damaged, snapshot.segments)
+        covered = spoken_of(snapshot, index, ids, damaged)
         keys = self._keys
         if not self._is_decided:
-            keys = self._key_set(self._given.select(range(self._used(index))))
-        names = self._names(index)
-        leaves = leaf_types(self.instant.schema)
-        runs = [run for run in index.runs if run.path not in damaged]
-        reader = SecondaryReader(snapshot.readers, runs, [leaves[name] for name in names])
+            keys = self._key_set(self._given.select(self._leading(index)))
+        reader = reader_of(snapshot, index, damaged)
         speaking = ids[covered]
         parts = []
         for _, found in reader.join(keys.encoded):
             here = np.isin(found.file_ids, speaking)
             parts.append(Positions(*(part[here] for part in found)))
-        return _concatenated(parts), covered
+        return concatenated(parts), covered
 
     def _key_set(self, keys: pa.Table) -> KeySet:
         return key_set(keys, [self._kinds[name] for name in keys.column_names])
@@ -171,13 +154,7 @@ def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Plan) -
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def _concatenated(parts: Sequence[Positions]) -> Positions:
-    if not parts:
-        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
-    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _span(keys: pa.Table, schema: pa.Schema) -> Node:
+def span_of(keys: pa.Table) -> Node:
     """The ranges in which the keys' values lie, as a predicate; TRUE where they have no order that predicates speak
     of."""
     span: Node = Constant(True)
@@ -193,7 +170,7 @@ def _span(keys: pa.Table, schema: pa.Schema) -> Node:
             return Constant(False)
         # As scalars: Python's times have no nanoseconds.
         span = span & col(name).between(ends["min"], ends["max"])
-    return prepare(span, schema)
+    return span
 
 
 def lookup(keys: object, on: str | Sequence[str] | None, *plan: Any) -> Plan:

@@ -23,13 +23,14 @@ from ..ingest.task_result import BASE
 from ..kinds import Question, questions_of
 from ..manifest.keyspace import split_file_ids
 from ..manifest.snapshot import Snapshot
-from ..predicates import Leaf, Node, columns_of, leaves_of
+from ..predicates import Constant, Leaf, Node, columns_of, leaves_of
 from .by_slices import prune_slices
 from .candidates import Candidates, Ranges, by_statistics
 from .gather import Gatherer
 from .partitions import surviving_partitions
 from .pruned import Pruned
 from .row_sets import add_known
+from .slices import SNAPSHOT
 from .steps import Step, Steps
 from .units import plain_units
 from .verdicts import About, AnyLeaf, leaf_sets
@@ -48,6 +49,19 @@ def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mod
         return _prune(snapshot, bound, gatherer, steps, mode, asks)
 
     return gatherer.without_damaged(attempt)
+
+
+def pruned_to(snapshot: Snapshot, ids: np.ndarray, gatherer: Gatherer, steps: Steps) -> Pruned:
+    """Those of some files (uint64 ids, ascending) that are live and hold rows, with all of their slices."""
+    bound = Constant(True)
+    totals = snapshot.instant.totals
+    if totals["plain"] == totals["files"]:
+        return _named(snapshot, bound, Candidates.all_of(ids, []).judged(bound))
+    found = prune(snapshot, bound, gatherer, steps, SNAPSHOT, asks=False)
+    units = found.units
+    kept = np.zeros(units.count, dtype=bool)
+    kept[units.unit_of[np.isin(to_numpy(units.files.column("file_id")), ids)]] = True
+    return found.selected(units.together(kept))
 
 
 def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str, asks: bool) -> Pruned:

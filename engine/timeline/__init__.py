@@ -14,7 +14,7 @@ from .instant import (
     Run,
     joined_ranges,
 )
-from .markers import Marker
+from .markers import Marker, transaction_of
 from .timeline import Timeline
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "joined_ranges",
     "new_transaction_id",
     "now_us",
+    "transaction_of",
 ]

@@ -1,10 +1,11 @@
 """Transactions in flight: each leaves a marker, durable before its first file, and takes it away at its end.
 
     pending/TRANSACTION.json           who began, when, from which version, to do what
+    pending/TRANSACTION-TASK.json      the same, of one task of a transaction that no process holds (`distributed`)
 
-While transactions live, a thread writes their markers anew from time to time. One whose marker has grown old is dead,
-or stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes what
-it left. A transaction that wakes up later finds itself named, and publishes nothing.
+While transactions live, a thread writes their markers anew from time to time. One whose markers have all grown old is
+dead, or stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes
+what it left. A transaction that wakes up later finds itself named, and publishes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ...errors import SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
@@ -43,19 +44,25 @@ class Markers:
 
     @contextlib.contextmanager
     def held(
-        self, transaction: str, base: int, action: str, is_lost: Callable[[], bool] = lambda: False
+        self,
+        transaction: str,
+        base: int,
+        action: str,
+        is_lost: Callable[[], bool] = lambda: False,
+        task: str | None = None,
     ) -> Iterator[None]:
-        """Holds a marker for the length of a block, and keeps it young. It stays where `is_lost` says in the end that
-        files of the transaction do, though they should not; where the block ends with UncertainPutError: what the
-        transaction put may still come, until somebody gives it up; and where nobody ends the block, or a process does
-        that was forked within it."""
+        """Holds a marker, of a transaction or of one task of it, for the length of a block, and keeps it young. It
+        stays where `is_lost` says in the end that files of the transaction do, though they should not; where the block
+        ends with UncertainPutError: what the transaction put may still come, until somebody gives it up; and where
+        nobody ends the block, or a process does that was forked within it."""
+        name = _name(transaction, task)
         try:
-            self._put(transaction, base, action)
+            self._put(transaction, base, action, name)
         except SkipstoneError:
             with contextlib.suppress(SkipstoneError):
-                self.remove(transaction)
+                self.remove(transaction, task)
             raise
-        _heart.add(transaction, lambda: self._put(transaction, base, action))
+        _heart.add(name, lambda: self._put(transaction, base, action, name))
         process, is_over = os.getpid(), True
         try:
             yield
@@ -64,41 +71,57 @@ class Markers:
             raise
         finally:
             if os.getpid() == process:
-                _heart.drop(transaction)
+                _heart.drop(name)
                 if is_over and not is_lost():
                     with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
-                        self.remove(transaction)
+                        self.remove(transaction, task)
 
-    def remove(self, transaction: str) -> None:
+    def remove(self, transaction: str, task: str | None = None) -> None:
         """Takes a marker away; no error where it is gone already."""
-        self._storage.delete(_path(transaction))
+        self._storage.delete(_path(_name(transaction, task)))
+
+    def stands(self, transaction: str) -> bool:
+        """True where the transaction's own marker is there; those of its tasks are not asked for."""
+        try:
+            self._storage.stat(_path(transaction))
+        except FileMissingError:
+            return False
+        return True
 
     def in_flight(self) -> list[Marker]:
-        """The markers that stand, the oldest first. One that cannot be read still stands for its transaction."""
+        """One for each transaction that has markers: its youngest time and its oldest base; the oldest first. A marker
+        that cannot be read still stands for its transaction."""
         files, _ = self._storage.list_folder(FOLDER)
-        found = []
+        found: dict[str, Marker] = {}
         for entry in files:
             name = entry.path.rsplit("/", 1)[-1]
             if not name.endswith(".json") or name.startswith("."):
                 continue
-            transaction = name.removesuffix(".json")
+            transaction = transaction_of(name)
             try:
                 marker = _marker(self._storage.read(entry.path))
             except FileMissingError:
                 continue
             if marker is None or marker.transaction != transaction:
                 marker = Marker(transaction, 0, entry.modified_ns // 1000, "unknown")
-            found.append(marker)
-        return sorted(found, key=lambda marker: (marker.time_us, marker.transaction))
+            other = found.get(transaction, marker)
+            time_us, base = max(marker.time_us, other.time_us), min(marker.base, other.base)
+            found[transaction] = replace(marker, time_us=time_us, base=base)
+        return sorted(found.values(), key=lambda marker: (marker.time_us, marker.transaction))
 
-    def _put(self, transaction: str, base: int, action: str) -> None:
+    def _put(self, transaction: str, base: int, action: str, name: str) -> None:
         marker = Marker(transaction, base, now_us(), action)
-        self._storage.put(_path(transaction), json.dumps(asdict(marker)).encode())
+        self._storage.put(_path(name), json.dumps(asdict(marker)).encode())
+
+
+def transaction_of(name: str) -> str:
+    """The transaction that a marker's file name, or that of one of its tasks, stands for."""
+    return name.removesuffix(".json").partition("-")[0]
 
 
 class _Heart:
     """The thread that writes the markers of this process anew. It runs while there are any, and ends a beat later: to
-    begin a thread for each commit would cost as much as the rest of a marker."""
+    begin a thread for each commit would cost as much as the rest of a marker. Markers go by their names."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a transaction that nobody ended may be collected while this thread holds it
@@ -153,5 +176,9 @@ def _marker(data: bytes) -> Marker | None:
     return marker if is_whole else None
 
 
-def _path(transaction: str) -> str:
-    return f"{FOLDER}/{transaction}.json"
+def _name(transaction: str, task: str | None) -> str:
+    return transaction if task is None else f"{transaction}-{task}"
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"

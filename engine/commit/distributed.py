@@ -1,0 +1,119 @@
+"""A transaction that no process holds from its beginning to its end, as jobs of Spark, Ray and Dask need it.
+
+    work = table.distributed_transaction()           # picklable; nothing is written
+    with ss.TaskWriter(work.task_spec()) as task:    # in any process, any number of times
+        task.write(rows)
+    with work.resume() as tx:                        # in any process, once: what is taken is committed
+        tx.add_task(task.result)
+
+`Table.transaction` has one marker, kept young by its process. Here each task holds a marker of its own, from before its
+first file until the commit takes the task over or the task has removed what it wrote; and the process that commits
+holds the transaction's. So what a killed task leaves has a marker that grows old, and `clean` finds it; and between the
+beginning and the first task, while a job computes what it will write, nothing stands that could grow old.
+
+Only the tasks that `resume` is given are committed. A task that ran twice, or was tried again, leaves files that no
+version names, and that no `sync` takes for new: `clean` removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import CommitConflictError, NotATableError
+from ..ingest.task_result import TaskResult
+from ..ingest.task_spec import TaskSpec
+from ..open import open_table
+from ..storage import open_storages
+from ..timeline import Timeline, new_transaction_id
+from .leftovers import Leftovers
+from .tasks import add_results, drop_task_markers, may_be_named, spec_of
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+
+@dataclass(frozen=True)
+class DistributedTransaction:
+    """Made by `Table.distributed_transaction`. Picklable; small.
+
+    id, key     of the transaction, and of the idempotent commit
+    version     of the table at which it began
+    """
+
+    id: str
+    table_id: str
+    version: int
+    key: str | None
+    _spec: TaskSpec
+
+    @classmethod
+    def begun(cls, table: Table, key: str | None) -> DistributedTransaction:
+        name = new_transaction_id(table.instant.table_id)
+        return cls(name, table.instant.table_id, table.version, key, spec_of(table, name, marker_base=table.version))
+
+    def task_spec(
+        self,
+        *,
+        row_group_rows: int | None = None,
+        row_group_bytes: int | None = None,
+        file_rows: int | None = None,
+        file_bytes: int | None = None,
+    ) -> TaskSpec:
+        """As `Transaction.task_spec`."""
+        sizes = {
+            "row_group_rows": row_group_rows,
+            "row_group_bytes": row_group_bytes,
+            "file_rows": file_rows,
+            "file_bytes": file_bytes,
+        }
+        return self._spec.sized(sizes)
+
+    @contextlib.contextmanager
+    def resume(self) -> Iterator[Transaction]:
+        """The transaction, to be given what tasks made. It is committed at the end of the block; on an exception, what
+        it was given is removed. Once only.
+
+        Raises CommitConflictError where it was resumed and committed before; where the version at which it began was
+        cleaned, or the table made again; and where it was given up because nothing was heard of it for long.
+        """
+        spec = self._spec
+        try:
+            table = open_table(
+                spec.location,
+                version=self.version,
+                index_path=spec.index_location,
+                storage_options=spec.storage_options,
+            )
+        except NotATableError as error:
+            raise CommitConflictError(
+                f"{spec.location}: version {self.version}, at which this began, is there no more ({error}); begin anew"
+            ) from error
+        with table:
+            if may_be_named(table.timeline, self.table_id, self.version, self.id):
+                raise CommitConflictError(
+                    f"{spec.location}: this transaction was committed before, or the table made again; begin a new one"
+                )
+            with Transaction(table, self.key, self.id) as tx:
+                yield tx
+
+    def abort(self, results: Sequence[TaskResult]) -> None:
+        """Ends the transaction with nothing changed: removes what tasks made, as far as they were heard of. Those that
+        failed have removed what they wrote; what killed ones left is cleaned later.
+
+        Where a `resume` has published it, or may have, nothing is removed: an orphan costs space, a missing file costs
+        the table.
+        """
+        spec = self._spec
+        data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
+        timeline = Timeline(index)
+        if timeline.markers.stands(self.id) or may_be_named(timeline, self.table_id, self.version, self.id):
+            return
+        leftovers = Leftovers()
+        add_results(leftovers, results, data, index)
+        leftovers.remove()
+        if not leftovers.is_lost:
+            drop_task_markers(timeline.markers, self.id, results)

@@ -1,0 +1,97 @@
+"""Keys joined against a secondary index, and rows read by where they are, each by itself: for who does the one in one
+place and the other in another, and for `scan.lookup`, which does both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...arrays import to_numpy
+from ..indexes.coverage import covered_files, without_lost
+from ..indexes.secondary_reader import Positions, SecondaryReader
+from ..ingest.footers import leaf_types
+from ..kinds import known_kind
+from ..manifest.snapshot import Snapshot
+from ..predicates import Node
+from ..timeline import IndexState, Instant
+from .plan import Plan
+from .prune import pruned_to
+from .pruned import Pruned
+from .row_sets import RowsOf
+
+
+def index_names(instant: Instant, index: IndexState) -> list[str]:
+    """The columns of an index's key."""
+    return [instant.path_of(column) for column in index.columns]
+
+
+def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
+    """The first columns of an index's key that are among some columns."""
+    key = index_names(instant, index)
+    return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
+
+
+def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
+    """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
+    None where there is none."""
+    kind = known_kind("secondary")
+    assert kind is not None
+    own = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
+
+    def rank(index: IndexState) -> tuple[bool, int]:
+        is_other = set(index_names(instant, index)) != set(names)
+        return is_other, -len(leading_names(instant, index, names))
+
+    ranked = sorted(own, key=rank)
+    return ranked[0] if ranked and leading_names(instant, ranked[0], names) else None
+
+
+def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
+    """The runs of an index, for asking, less those that are damaged."""
+    leaves = leaf_types(snapshot.instant.schema)
+    runs = [run for run in index.runs if run.path not in damaged]
+    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
+
+
+def spoken_of(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
+    """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
+    covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
+    return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
+
+
+class RowsAt(Plan):
+    """A plan for the rows that an index told of, by file and position; what it says of files that went, or that it
+    does not speak of, is left out."""
+
+    def __init__(self, positions: Positions, index: IndexState, *plan: Any):
+        super().__init__(*plan)
+        self._positions, self._index = positions, index
+
+    @cached_property
+    def pruned(self) -> Pruned:
+        """The files that hold the rows."""
+        ids = np.unique(self._positions.file_ids)
+        found = pruned_to(self._snapshot, ids, self._gatherer, self._steps)
+        units = found.units
+        there = to_numpy(units.files.column("file_id"))
+        spoken = units.is_alone & spoken_of(self._snapshot, self._index, there)
+        kept = np.zeros(units.count, dtype=bool)
+        kept[units.unit_of[spoken]] = True
+        rows: dict[Node, RowsOf] = {self.bound: RowsOf(self._positions, False, True, spoken)}
+        none_wholly = np.zeros(units.count, dtype=bool)
+        return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(kept)
+
+
+def rows_at(positions: Positions, index: IndexState, plan: Sequence[Any]) -> RowsAt:
+    """`plan`: what a Plan takes, its predicate left out."""
+    snapshot, storage, index_storage, *rest = plan
+    return RowsAt(positions, index, snapshot, storage, index_storage, None, *rest)
+
+
+def concatenated(parts: Sequence[Positions]) -> Positions:
+    if not parts:
+        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
+    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))

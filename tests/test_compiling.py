@@ -1,0 +1,127 @@
+"""Where compiled kernels are kept, and that no place, a bad one or a damaged one costs an answer.
+
+Two processes in each place: the first compiles, the second loads what it left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numba
+import pytest
+from spark_cluster import package_archive
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels are kept where they are compiled")
+
+NO_HOME = "/dev/null"  # nobody makes a folder in it, the superuser neither
+INSERT = """
+import sys
+{before}
+import numpy as np
+from skipstone.bloom import kernels, plain
+{after}
+hashes = np.arange(1, 4, dtype=np.uint64) << np.uint64(40)
+hashes.flags.writeable = False
+words, expected = np.zeros(32, np.uint32), np.zeros((4, 8), np.uint32)
+kernels.insert(words, hashes)
+plain.insert(expected, hashes)
+assert expected.any() and (words == expected.ravel()).all()
+stats = kernels.insert.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)
+"""
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_archive(tmp_path_factory.mktemp("shipped") / "skipstone.zip")
+
+
+@pytest.fixture
+def installed(archive: Path, tmp_path: Path) -> Path:
+    """A folder with the package in it, as for a user who may not write there: __pycache__ is no folder."""
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path / "installed")
+    (tmp_path / "installed/skipstone/bloom/__pycache__").touch()
+    return tmp_path / "installed"
+
+
+def _insert(package: Path, temporary: Path, before: str = "", after: str = "", **more: str) -> tuple[int, int, str]:
+    """A process that inserts into a filter: how many kernels it found kept, how many it compiled, and where they are
+    kept."""
+    temporary.mkdir(exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
+    environment |= {"HOME": NO_HOME, "XDG_CACHE_HOME": NO_HOME, "TMPDIR": str(temporary), "PYTHONPATH": str(package)}
+    command = [sys.executable, "-B", "-c", INSERT.format(before=before, after=after)]
+    done = subprocess.run(
+        command, env=environment | more, cwd=temporary, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    hits, misses, path = done.stdout.split(maxsplit=2)
+    return int(hits), int(misses), path.strip()
+
+
+def test_an_archive_without_a_home(archive: Path, tmp_path: Path) -> None:
+    """What one application unpacked is found by the next, which unpacks it elsewhere."""
+    hits, misses, path = _insert(archive, tmp_path / "temporary")
+    assert (hits, misses) == (0, 1)
+    assert path.startswith(str(tmp_path / "temporary" / "skipstone-kernels-"))
+    again = shutil.copy(archive, tmp_path / "again.zip")
+    assert _insert(Path(again), tmp_path / "temporary") == (1, 0, path)
+
+
+def test_a_read_only_installation_without_a_home(installed: Path, tmp_path: Path) -> None:
+    hits, misses, path = _insert(installed, tmp_path / "temporary")
+    assert (hits, misses) == (0, 1)
+    assert _insert(installed, tmp_path / "temporary") == (1, 0, path)
+    assert not (installed / "skipstone/bloom/__pycache__").is_dir()
+
+
+def test_a_read_only_installation_with_a_home(installed: Path, tmp_path: Path) -> None:
+    home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
+    hits, misses, path = _insert(installed, tmp_path / "temporary", **home)
+    assert (hits, misses) == (0, 1)
+    assert path.startswith(str(tmp_path / "home"))
+    assert _insert(installed, tmp_path / "temporary", **home) == (1, 0, path)
+
+
+def test_the_place_that_a_user_names(archive: Path, tmp_path: Path) -> None:
+    _, _, path = _insert(archive, tmp_path / "temporary", NUMBA_CACHE_DIR=str(tmp_path / "named"))
+    assert path.startswith(str(tmp_path / "named"))
+
+
+def test_no_place_at_all(installed: Path, tmp_path: Path) -> None:
+    nowhere = f"import tempfile; tempfile.tempdir = {NO_HOME!r}"
+    assert _insert(installed, tmp_path / "temporary", before=nowhere) == (0, 1, "None")
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(archive: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary" / f"skipstone-kernels-{os.geteuid()}"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert _insert(archive, tmp_path / "temporary") == (0, 1, "None")
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert _insert(archive, tmp_path / "temporary") == (0, 1, "None")
+
+
+def test_what_was_cut_short_is_compiled_again(archive: Path, tmp_path: Path) -> None:
+    """As a loss of power leaves it. The process that meets it leaves it whole."""
+    _, _, path = _insert(archive, tmp_path / "temporary")
+    for suffix in ("nbc", "nbi"):
+        for kept in Path(path).glob(f"*.{suffix}"):
+            kept.write_bytes(kept.read_bytes()[: 100 if suffix == "nbi" else 0])
+        assert _insert(archive, tmp_path / "temporary") == (0, 1, path), suffix
+        assert _insert(archive, tmp_path / "temporary") == (1, 0, path), suffix
+
+
+def test_a_place_that_is_lost_while_we_run(archive: Path, tmp_path: Path) -> None:
+    lost = "import os, shutil; p = kernels.insert._cache.cache_path; shutil.rmtree(p); open(p, 'w').close()"
+    hits, misses, path = _insert(archive, tmp_path / "temporary", after=lost)
+    assert (hits, misses) == (0, 1)
+    assert Path(path).is_file()
