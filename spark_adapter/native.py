@@ -199,8 +199,8 @@ class _Files:
                 apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
         if len(apart) > _PARTITIONS_APART_MAX:
             raise NotReadableError(
-                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do not "
-                f"tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
+                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
+                f"not tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
                 paths=[task.path for tasks in apart.values() for task in tasks],
             )
         return told, list(apart.values())
@@ -257,8 +257,8 @@ def _check_name(path: str) -> None:
 
 
 def _is_told(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
-    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others, their
-    texts beyond doubt."""
+    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others,
+    their texts beyond doubt."""
     if is_outside(path):
         return False
     folders = path.split("/")[:-1]
