@@ -22,6 +22,7 @@ How a query runs, file by file of this folder:
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
     attach      attaching to a lake, footers read by executors
     semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
@@ -39,13 +40,16 @@ if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
     from .attach import create
     from .build import create_index, optimize, refresh_index
+    from .clustering import Clustering, cluster
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
     from .semi_join import lookup
     from .session import register, scan
 
 __all__ = [
+    "Clustering",
     "Coarse",
+    "cluster",
     "coarse",
     "create",
     "create_index",
@@ -59,7 +63,9 @@ __all__ = [
     "scan",
 ]
 _ROOMS = {
+    "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse",
+    "cluster": ".clustering",
     "coarse": ".own_jobs",
     "create": ".attach",
     "create_index": ".build",

@@ -35,14 +35,14 @@ def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tu
     data, index = Counted(open_storage(context.location, options)), open_storage(context.index_location, options)
     pruned = row_groups_of([share.task for share in shares], context, index)
     for share, found in zip(shares, pruned, strict=True):
-        groups = _own(share, found, data)
+        groups = own_groups(share, found, data)
         if groups.kept == []:
             continue
         for rows in read_matches(share.task, groups, context, data):
             yield share.task.path, rows
 
 
-def _own(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
+def own_groups(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
     """The row groups of a share. They are dealt out by number, so that executors agree though one of them may find the
     fine index damaged, and keep row groups that another prunes."""
     if share.count == 1:

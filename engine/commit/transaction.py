@@ -172,8 +172,8 @@ class Transaction:
         Args:
             row_group_rows, row_group_bytes: a row group ends at so many rows (default: 131,072), or before it takes
                 more bytes in memory (default: 128 MiB).
-            file_rows, file_bytes: a file ends with the row group in which it reached one of them (default: 1,048,576
-                rows, or 1 GiB as stored).
+            file_rows, file_bytes: a file ends once it has so many rows (default: 1,048,576), or with the row group in
+                which it reached so many bytes, as stored (default: 1 GiB).
         """
         sizes = {
             "row_group_rows": row_group_rows,
@@ -189,6 +189,11 @@ class Transaction:
         if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
         self._take(result)
+
+    def tasks_failed(self) -> None:
+        """Tells that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
+        behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
+        self._leftovers.is_lost = True
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 

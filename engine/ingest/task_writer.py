@@ -98,9 +98,15 @@ class TaskWriter:
         for table in _tables(data):
             whole = fitted(table, self.spec.schema)
             for partition, rows in _by_partition(whole, self.spec.partitioning):
-                for first in range(0, rows.num_rows, self.spec.row_group_rows):
-                    self._add(partition, rows.slice(first, self.spec.row_group_rows))
-            self._relieve()
+                self._add_all(partition, rows)
+
+    def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
+        """
+        self._check_begun()
+        for table in _tables(data):
+            self._add_all(partition, fitted(table, self._data_schema))
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
@@ -131,6 +137,11 @@ class TaskWriter:
         self._open.clear()
         self._closed.clear()
         self.results = []
+
+    def _add_all(self, partition: str, rows: pa.Table) -> None:
+        for first in range(0, rows.num_rows, self.spec.row_group_rows):
+            self._add(partition, rows.slice(first, self.spec.row_group_rows))
+        self._relieve()
 
     def _add(self, partition: str, rows: pa.Table) -> None:
         file = self._open.get(partition)
