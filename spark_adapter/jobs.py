@@ -55,7 +55,10 @@ _ARROW_PARTS = pa.schema(
 )
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
-_OURS = re.compile(rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(
+    rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,23 @@ def _written_instead(tx) -> None:
     tx.write(ONE_ROW)
 
 
+def _distributed(root: Path) -> None:
+    """As a job of Spark does it: nothing but pickles passes from the beginning to the tasks and to the end."""
+    work = pickle.dumps(ss.open(root).distributed_transaction())
+    results = []
+    try:
+        for rows in (ONE_ROW, TWO_FILES):
+            with ss.TaskWriter(pickle.loads(work).task_spec()) as task:
+                task.write(rows)
+            results += pickle.loads(pickle.dumps(task.result))
+        with pickle.loads(work).resume() as tx:
+            tx.add_task(results)
+            tx.overwrite("written")
+    except ss.SkipstoneError:
+        pickle.loads(work).abort(results)
+        raise
+
+
 FILES = ["p=0/f.parquet", "p=1/f.parquet"]
 
 ACTIONS = [
@@ -160,6 +177,7 @@ ACTIONS = [
     Action("write", lake, _in_transaction(lambda tx: tx.write(TWO_FILES))),
     Action("add_files", lake, _in_transaction(lambda tx: tx.add_files(["p=1/_later.parquet"]))),
     Action("add_task", lake, _in_transaction(_task)),
+    Action("distributed overwrite", lake, _distributed),
     Action("remove", changed_lake, _in_transaction(lambda tx: tx.remove(["p=1/f.parquet"]))),
     Action("replace", lake, _in_transaction(lambda tx: tx.replace(["p=0/f.parquet"], ["p=1/_later.parquet"]))),
     Action("remove and write", lake, _in_transaction(_written_instead)),

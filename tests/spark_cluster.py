@@ -153,10 +153,12 @@ def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Ma
 def package_archive(path: Path) -> Path:
     """A zip of the package as it is installed, to be shipped to executors."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = settings["tool"]["setuptools"]["package-dir"]
     with zipfile.ZipFile(path, "w") as archive:
         for package in settings["tool"]["setuptools"]["packages"]:
-            for module in sorted(REPOSITORY.joinpath(*package.split(".")[1:]).glob("*.py")):
-                archive.write(module, f"skipstone/{module.relative_to(REPOSITORY).as_posix()}")
+            top, *inner = package.split(".")
+            for module in sorted(REPOSITORY.joinpath(folders[top], *inner).glob("*.py")):
+                archive.write(module, "/".join([top, *inner, module.name]))
     return path
 
 

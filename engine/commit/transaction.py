@@ -172,8 +172,8 @@ class Transaction:
         Args:
             row_group_rows, row_group_bytes: a row group ends at so many rows (default: 131,072), or before it takes
                 more bytes in memory (default: 128 MiB).
-            file_rows, file_bytes: a file ends with the row group in which it reached one of them (default: 1,048,576
-                rows, or 1 GiB as stored).
+            file_rows, file_bytes: a file ends once it has so many rows (default: 1,048,576), or with the row group in
+                which it reached so many bytes, as stored (default: 1 GiB).
         """
         sizes = {
             "row_group_rows": row_group_rows,

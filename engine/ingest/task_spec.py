@@ -36,7 +36,8 @@ class TaskSpec:
     """All that a task needs to know, picklable.
 
     row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
-    file_rows, file_bytes              a file ends with the row group in which it reached one of them; bytes as stored
+    file_rows, file_bytes              a file ends once it has so many rows, or with the row group in which it reached so
+                                       many bytes as stored
     waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of files begun:
                                        rows that come unsorted over many partitions wait in each of them
     marker_base                        the version that the transaction began at, where each task holds a marker of its
