@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
@@ -70,7 +71,8 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
 
     from .session import read_column
 
-    return read_column(SparkSession.active(), where, coarse.schema)
+    column: Any = where
+    return read_column(SparkSession.active(), column, coarse.schema)
 
 
 def prune_partition(
