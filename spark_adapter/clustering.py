@@ -31,9 +31,9 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
-from .from_columns import from_column
 from .jobs import run_job, run_parts, slots
 from .packing import pack
+from .session import read_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,12 +124,10 @@ def cluster(
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
-    if isinstance(where, Column):
-        where = from_column(where)
     told = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
-        plan = table.scan(where)
+        plan = table.scan(read_column(spark, where, table.schema) if isinstance(where, Column) else where)
         tasks = plan.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()
