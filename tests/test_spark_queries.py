@@ -8,6 +8,7 @@ that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import reduce
@@ -286,6 +287,30 @@ def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFr
     assert _same(sks.scan(spark, table).select(names), rest.unionByName(north)) == 4 * ROWS + 10
     write(north, "overwrite")
     assert _same(sks.scan(spark, table).select(names), north) == 10
+    with ss.open(table) as opened:
+        assert opened.verify(deep=True) == []
+
+
+# -- the rest of a table's life --------------------------------------------------------------------------------------
+
+
+def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns(".skipstone"))
+    table = tmp_path / "lake"
+    sks.create(spark, table).close()
+    sks.create_index(spark, table, "k", "secondary")
+    keys = spark.createDataFrame([(3,), (3,), (None,), (777,), (1199,), (99999,)], "k bigint")
+    expected = plain.join(keys, "k", "left_semi")
+
+    def looked_up() -> int:
+        return _same(sks.lookup(spark, table, keys, on="k").select(COLUMNS), expected)
+
+    assert looked_up() == 3
+    sks.cluster(spark, table, by=["x", "day"], curve="hilbert", where="year = 2020")
+    assert _same(sks.scan(spark, table).select(COLUMNS), plain) == 6 * ROWS
+    assert looked_up() == 3
+    sks.optimize(spark, table)
+    assert looked_up() == 3
     with ss.open(table) as opened:
         assert opened.verify(deep=True) == []
 
