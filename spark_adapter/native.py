@@ -32,7 +32,7 @@ from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
-from .from_columns import from_column
+from .session import read_column
 from .to_columns import has_floats, literal, to_column
 from .translate import spark_schema, wire_schema
 
@@ -73,8 +73,8 @@ def read_parquet(
         As `scan`. PredicateError: a part of `where` cannot be told to Spark exactly. NotReadableError: files that Spark
         would not read as the table has them, or that changed or went since they were indexed; `scan` reads some.
     """
-    node = from_column(where) if isinstance(where, Column) else where
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
         if len(set(plan.columns)) < len(plan.columns):
             raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")

@@ -158,7 +158,7 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     local = F.lit("2024-03-10 03:30:00").cast("timestamp")  # of the session's zone: no hour of it is skipped here
     wheres = [
         (F.col("k") == 5) | (F.col("x") > 3) & F.col("region").isNull(),
-        (F.col("price") >= 10.5) & (F.col("at") < local),
+        (F.col("price") >= -6.5) & (F.col("at") < local),
         F.col("place.code").isin(1, 4) & (F.length("id") == 10) & ~F.col("tags").isNull(),
         F.upper("region") == "NORTH",
     ]

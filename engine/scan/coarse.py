@@ -41,6 +41,8 @@ from .steps import Steps
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..table import Table
 
 FILTER_BYTES = 16 << 20
@@ -93,6 +95,11 @@ class Coarse:
         self._begin()
 
     @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._instant.schema
+
+    @property
     def version(self) -> int:
         return self._instant.version
 
@@ -113,7 +120,7 @@ class Coarse:
                 sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
                 location, options = self.index_location, self.storage_options
                 storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
-                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))  # type: ignore[arg-type]
+                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))
             return self._snapshot
 
     def gatherer(self) -> Gatherer:
@@ -133,7 +140,7 @@ def coarse_of(table: Table, columns: Sequence[str], filter_bytes: int = FILTER_B
     instant = _about(snapshot.instant, columns)
     before = snapshot.readers.in_memory
     noted = ReadOnce(table.index_storage, before)
-    copy = Snapshot(instant, RunReaders(noted, shared=False))  # type: ignore[arg-type]
+    copy = Snapshot(instant, RunReaders(noted, shared=False))
     gatherer = Gatherer(copy, table.strict)
     _read_all(copy, gatherer, columns, filter_bytes)
     sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
