@@ -11,7 +11,6 @@ import datetime as dt
 import shutil
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +23,11 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 200
 ZONE = "America/New_York"
@@ -142,15 +139,6 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     count = _same(sks.scan(spark, lake, where), expected)
     wanted = 6 * ROWS if where is None else WHERE[where]
     assert count == wanted if wanted is not None else count > 0
-
-
-def test_answers_of_sparks_own_reader_over_the_files_that_are_left(
-    spark: SparkSession, lake: Path, plain: DataFrame
-) -> None:
-    """All predicates in one job: each row with the number of the predicate that found it."""
-    found = [sks.read_parquet(spark, lake, where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    expected = [plain.where(where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    assert _same(reduce(DataFrame.unionAll, found), reduce(DataFrame.unionAll, expected)) > 10 * ROWS
 
 
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
