@@ -57,7 +57,7 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
     fields = []
     for field in schema:
         with contextlib.suppress(SchemaError):
-            fields.append(pa.field(field.name, _wire_type(field.type, field.name)))
+            fields.append(pa.field(field.name, wire_type(field.type, field.name)))
     return pa.schema(fields)
 
 

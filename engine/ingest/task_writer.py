@@ -98,8 +98,9 @@ class TaskWriter:
         for table in _tables(data):
             whole = fitted(table, self.spec.schema)
             for partition, rows in _by_partition(whole, self.spec.partitioning):
-                for first in range(0, rows.num_rows, self.spec.row_group_rows):
-                    self._add(partition, rows.slice(first, self.spec.row_group_rows))
+                step = self.spec.group_rows(rows.nbytes / rows.num_rows)
+                for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+                    self._add(partition, rows.slice(first, step))
             self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
