@@ -139,8 +139,9 @@ class TaskWriter:
         self.results = []
 
     def _add_all(self, partition: str, rows: pa.Table) -> None:
-        for first in range(0, rows.num_rows, self.spec.row_group_rows):
-            self._add(partition, rows.slice(first, self.spec.row_group_rows))
+        step = self.spec.group_rows(rows.nbytes / max(1, rows.num_rows))
+        for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+            self._add(partition, rows.slice(first, step))
         self._relieve()
 
     def _add(self, partition: str, rows: pa.Table) -> None:
