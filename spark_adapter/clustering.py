@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
@@ -36,7 +36,7 @@ from .jobs import run_job, run_parts, slots
 from .packing import pack
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..engine.ingest.task_result import TaskResult
     from ..engine.ingest.task_writer import TaskSpec
@@ -122,6 +122,8 @@ def cluster(
     """
     if curve not in ORDERS:
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
+    if not hasattr(DataFrame, "repartitionById"):
+        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
     if isinstance(where, Column):
         where = from_column(where)
     told = teller(progress)
@@ -133,15 +135,15 @@ def cluster(
         table.check_latest()
         table.check_owns_files()
         if not tasks:
-            return Clustering(
-                table.version, curve, columns, 0, 0, 0, {n: (share, share) for n, share in before.items()}
-            )
+            same = {name: (share, share) for name, share in before.items()}
+            return Clustering(table.version, curve, columns, 0, 0, 0, same)
         _check_alone(plan)
         with table.transaction() as tx:
             spec = _sized(tx.task_spec(), tasks, file_rows, file_bytes, row_group_rows)
             work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, told)
+            order, keys = work.learnt()
             try:
-                written = work.run()
+                written = work.written(order, keys)
             except BaseException:
                 tx.tasks_failed()
                 raise
@@ -156,7 +158,7 @@ def cluster(
 
 
 def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
-    columns = (by,) if isinstance(by, str) else tuple(by)
+    columns = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else ()
     if not columns or len(set(columns)) < len(columns):
         raise InvalidArgumentError(f"by= is one column or more, each once, not {by!r}")
     for name in columns:
@@ -186,15 +188,12 @@ def _sized(
     file_bytes: int | None,
     row_group_rows: int | None,
 ) -> TaskSpec:
-    for name, size in (("file_rows", file_rows), ("file_bytes", file_bytes), ("row_group_rows", row_group_rows)):
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InvalidArgumentError(f"{name}= is a whole number from 1 on, not {size!r}")
-    most = spec.file_rows if file_rows is None else file_rows
-    if file_bytes is not None:
-        row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
-        by_bytes = max(1, int(file_bytes / max(row_bytes, 1e-9)))
-        most = by_bytes if file_rows is None else min(most, by_bytes)
-    return replace(spec, file_rows=most, row_group_rows=row_group_rows or spec.row_group_rows)
+    spec = spec.sized({"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows})
+    if file_bytes is None:
+        return spec
+    row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
+    by_bytes = max(1, int(file_bytes / max(row_bytes, 1e-9)))
+    return replace(spec, file_rows=by_bytes if file_rows is None else min(file_rows, by_bytes))
 
 
 class _Rewrite:
@@ -214,7 +213,7 @@ class _Rewrite:
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
         data = [name for name in table.schema.names if name not in table.instant.partitioning]
         self._whole, self._sampled = (table.scan(None, names).context for names in (data, columns))
-        self._empty = pa.schema([table.schema.field(name) for name in columns]).empty_table()
+        self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
         numbers: dict[str, int] = {}
         for text in texts.values():
@@ -230,26 +229,7 @@ class _Rewrite:
             for shares in pack(whole, slots(spark))
         ]
 
-    def run(self) -> list[list[TaskResult]]:
-        """What the writing tasks made, in the order of the rows."""
-        order, keys = self._learnt()
-        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
-        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
-        deal = Dealing(self._whole, order, placement)
-        # A range of keys that holds more rows than the sample told is one file still.
-        write = Writing(replace(self._spec, file_rows=2 * self._spec.file_rows), order)
-        lanes = placement.lane_count
-        told = run_job(
-            self._spark,
-            self._parts,
-            partial(_shuffled, deal, write, lanes),
-            tasks=lanes,
-            step="files",
-            progress=self._progress,
-        )
-        return [pickle.loads(result) for _, result in told]
-
-    def _learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
+    def learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
         """The order of rows, and the keys of sampled ones by partition."""
         total = max(1, int(self._rows.sum()))
         wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
@@ -263,6 +243,25 @@ class _Rewrite:
         order = RowOrder(self._curve, pa.concat_tables(of_partition.values()))
         return order, {number: order.keys(rows) for number, rows in of_partition.items()}
 
+    def written(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
+        """What the writing tasks made, in the order of the rows."""
+        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
+        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
+        deal = Dealing(self._whole, order, placement)
+        # A file ends where its range does, though the range holds more than the sample told, in rows or in bytes.
+        spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
+        write = Writing(spec, order)
+        lanes = placement.lane_count
+        told = run_job(
+            self._spark,
+            self._parts,
+            partial(_shuffled, deal, write, lanes),
+            tasks=lanes,
+            step="files",
+            progress=self._progress,
+        )
+        return [pickle.loads(result) for _, result in told]
+
     def _bucket_rows(self, files: int) -> int:
         row_bytes = self._bytes / max(1, int(self._rows.sum()))
         fitting = int(_BUCKET_BYTES / max(row_bytes, 1e-9))
@@ -272,8 +271,6 @@ class _Rewrite:
 
 def _shuffled(deal: Dealing, write: Writing, lanes: int, given: DataFrame) -> DataFrame:
     pieces = given.mapInArrow(deal, PIECES_SCHEMA)
-    if not hasattr(pieces, "repartitionById"):
-        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
     return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
 
 
