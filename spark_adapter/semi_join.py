@@ -89,7 +89,7 @@ def lookup(
         leading = [] if index is None else leading_names(snapshot.instant, index, names)
         names = [*leading, *(name for name in names if name not in leading)]
         given = keys.select(*[keys[_quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
-        schema = to_arrow_schema(given.schema)
+        schema = to_arrow_schema(given.schema, timezone="UTC")
         key_set(schema.empty_table().rename_columns(names), [leaves[name] for name in names])  # or it raises
         if len(names) == 1:
             few = given.limit(FEW_KEYS + 1).toArrow()
@@ -222,7 +222,7 @@ def _span(given: DataFrame, names: Sequence[str]) -> Node:
     columns = [
         pa.chunked_array([*found.column(f"min{i}").chunks, *found.column(f"max{i}").chunks]) for i in range(len(names))
     ]
-    if not columns[0].null_count == 0:
+    if columns[0].null_count:
         return Constant(False)
     return span_of(pa.table(columns, names=list(names)))
 

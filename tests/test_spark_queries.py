@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 200
 ZONE = "America/New_York"
@@ -140,6 +143,15 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     assert count == wanted if wanted is not None else count > 0
 
 
+def test_answers_of_sparks_own_reader_over_the_files_that_are_left(
+    spark: SparkSession, lake: Path, plain: DataFrame
+) -> None:
+    """All predicates in one job: each row with the number of the predicate that found it."""
+    found = [sks.read_parquet(spark, lake, where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
+    expected = [plain.where(where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
+    assert _same(reduce(DataFrame.unionAll, found), reduce(DataFrame.unionAll, expected)) > 10 * ROWS
+
+
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     expected = plain.where("k = 5 OR k = 700")
     forms = [
@@ -158,7 +170,7 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     local = F.lit("2024-03-10 03:30:00").cast("timestamp")  # of the session's zone: no hour of it is skipped here
     wheres = [
         (F.col("k") == 5) | (F.col("x") > 3) & F.col("region").isNull(),
-        (F.col("price") >= 10.5) & (F.col("at") < local),
+        (F.col("price") >= -6.5) & (F.col("at") < local),
         F.col("place.code").isin(1, 4) & (F.length("id") == 10) & ~F.col("tags").isNull(),
         F.upper("region") == "NORTH",
     ]
