@@ -215,7 +215,8 @@ def _told_apart(before: bytes, key: bytes) -> bytes:
 def _places_of(keys: Keys, cuts: Keys) -> tuple[np.ndarray, np.ndarray]:
     """(how many cuts are less than each key, how many are not greater), int64 [n] each."""
     if isinstance(keys, np.ndarray):
-        own, found, of_row = cuts, keys, slice(None)
+        own, found = cuts, keys
+        of_row: slice | np.ndarray = slice(None)
     else:
         told = keys.dictionary_encode()
         both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")

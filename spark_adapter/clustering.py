@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
@@ -31,15 +31,16 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
-from .from_columns import from_column
 from .jobs import run_job, run_parts, slots
 from .packing import pack
+from .rewritten import compressed_alike, sized
+from .session import read_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..engine.ingest.task_result import TaskResult
-    from ..engine.ingest.task_writer import TaskSpec
+    from ..engine.ingest.task_spec import TaskSpec
     from ..engine.table import Table
 
 _SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
@@ -94,8 +95,9 @@ def cluster(
 ) -> Clustering:
     """Rewrites the files that may hold a row of `where`, whole, clustered by some columns, and commits one replace.
 
-    Rows stay in their partitions, and are those that they were, in every value. The old files stay on storage, for
-    older versions, until a `clean`. What others append meanwhile is kept, as they wrote it.
+    Rows stay in their partitions, and are those that they were, in every value; files are compressed as they were. The
+    old ones stay on storage, for older versions, until a `clean` that deletes data. What others append meanwhile is
+    kept, as they wrote it.
 
     All chosen files are rewritten, clustered or not: a repeated call costs as much again. Choose what is new by
     `where`, by partitions above all: "month = 12".
@@ -122,26 +124,27 @@ def cluster(
     """
     if curve not in ORDERS:
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
-    if isinstance(where, Column):
-        where = from_column(where)
+    if not hasattr(DataFrame, "repartitionById"):
+        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
     told = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
-        plan = table.scan(where)
+        plan = table.scan(read_column(spark, where, table.schema) if isinstance(where, Column) else where)
         tasks = plan.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()
         table.check_owns_files()
         if not tasks:
-            return Clustering(
-                table.version, curve, columns, 0, 0, 0, {n: (share, share) for n, share in before.items()}
-            )
+            same = {name: (share, share) for name, share in before.items()}
+            return Clustering(table.version, curve, columns, 0, 0, 0, same)
         _check_alone(plan)
         with table.transaction() as tx:
-            spec = _sized(tx.task_spec(), tasks, file_rows, file_bytes, row_group_rows)
+            sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
+            spec = compressed_alike(sized(tx.task_spec(), tasks, sizes), table, plan, tasks)
             work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, told)
+            order, keys = work.learnt()
             try:
-                written = work.run()
+                written = work.written(order, keys)
             except BaseException:
                 tx.tasks_failed()
                 raise
@@ -156,7 +159,7 @@ def cluster(
 
 
 def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
-    columns = (by,) if isinstance(by, str) else tuple(by)
+    columns = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else ()
     if not columns or len(set(columns)) < len(columns):
         raise InvalidArgumentError(f"by= is one column or more, each once, not {by!r}")
     for name in columns:
@@ -179,24 +182,6 @@ def _check_alone(plan: Plan) -> None:
         )
 
 
-def _sized(
-    spec: TaskSpec,
-    tasks: Sequence[FileTask],
-    file_rows: int | None,
-    file_bytes: int | None,
-    row_group_rows: int | None,
-) -> TaskSpec:
-    for name, size in (("file_rows", file_rows), ("file_bytes", file_bytes), ("row_group_rows", row_group_rows)):
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InvalidArgumentError(f"{name}= is a whole number from 1 on, not {size!r}")
-    most = spec.file_rows if file_rows is None else file_rows
-    if file_bytes is not None:
-        row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
-        by_bytes = max(1, int(file_bytes / max(row_bytes, 1e-9)))
-        most = by_bytes if file_rows is None else min(most, by_bytes)
-    return replace(spec, file_rows=most, row_group_rows=row_group_rows or spec.row_group_rows)
-
-
 class _Rewrite:
     """The two jobs, of one set of files."""
 
@@ -214,7 +199,7 @@ class _Rewrite:
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
         data = [name for name in table.schema.names if name not in table.instant.partitioning]
         self._whole, self._sampled = (table.scan(None, names).context for names in (data, columns))
-        self._empty = pa.schema([table.schema.field(name) for name in columns]).empty_table()
+        self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
         numbers: dict[str, int] = {}
         for text in texts.values():
@@ -230,26 +215,7 @@ class _Rewrite:
             for shares in pack(whole, slots(spark))
         ]
 
-    def run(self) -> list[list[TaskResult]]:
-        """What the writing tasks made, in the order of the rows."""
-        order, keys = self._learnt()
-        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
-        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
-        deal = Dealing(self._whole, order, placement)
-        # A range of keys that holds more rows than the sample told is one file still.
-        write = Writing(replace(self._spec, file_rows=2 * self._spec.file_rows), order)
-        lanes = placement.lane_count
-        told = run_job(
-            self._spark,
-            self._parts,
-            partial(_shuffled, deal, write, lanes),
-            tasks=lanes,
-            step="files",
-            progress=self._progress,
-        )
-        return [pickle.loads(result) for _, result in told]
-
-    def _learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
+    def learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
         """The order of rows, and the keys of sampled ones by partition."""
         total = max(1, int(self._rows.sum()))
         wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
@@ -263,6 +229,25 @@ class _Rewrite:
         order = RowOrder(self._curve, pa.concat_tables(of_partition.values()))
         return order, {number: order.keys(rows) for number, rows in of_partition.items()}
 
+    def written(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
+        """What the writing tasks made, in the order of the rows."""
+        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
+        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
+        deal = Dealing(self._whole, order, placement)
+        # A file ends where its range does, though the range holds more than the sample told, in rows or in bytes.
+        spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
+        write = Writing(spec, order)
+        lanes = placement.lane_count
+        told = run_job(
+            self._spark,
+            self._parts,
+            partial(_shuffled, deal, write, lanes),
+            tasks=lanes,
+            step="files",
+            progress=self._progress,
+        )
+        return [pickle.loads(result) for _, result in told]
+
     def _bucket_rows(self, files: int) -> int:
         row_bytes = self._bytes / max(1, int(self._rows.sum()))
         fitting = int(_BUCKET_BYTES / max(row_bytes, 1e-9))
@@ -272,8 +257,6 @@ class _Rewrite:
 
 def _shuffled(deal: Dealing, write: Writing, lanes: int, given: DataFrame) -> DataFrame:
     pieces = given.mapInArrow(deal, PIECES_SCHEMA)
-    if not hasattr(pieces, "repartitionById"):
-        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
     return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
 
 

@@ -89,13 +89,15 @@ def lookup(
         leading = [] if index is None else leading_names(snapshot.instant, index, names)
         names = [*leading, *(name for name in names if name not in leading)]
         given = keys.select(*[keys[_quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
-        schema = to_arrow_schema(given.schema)
+        schema = to_arrow_schema(given.schema, timezone="UTC")
         key_set(schema.empty_table().rename_columns(names), [leaves[name] for name in names])  # or it raises
         if len(names) == 1:
             few = given.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
-                return scan(spark, table.location, where, columns, **_places(table))
+                # The version that was asked for, not the one seen: only the latest goes with the log of another format.
+                places = {"index_path": index_path, "version": version, "storage_options": storage_options}
+                return scan(spark, path, where, columns, **places)
         return _joined(spark, table, given, names, index, len(leading), columns)
 
 
@@ -149,7 +151,7 @@ def _joined(
         found = found.join(encoded, [key], "left_semi")
         answers.append(found.select(*[found[_quoted(name)] for name in base]))
     if not answers:  # no file may hold a key
-        return scan(spark, table.location, Constant(False), wanted, **_places(table))
+        return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
     found = answers[0] if len(answers) == 1 else answers[0].union(answers[1])
     return found.select(*[found[_quoted(name)] for name in wanted])
 
@@ -201,15 +203,6 @@ def _uncovered(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
     return found
 
 
-def _places(table: Table) -> dict[str, Any]:
-    """What opens the same version again."""
-    return {
-        "index_path": table.index_storage.uri,
-        "version": table.version,
-        "storage_options": table.storage_options,
-    }
-
-
 def _arguments(table: Table, where: Node | None, columns: tuple[str, ...]) -> tuple[Any, ...]:
     snapshot, storage, index_storage, *rest = table.scan_arguments(columns)
     return snapshot, storage, index_storage, where, *rest
@@ -222,7 +215,7 @@ def _span(given: DataFrame, names: Sequence[str]) -> Node:
     columns = [
         pa.chunked_array([*found.column(f"min{i}").chunks, *found.column(f"max{i}").chunks]) for i in range(len(names))
     ]
-    if not columns[0].null_count == 0:
+    if columns[0].null_count:
         return Constant(False)
     return span_of(pa.table(columns, names=list(names)))
 

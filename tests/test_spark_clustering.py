@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark.sql import DataFrame
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import clustering, clustering_rows
 from spark_twin import run_here
@@ -59,6 +61,7 @@ def every_type(count: int) -> pa.Table:
             [{"a": i % 9, "b": ["x"]} for i in at],
         ),
         "map": (pa.map_(pa.string(), pa.int32()), [[("k", i), ("l", None)] for i in at]),
+        "named": (pa.dictionary(pa.int8(), pa.string()), [f"n{i % 5}" for i in at]),
         "nothing": (pa.null(), [None for _ in at]),
         "flag": (pa.bool_(), [i % 2 == 0 for i in at]),
     }
@@ -181,7 +184,7 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
     assert groups < 0.4 * 80, "row groups within a file lie along the curve, too"
 
 
-@settings(max_examples=12)
+@settings(max_examples=300 if is_thorough() else 10)
 @given(st.data())
 def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 80))
@@ -256,6 +259,17 @@ def test_small_tables_and_many_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
+def test_files_are_compressed_as_they_were(tmp_path: Path, codec: str) -> None:
+    pq.write_table(points(500), tmp_path / "a.parquet", compression=codec)
+    ss.create(tmp_path)
+    sks.cluster(None, tmp_path, by="x")
+    (path,) = ss.open(tmp_path).files().column("path").to_pylist()
+    told = pq.read_metadata(tmp_path / path).row_group(0).column(1).compression
+    assert told == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+
+
+@pytest.mark.usefixtures("here")
 def test_where_chooses_whole_files(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", points(1_200), 12, partitions=3)
     before = all_rows(lake)
@@ -286,6 +300,11 @@ def test_older_schemas_are_written_in_the_present_one(tmp_path: Path) -> None:
     table.refresh()
     assert table.scan().to_table().sort_by("y").equals(before)
     assert pq.read_schema(lake / table.files().column("path")[0].as_py()).names == names
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+    with ss.create(tmp_path / "strict", schema=strict).transaction() as tx:
+        tx.write(points(50).select(["x", "y"]))
+    assert sks.cluster(None, tmp_path / "strict", by=["y", "x"], curve="zorder", file_rows=10).files_after == 5
+    assert ss.open(tmp_path / "strict").schema == strict
 
 
 def commit_meanwhile(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
@@ -337,7 +356,7 @@ def test_who_replaced_the_same_files_first_wins(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("here")
 def test_what_tasks_left_behind_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of(tmp_path / "lake", points(300), 3)
-    before = data_files(lake)
+    before, made_by = data_files(lake), ss.open(lake).instant.transaction
 
     def die() -> None:
         raise RuntimeError("the driver lost its executors")
@@ -351,7 +370,8 @@ def test_what_tasks_left_behind_is_cleaned(tmp_path: Path, monkeypatch: pytest.M
     assert table.files().num_rows == 3, "a sync takes no file of a transaction in"
     table.clean(min_age=dt.timedelta(0), delete_data=True)
     assert data_files(lake) == before
-    assert not list((lake / ".skipstone").rglob("tasks/*/*.sbf"))[1:]
+    left = {path.name[:32] for path in (lake / ".skipstone" / "tasks").rglob("*.sbf")}
+    assert left == {made_by}, "those of the version, and none of the tasks'"
 
 
 @pytest.mark.usefixtures("here")
@@ -370,7 +390,7 @@ def test_fewer_rows_than_the_index_knows_are_never_committed(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("here")
-def test_what_cannot_be_clustered_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_clustered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = points(60).append_column("list", pa.array([[1]] * 60))
     lake = lake_of(tmp_path / "lake", rows, 4, partitions=2)
     with pytest.raises(ss.InvalidArgumentError, match="p is a partition column"):
@@ -379,7 +399,7 @@ def test_what_cannot_be_clustered_is_refused(tmp_path: Path) -> None:
         sks.cluster(None, lake, by="z")
     with pytest.raises(ss.SchemaError, match="'list' is list<"):
         sks.cluster(None, lake, by=["x", "list"])
-    for by in ([], ["x", "x"]):
+    for by in ([], ["x", "x"], 5):
         with pytest.raises(ss.InvalidArgumentError, match="each once"):
             sks.cluster(None, lake, by=by)
     with pytest.raises(ss.InvalidArgumentError, match="linear, zorder, hilbert"):
@@ -391,6 +411,9 @@ def test_what_cannot_be_clustered_is_refused(tmp_path: Path) -> None:
         sks.cluster(None, lake, by="x", where="nonsense(x) = 3")
     with pytest.raises(ss.NotATableError):
         sks.cluster(None, tmp_path, by="x")
+    monkeypatch.delattr(DataFrame, "repartitionById")
+    with pytest.raises(ss.InvalidArgumentError, match=r"PySpark 4\.1"):
+        sks.cluster(None, lake, by="x")
     assert ss.open(lake).version == 1
 
 

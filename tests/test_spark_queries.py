@@ -323,3 +323,22 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
         assert table.verify(deep=True) == []
     expected = spark.read.parquet(str(tmp_path)).where(where)
     assert _same(sks.scan(spark, tmp_path, where), expected) > 0
+
+
+# -- many keys -------------------------------------------------------------------------------------------------------
+
+
+def test_many_keys_looked_up(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    """A left semi-join, by an index of the key that executors built, and without one; progress as it is built."""
+    place = {"index_path": tmp_path / "index"}
+    sks.create(spark, lake, **place).close()
+    told: list[tuple[str, int, int | None]] = []
+    sks.create_index(spark, lake, ["id", "k"], "secondary", progress=lambda *step: told.append(step), **place)
+    assert told[-1] == ("secondary(id, k), parts", 1, 1)
+    for on, where in ((["id", "k"], "k % 3 = 0"), (["day", "region"], "k % 40 = 7")):
+        keys = plain.where(where).select(on).union(plain.where(where).select(on))
+        expected = plain.join(keys, on, "left_semi").select(COLUMNS)
+        assert _same(sks.lookup(spark, lake, keys, on, COLUMNS, **place), expected) > 0
+    keys = plain.where("k < 5 OR k > 1300").select("id")
+    found = sks.lookup(spark, lake, keys, "id", ["k"], **place)
+    assert sorted(row.k for row in found.collect()) == [0, 1, 2, 3, 4]
