@@ -259,6 +259,17 @@ def test_small_tables_and_many_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
+def test_files_are_compressed_as_they_were(tmp_path: Path, codec: str) -> None:
+    pq.write_table(points(500), tmp_path / "a.parquet", compression=codec)
+    ss.create(tmp_path)
+    sks.cluster(None, tmp_path, by="x")
+    (path,) = ss.open(tmp_path).files().column("path").to_pylist()
+    told = pq.read_metadata(tmp_path / path).row_group(0).column(1).compression
+    assert told == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+
+
+@pytest.mark.usefixtures("here")
 def test_where_chooses_whole_files(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", points(1_200), 12, partitions=3)
     before = all_rows(lake)
