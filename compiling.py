@@ -18,6 +18,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 
 import numpy as np
 from numba import config, njit
@@ -104,7 +105,7 @@ class _Kept(caching.FunctionCache):
     def save_overload(self, sig, data):
         self._give_up_on(super().save_overload, sig, data)
 
-    def _give_up_on(self, action, *arguments) -> None:
+    def _give_up_on(self, action: Callable[..., object], *arguments: object) -> None:
         try:
             action(*arguments)
         except OSError:

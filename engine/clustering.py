@@ -16,6 +16,7 @@ What is learnt is small whatever the rows are, since every executor gets it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -50,9 +51,7 @@ class RowOrder:
     def __init__(self, curve: str, sample: pa.Table):
         if curve not in ORDERS:
             raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
-        for field in sample.schema:
-            if canon.order_class(field.type) is None:
-                raise SchemaError(f"column {field.name!r} is {field.type}, which has no order to cluster by")
+        check_columns(sample.schema)
         self.columns = sample.column_names
         self._kinds = [field.type for field in sample.schema]
         self._curve = curve if len(self.columns) > 1 else LINEAR  # a curve through one dimension is that dimension
@@ -70,6 +69,13 @@ class RowOrder:
             return OrderedCode(self._kinds).encode(columns)
         levels = [ranks.levels(column) for ranks, column in zip(self._ranks, columns, strict=True)]
         return CURVES[self._curve](levels, self._bits)
+
+
+def check_columns(columns: pa.Schema) -> None:
+    """Raises SchemaError for a column whose type has no order."""
+    for field in columns:
+        if canon.order_class(field.type) is None:
+            raise SchemaError(f"column {field.name!r} is {field.type}, which has no order to cluster by")
 
 
 def sorted_by(keys: Keys) -> np.ndarray:
@@ -99,6 +105,54 @@ class Buckets:
         alone = np.maximum(upto - below - 1, 1)  # so many buckets hold nothing else
         turn = np.arange(first, first + len(below)) % alone
         return np.where(upto - below > 1, below + 1 + turn, upto)
+
+
+class Placement:
+    """Which bucket, and so which file, each row of a rewrite goes to. Picklable.
+
+    Partitions of the table are numbered from 0 on. Rows of two never meet in a bucket: one of many rows becomes several
+    files, a bucket belongs to one of them, and what is one *lane* is written by one task: a file, or some small
+    partitions, of a file each.
+
+    Args:
+        keys: of sampled rows, by partition; of those that become one bucket they are not needed.
+        rows: of each partition, about.
+        file_rows: how many rows a file shall have, about.
+        bucket_rows: how many rows a bucket shall have, about: so many are sorted in memory.
+
+    lanes         int32: the lane of each bucket, ascending
+    lane_count    how many lanes there are
+    """
+
+    def __init__(self, keys: Mapping[int, Keys], rows: Sequence[int], file_rows: int, bucket_rows: int):
+        lanes: list[int] = []
+        firsts: list[int] = []
+        self._cut: dict[int, Buckets] = {}
+        lane, waiting = 0, 0  # rows of small partitions in the lane that is being filled
+        for number, row_count in enumerate(rows):
+            files = max(1, round(row_count / file_rows))
+            each = max(1, -(-row_count // (files * bucket_rows)))
+            firsts.append(len(lanes))
+            if waiting and (files > 1 or waiting + row_count > file_rows):
+                lane, waiting = lane + 1, 0
+            for _ in range(files - 1):
+                lanes += [lane] * each
+                lane += 1
+            lanes += [lane] * each
+            waiting += row_count
+            if files > 1:
+                lane, waiting = lane + 1, 0
+            if files * each > 1:
+                self._cut[number] = Buckets(keys[number], files * each)
+        self._firsts = np.array(firsts, dtype=np.int64)
+        self.lanes = np.array(lanes, dtype=np.int32)
+        self.lane_count = int(self.lanes[-1]) + 1 if lanes else 0
+
+    def buckets_of(self, partition: int, keys: Keys, first: int = 0) -> np.ndarray:
+        """int64 [n]: the bucket of each row of a partition; `first` as in `Buckets.of`."""
+        cut = self._cut.get(partition)
+        found = np.zeros(len(keys), dtype=np.int64) if cut is None else cut.of(keys, first)
+        return found + self._firsts[partition]
 
 
 class _Ranks:
@@ -146,7 +200,7 @@ def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
         return keys[order[places]]
     cuts = keys.take(from_numpy(order[places])).to_pylist()
     before = keys.take(from_numpy(order[np.maximum(places - 1, 0)])).to_pylist()
-    after = [*cuts[1:], None]
+    after = [*cuts, None][1:]
     return binary_array(
         [key if key == then else _told_apart(b, key) for b, key, then in zip(before, cuts, after, strict=True)]
     )
@@ -161,7 +215,8 @@ def _told_apart(before: bytes, key: bytes) -> bytes:
 def _places_of(keys: Keys, cuts: Keys) -> tuple[np.ndarray, np.ndarray]:
     """(how many cuts are less than each key, how many are not greater), int64 [n] each."""
     if isinstance(keys, np.ndarray):
-        own, found, of_row = cuts, keys, slice(None)
+        own, found = cuts, keys
+        of_row: slice | np.ndarray = slice(None)
     else:
         told = keys.dictionary_encode()
         both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")

@@ -230,7 +230,7 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        snapshot, storage, index_storage, *rest = self._scanned(columns, limit, mode, reader)
+        snapshot, storage, index_storage, *rest = self.scan_arguments(columns, limit, mode, reader)
         return Plan(snapshot, storage, index_storage, where, *rest)
 
     def lookup(
@@ -255,7 +255,7 @@ class Table:
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, *self._scanned(columns, limit, reader=reader))
+        return lookup(keys, on, *self.scan_arguments(columns, limit, reader=reader))
 
     def refresh(self) -> Table:
         """Moves this handle to the latest version."""
@@ -268,8 +268,12 @@ class Table:
             self.move_to(latest)
         return self
 
-    def _scanned(
-        self, columns: Sequence[str] | None, limit: int | None, mode: str = "snapshot", reader: str = "pyarrow"
+    def scan_arguments(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        mode: str = "snapshot",
+        reader: str = "pyarrow",
     ) -> tuple:
         """What a plan of this table takes, but for its predicate."""
         deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)

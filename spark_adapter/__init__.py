@@ -14,7 +14,10 @@ How a query runs, file by file of this folder:
     request     what a load asks for, as the options of a data source
     source      the data source: plans on the driver (the coarse indexes) and hands out partitions
     packing     many files into few partitions
+    column_tree, meaning, from_columns    PySpark Columns as predicates, where Spark means by them what we do
+    residual    the rest of a Column, which Spark tests: what it needs to be read
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
+    explaining  explain(): what was skipped for a DataFrame
     native      read_parquet(): Spark's own Parquet reader over the files that are left
     to_columns  predicates as Spark's own filters
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
@@ -22,7 +25,9 @@ How a query runs, file by file of this folder:
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
     attach      attaching to a lake, footers read by executors
+    pyspark_skipstone    a top-level package: by it Spark finds the data source without register()
     semi_join   many keys looked up: joined against a secondary index, the rest by Spark
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
@@ -39,16 +44,21 @@ if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
     from .attach import create
     from .build import create_index, optimize, refresh_index
+    from .clustering import Clustering, cluster
+    from .explaining import explain
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
     from .semi_join import lookup
     from .session import register, scan
 
 __all__ = [
+    "Clustering",
     "Coarse",
+    "cluster",
     "coarse",
     "create",
     "create_index",
+    "explain",
     "lookup",
     "optimize",
     "predicate",
@@ -59,10 +69,13 @@ __all__ = [
     "scan",
 ]
 _ROOMS = {
+    "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse",
+    "cluster": ".clustering",
     "coarse": ".own_jobs",
     "create": ".attach",
     "create_index": ".build",
+    "explain": ".explaining",
     "lookup": ".semi_join",
     "optimize": ".build",
     "predicate": ".own_jobs",

@@ -21,7 +21,13 @@ from .translate import wire_batches
 
 
 def read_shares(context: ReadContext, wire: pa.Schema, shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
-    """The matching rows of the shares, in the types of `wire`.
+    """The matching rows of the shares, in the types of `wire`. Raises as `rows_of_shares`."""
+    for path, rows in rows_of_shares(context, shares):
+        yield from wire_batches(rows, wire, path)
+
+
+def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tuple[str, pa.Table]]:
+    """The matching rows of the shares, each time with the file that they are from.
 
     Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
     """
@@ -29,14 +35,14 @@ def read_shares(context: ReadContext, wire: pa.Schema, shares: Sequence[Share]) 
     data, index = Counted(open_storage(context.location, options)), open_storage(context.index_location, options)
     pruned = row_groups_of([share.task for share in shares], context, index)
     for share, found in zip(shares, pruned, strict=True):
-        groups = _own(share, found, data)
+        groups = own_groups(share, found, data)
         if groups.kept == []:
             continue
         for rows in read_matches(share.task, groups, context, data):
-            yield from wire_batches(rows, wire, share.task.path)
+            yield share.task.path, rows
 
 
-def _own(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
+def own_groups(share: Share, groups: RowGroups, data: Storage) -> RowGroups:
     """The row groups of a share. They are dealt out by number, so that executors agree though one of them may find the
     fine index damaged, and keep row groups that another prunes."""
     if share.count == 1:

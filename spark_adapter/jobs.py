@@ -55,7 +55,10 @@ _ARROW_PARTS = pa.schema(
 )
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
-_OURS = re.compile(rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(
+    rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -260,7 +263,7 @@ class _Watched:
 
     def __init__(self, spark: SparkSession, tasks: int):
         self._spark, self._tasks = spark, tasks
-        self._context = getattr(spark, "_sc", None)
+        self._context: Any = getattr(spark, "_sc", None)
         self._tag = f"skipstone-{uuid.uuid4().hex}"
         self._rows: list[tuple[int, bytes]] = []
         self._error: BaseException | None = None
@@ -316,11 +319,13 @@ class _Watched:
     def _connect_action(self, told: DataFrame, tags: set[str]) -> None:
         mine = threading.get_ident()
 
-        def follow(stages: Any, **_: Any) -> None:  # of every action of the session, in the thread that waits for it
+        # Called of every action of the session, in the thread that waits for it. Spark's abstract class is a signature.
+        def told_of(stages: Any, **_: Any) -> None:
             if threading.get_ident() == mine:
                 of_parts = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]
                 self._completed = max([self._completed, *of_parts])
 
+        follow: Any = told_of
         for tag in (*tags, self._tag):
             self._spark.addTag(tag)
         self._spark.registerProgressHandler(follow)
@@ -366,11 +371,12 @@ def own_error(error: BaseException) -> SkipstoneError | None:
     return getattr(errors, name, StorageError)(message.strip())  # what is not there by name is a kind of StorageError
 
 
-def dealt(weights: Sequence[float], parts: int) -> list[slice]:
+def dealt(weights: Sequence[float] | np.ndarray, parts: int) -> list[slice]:
     """Things in their order, in at most so many runs of about as much weight each: the slice of each run, none empty.
     Weights are above 0."""
     sums = np.cumsum(weights)
-    cuts = np.searchsorted(sums, np.arange(1, parts) * (float(sums[-1]) / parts)) + 1 if len(sums) else []
+    whole = float(sums[-1]) if len(sums) else 0.0
+    cuts = np.searchsorted(sums, np.arange(1, parts) * (whole / parts)) + 1
     ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
     return [slice(low, high) for low, high in pairwise(ends)]
 

@@ -32,7 +32,7 @@ from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
-from .from_columns import from_column
+from .session import read_column
 from .to_columns import has_floats, literal, to_column
 from .translate import spark_schema, wire_schema
 
@@ -73,8 +73,8 @@ def read_parquet(
         As `scan`. PredicateError: a part of `where` cannot be told to Spark exactly. NotReadableError: files that Spark
         would not read as the table has them, or that changed or went since they were indexed; `scan` reads some.
     """
-    node = from_column(where) if isinstance(where, Column) else where
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
         if len(set(plan.columns)) < len(plan.columns):
             raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
@@ -199,8 +199,8 @@ class _Files:
                 apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
         if len(apart) > _PARTITIONS_APART_MAX:
             raise NotReadableError(
-                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do not "
-                f"tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
+                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
+                f"not tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
                 paths=[task.path for tasks in apart.values() for task in tasks],
             )
         return told, list(apart.values())
@@ -257,8 +257,8 @@ def _check_name(path: str) -> None:
 
 
 def _is_told(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
-    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others, their
-    texts beyond doubt."""
+    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others,
+    their texts beyond doubt."""
     if is_outside(path):
         return False
     folders = path.split("/")[:-1]

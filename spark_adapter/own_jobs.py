@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
@@ -51,14 +52,27 @@ def coarse(
         return coarse_of(table, columns, filter_bytes)
 
 
-def predicate(where: object) -> Node:
-    """Any predicate that `scan` takes, a PySpark Column of a session with a JVM too, as what `prune_partition` takes in
-    an executor: it pickles, and is read there without a parser. Raises PredicateError for what cannot be read."""
-    if type(where).__module__.startswith("pyspark."):
-        from .from_columns import from_column
+def predicate(where: object, coarse: Coarse | None = None) -> Node:
+    """Any predicate that `scan` takes, a PySpark Column too, as what `prune_partition` takes in an executor: it
+    pickles, and is read there without a parser.
 
-        return from_column(where)
-    return parse(where)
+    Args:
+        coarse: for a Column: of the table that it is meant for, because what Spark means by a comparison depends on
+            the types of its columns, and on the settings of the active session.
+
+    Raises:
+        PredicateError: what cannot be read. InvalidArgumentError: a Column without `coarse`.
+    """
+    if not type(where).__module__.startswith("pyspark."):
+        return parse(where)
+    if not isinstance(coarse, Coarse):
+        raise InvalidArgumentError("what a Column means depends on the table: give its coarse() as well")
+    from pyspark.sql import SparkSession
+
+    from .session import read_column
+
+    column: Any = where
+    return read_column(SparkSession.active(), column, coarse.schema)
 
 
 def prune_partition(

@@ -11,9 +11,18 @@
     parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
     residual     written by `scan`, for `explain` alone: what Spark tests besides
 
-Any other option is refused: a `were` that nobody reads would return every row. So is a table of Spark's catalog
-(CREATE TABLE t USING skipstone): PySpark 4.3 shows a Python source its options when the table is made, and none when it
-is read. A temporary view keeps them.
+Any other option is refused: a `were` that nobody reads would return every row.
+
+In SQL, a view keeps its options, and Spark ignores others given where it is read (`SELECT ... FROM view WITH (...)`
+returns what the view's own options say):
+
+    CREATE TEMPORARY VIEW v USING skipstone OPTIONS (path 'lake/flights', where "tail_num = 'N14228'")
+
+A table of Spark's catalog keeps its columns and no option: PySpark 4.3 shows them to a source of Python when the table
+is made, and not when it is read. There they are given at each read, the path, too; without it the read is refused:
+
+    CREATE TABLE flights USING skipstone OPTIONS (path 'lake/flights')
+    SELECT * FROM flights WITH (path = 'lake/flights', where = "tail_num = 'N14228'")
 """
 
 from __future__ import annotations
@@ -39,6 +48,7 @@ _ARROW_TYPES = frozenset(
 )
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual")
+_LOST = frozenset({"where", "index_path", "version", "log_position", "predicate"})  # by a table of Spark's catalog
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,16 @@ class Request:
     def from_options(cls, options: Mapping[str, str]) -> Request:
         """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
         given = {name.lower(): value for name, value in options.items()}
-        if "provider" in given:  # only a table of the catalog says so
-            raise InvalidArgumentError(
-                "Spark reads a catalog's table without its options; say CREATE TEMPORARY VIEW name USING skipstone "
-                "OPTIONS (path '...') instead"
-            )
+        if "provider" in given:  # CREATE TABLE: Spark keeps the columns, and shows the options once
+            names = {name.removeprefix("option.") for name in given}
+            lost = sorted(name for name in names if name in _LOST or name.startswith(_STORAGE))
+            if lost:
+                raise InvalidArgumentError(
+                    f"Spark reads a catalog's table without the options that it was made with, so {lost[0]} would be "
+                    "lost: give it where the table is read, SELECT ... FROM name WITH (path = '...', where = '...'); "
+                    "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
+                )
+            given = {name: value for name, value in given.items() if name == "path"}
         storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
         unknown = sorted(given.keys() - set(_KNOWN) - storage.keys())
         if unknown and unknown != ["paths"]:
@@ -72,7 +87,10 @@ class Request:
                 f"{_STORAGE}*"
             )
         if not given.get("path"):
-            raise InvalidArgumentError('the data source skipstone reads one directory: .load("path/of/the/table")')
+            raise InvalidArgumentError(
+                'the data source skipstone reads one directory: .load("path/of/the/table"), or, of a table of Spark\'s '
+                "catalog, SELECT ... FROM name WITH (path = 'path/of/the/table')"
+            )
         if "where" in given and "predicate" in given:
             raise InvalidArgumentError("give option where or option predicate, not both")
         return cls(

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
-from ..engine.predicates import parse, unknowns
+from ..engine.predicates import Node, parse, unknowns
 from ..errors import SchemaError
 from .from_columns import from_column, without_unknowns
 from .meaning import Session
@@ -22,6 +22,7 @@ from .source import SkipstoneSource
 from .translate import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _RESIDUAL_SHOWN = 300  # characters of it that travel with the load, for `explain`
@@ -90,7 +91,7 @@ def scan(
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual = None
         if isinstance(where, Column):
-            node = from_column(where, table.schema, _settings(spark))
+            node = read_column(spark, where, table.schema)
             residual = where if unknowns(node) else None
             where = without_unknowns(node)
         plan = table.scan(where, columns)
@@ -122,10 +123,10 @@ def scan(
     return tested if wire.names == names else tested.select(*("`" + name.replace("`", "``") + "`" for name in names))
 
 
-def _settings(spark: SparkSession) -> Session:
-    """What of the session decides what a Column means."""
+def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
+    """What a Column means over a table, under the settings of a session: `from_column`."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    return Session(str(zone), str(case).lower() == "true")
+    return from_column(column, schema, Session(str(zone), str(case).lower() == "true"))
 
 
 @contextlib.contextmanager

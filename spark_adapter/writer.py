@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -110,7 +110,7 @@ def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> Sk
 def _opened(request: WriteRequest, rows: pa.Schema) -> Table:
     from ..engine.open import open_table
 
-    storage = {"index_path": request.index_path, "storage_options": request.storage_options}
+    storage: dict[str, Any] = {"index_path": request.index_path, "storage_options": request.storage_options}
     try:
         return open_table(request.path, **storage)
     except NotATableError:

@@ -44,6 +44,7 @@ class Cluster:
     status_url: str
     environment: dict[str, str]
     workers: list[subprocess.Popen] = field(default_factory=list)
+    _started: int = 0
 
     @property
     def python(self) -> str:
@@ -68,24 +69,22 @@ class Cluster:
     def start_worker(self) -> None:
         """One more worker. Returns when the master knows it."""
         expected = self.alive() + 1
-        name = f"worker-{len(self.workers)}"
+        self._started += 1
+        name = f"worker-{self._started}"
         arguments = ["--host", "127.0.0.1", "--cores", "4", "--memory", "3g", self.url]
         worker = _start(self.folder, name, "org.apache.spark.deploy.worker.Worker", arguments, self.environment)
         self.workers.append(worker)
         _wait(lambda: self.alive() >= expected, worker, self.folder / f"{name}.log")
 
-    def kill_worker(self, number: int) -> None:
-        """SIGKILL to a worker and its executors. Returns when the master has missed it."""
+    def kill_worker(self) -> None:
+        """SIGKILL to the worker that has been there longest, and to its executors. Returns when the master has missed
+        it."""
         expected = self.alive() - 1
-        _kill(self.workers[number])
+        worker = self.workers.pop(0)
+        _kill(worker)
         until = time.monotonic() + _START_S_MAX
         while self.alive() > expected and time.monotonic() < until:
             time.sleep(0.05)
-
-    def executor_logs(self) -> dict[str, str]:
-        """What every executor wrote to its stderr, Python workers included: name -> text."""
-        logs = sorted((self.folder / "work").glob("app-*/*/stderr"))
-        return {str(path.relative_to(self.folder)): path.read_text(errors="replace") for path in logs}
 
 
 @contextlib.contextmanager
@@ -153,10 +152,12 @@ def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Ma
 def package_archive(path: Path) -> Path:
     """A zip of the package as it is installed, to be shipped to executors."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = settings["tool"]["setuptools"]["package-dir"]
     with zipfile.ZipFile(path, "w") as archive:
         for package in settings["tool"]["setuptools"]["packages"]:
-            for module in sorted(REPOSITORY.joinpath(*package.split(".")[1:]).glob("*.py")):
-                archive.write(module, f"skipstone/{module.relative_to(REPOSITORY).as_posix()}")
+            top, *inner = package.split(".")
+            for module in sorted(REPOSITORY.joinpath(folders[top], *inner).glob("*.py")):
+                archive.write(module, "/".join([top, *inner, module.name]))
     return path
 
 

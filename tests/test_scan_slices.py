@@ -168,7 +168,7 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
     return files
 
 
-def _table_of(root: str, files: list[File]) -> ss.Table:
+def table_of(root: str, files: list[File]) -> ss.Table:
     table = ss.create(root, schema=TABLE_SCHEMA, partitioning=["p"])
     names = ["path", "size_bytes", "row_count", *_TYPES]
     told = {n: pa.array([file.told.get(n) for file in files], _TYPES.get(n)) for n in names}
@@ -211,7 +211,7 @@ def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObjec
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
         every = data.draw(st.permutations([file for group in lake for file in group]))
         states = data.draw(st.dictionaries(st.sampled_from(["c0", "c1", "c2", "c3"]), st.sampled_from(_STATES)))
-        table = _table_of(os.path.join(root, "t"), every)
+        table = table_of(os.path.join(root, "t"), every)
         for column in data.draw(st.sets(st.sampled_from(SCHEMA.names), max_size=2)):
             table.create_index(column, kind="bloom", fpp=0.3)
         for _ in range(data.draw(st.integers(0, 2))):
@@ -272,11 +272,11 @@ def test_what_carries_nothing_keeps_nothing(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
         states = data.draw(st.dictionaries(st.sampled_from(["c0", "c1", "c2", "c3"]), st.sampled_from(_STATES)))
-        table = _table_of(os.path.join(root, "t"), [file for group in lake for file in group])
+        table = table_of(os.path.join(root, "t"), [file for group in lake for file in group])
         with table.transaction() as tx:
             tx.set_commit_state(states)
         left = [file for group in lake for file in live(group, states) if file.kind in ("base", "log")]
-        alone = _table_of(os.path.join(root, "u"), left)
+        alone = table_of(os.path.join(root, "u"), left)
         for mode in ("snapshot", "read_optimized"):
             for _ in range(3):
                 node = data.draw(predicates(TABLE_SCHEMA))

@@ -1,7 +1,7 @@
 """The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect.
 
-On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does); the Connect server and its
-executors have it on their PYTHONPATH.
+On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
+compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
 """
 
 from __future__ import annotations
@@ -20,7 +20,21 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parent
-_TESTS_S_MAX = 240
+_TESTS_S_MAX = 400
+NO_NUMBA = """
+import pathlib
+import sys
+
+
+class NoNumba:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("numba", "llvmlite"):
+            pathlib.Path(__file__).with_name("asked-for-numba").touch()
+            raise ImportError(name + " is not installed here")
+
+
+sys.meta_path.insert(0, NoNumba())
+"""
 
 
 def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
@@ -41,15 +55,21 @@ def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
 
 def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "skipstone.zip")
-    told = spark_sessions.told(spark_cluster.url, spark_cluster.options, archive)
+    homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)}
+    options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
+    told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
     _run_again("test_spark_queries.py", told, spark_cluster, tmp_path)
+    kept = {path.name.partition(".")[0] for path in tmp_path.glob("skipstone-kernels-*/*/*.nbi")}
+    assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
 
 
 def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason='Spark Connect needs more: pip install "pyspark[connect]"')
     with zipfile.ZipFile(package_archive(tmp_path / "skipstone.zip")) as archive:
         archive.extractall(tmp_path / "packages")
+    (tmp_path / "packages" / "sitecustomize.py").write_text(NO_NUMBA)
     there = {"PYTHONPATH": str(tmp_path / "packages")}
     options = {"spark.executorEnv.PYTHONPATH": there["PYTHONPATH"]}
     with connect_server(spark_cluster, options, there) as url:
         _run_again("test_spark_queries.py", spark_sessions.told(url), spark_cluster, tmp_path)
+    assert (tmp_path / "packages" / "asked-for-numba").exists(), "executors had no use for compiled kernels"

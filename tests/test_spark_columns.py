@@ -20,6 +20,8 @@ from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
 from skipstone.spark_adapter.meaning import Session
+from skipstone.spark_adapter.residual import columns_needed
+from skipstone.spark_adapter.translate import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +78,7 @@ CASES = {
     "date": (lambda: F.col("day") == dt.date(2020, 1, 13), 1),
     "timestamp": (lambda: F.col("at") > NOON + dt.timedelta(hours=30, microseconds=-1), 1),
     "decimal": (lambda: F.col("d") == Decimal("3.00"), 1),
-    "bytes": (lambda: F.col("raw") == b"\x0c", 1),
+    "bytes": (lambda: F.col("raw") == F.lit(b"\x0c"), 1),
     "struct": (lambda: F.col("p.q") == 12, 1),
     "a field by extraction": (lambda: F.col("p").getField("q") == 12, 1),
     "a name in other letters": (lambda: (F.col("K") == 12) & F.col("P.Q").isNotNull(), 1),
@@ -194,7 +196,7 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
         column = column | (F.col("k") == 100 * number)
     table = ss.open(lake)
     assert table.scan(from_column(column, table.schema)).files().num_rows == 1
-    assert sks.scan(spark, lake, where=column).count() == 1
+    assert table.scan(from_column(column, table.schema)).count() == 1
 
 
 def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> None:
@@ -205,3 +207,50 @@ def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> N
         tx.write(pa.table({"k": [3], "b": ["z"], "level": [7]}))
     found = sks.scan(spark, tmp_path, where=(F.col("level") == 5) & (F.col("k") > 1)).collect()
     assert [tuple(row) for row in found] == [(2, "y", 5)]
+
+
+def test_columns_for_jobs_of_ones_own(spark: SparkSession, lake: str) -> None:
+    told = sks.coarse(lake, ["k"])
+    paths = [f"{at}.parquet" for at in range(4)]
+    asked = sks.predicate((F.col("K") == 12) & (F.length("s") > 0), told)
+    assert [path for path, _ in sks.prune_partition(paths, told, asked)] == ["1.parquet"]
+    with pytest.raises(ss.SkipstoneError, match="depends on the table"):
+        sks.predicate(F.col("k") == 12)
+
+
+# -- Spark Connect: its columns are built by the client alone, without a server ---------------------------------------
+
+
+def _of_connect(case: str) -> object:
+    """A case's Column, built by the functions of Spark Connect."""
+    connect = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "F", connect)
+        return CASES[case][0]() if case in CASES else UNKNOWN[case]()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_columns_of_connect_mean_the_same(lake: str, spark: SparkSession, case: str) -> None:
+    schema = ss.open(lake).schema
+    assert from_column(_of_connect(case), schema) == from_column(CASES[case][0](), schema)
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_is_not_understood_of_connect_is_unknown(lake: str, case: str) -> None:
+    node = from_column(_of_connect(case), ss.open(lake).schema)
+    assert unknowns(node) == [node]
+
+
+def test_what_a_residual_of_connect_needs_to_be_read(lake: str) -> None:
+    C = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
+    schema = spark_schema(wire_schema(ss.open(lake).schema))
+
+    def needed(column: object) -> list[str]:
+        return columns_needed(None, column, schema)  # a column of Connect asks no session
+
+    assert needed((C.length("S") > C.col("k") + 1) & C.col("p.q").isNull()) == ["k", "s", "p"]
+    assert needed(C.when(C.col("`day`") < C.lit("2020"), C.col("flag"))) == ["flag", "day"]
+    assert needed(C.col("p").getField("q") % 2 == 0) == ["p"]
+    assert needed(C.expr("length(s) = 3")) == schema.names
+    assert needed(C.rand() < 0.5) == []
+    assert unknowns(from_column(C.col("a.`b"), ss.open(lake).schema)), "no name at all"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 200
 ZONE = "America/New_York"
@@ -140,6 +143,15 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     assert count == wanted if wanted is not None else count > 0
 
 
+def test_answers_of_sparks_own_reader_over_the_files_that_are_left(
+    spark: SparkSession, lake: Path, plain: DataFrame
+) -> None:
+    """All predicates in one job: each row with the number of the predicate that found it."""
+    found = [sks.read_parquet(spark, lake, where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
+    expected = [plain.where(where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
+    assert _same(reduce(DataFrame.unionAll, found), reduce(DataFrame.unionAll, expected)) > 10 * ROWS
+
+
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     expected = plain.where("k = 5 OR k = 700")
     forms = [
@@ -149,6 +161,29 @@ def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFr
     ]
     for form in forms:
         assert _same(sks.scan(spark, lake, form), expected) == 2
+
+
+def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    """What is understood prunes; what is not, as a function, Spark tests on the rows that are left."""
+    from pyspark.sql import functions as F
+
+    local = F.lit("2024-03-10 03:30:00").cast("timestamp")  # of the session's zone: no hour of it is skipped here
+    wheres = [
+        (F.col("k") == 5) | (F.col("x") > 3) & F.col("region").isNull(),
+        (F.col("price") >= -6.5) & (F.col("at") < local),
+        F.col("place.code").isin(1, 4) & (F.length("id") == 10) & ~F.col("tags").isNull(),
+        F.upper("region") == "NORTH",
+    ]
+    for where in wheres:
+        assert _same(sks.scan(spark, lake, where), plain.where(where)) > 0
+
+
+def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    for where in ("id = 'id-0007919'", "year = 2021 AND region IS NULL AND x > 3", "at IS NULL AND k > 9", "k = -1"):
+        _same(sks.read_parquet(spark, lake, where), plain.where(where))
+    names = ["region", "place", "k"]
+    found = sks.read_parquet(spark, lake, "k < 90 AND place.code = 1", columns=names)
+    assert _same(found, plain.where("k < 90 AND place.code = 1").select(names)) > 0
 
 
 def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
@@ -202,18 +237,76 @@ def test_sql_over_a_view(spark: SparkSession, lake: Path, plain: DataFrame) -> N
         spark.sql("DROP VIEW of_lake").collect()
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------
+# -- a job of one's own ----------------------------------------------------------------------------------------------
 
 
-def test_indexes_that_executors_build(spark: SparkSession, tmp_path: Path) -> None:
-    for number in range(4):
-        (tmp_path / f"p={number}").mkdir()
-        pq.write_table(_file_rows(number).select(["k", "id", "x"]), tmp_path / f"p={number}" / "part.parquet")
-    ss.create(tmp_path).close()
-    sks.create_index(spark, tmp_path, "id", "bloom", fpp=0.001)
-    sks.create_index(spark, tmp_path, "k", "secondary")
+def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
+    """What the driver knows travels in the closure: Spark Connect has no broadcast."""
+    known = sks.coarse(lake, ["id"])
+    where = "id = 'id-0007919' OR id = 'id-0095028'"
+
+    def pruned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kept = list(sks.prune_partition(batch.column("path").to_pylist(), known, where))
+            groups = pa.array([groups for _, groups in kept], pa.list_(pa.int64()))
+            yield pa.RecordBatch.from_arrays([pa.array([path for path, _ in kept]), groups], names=["path", "groups"])
+
+    paths = [(path.as_uri(),) for path in sorted(lake.rglob("*.parquet"))]
+    spread = spark.createDataFrame(paths, "path string").repartition(2)
+    north = (lake / "year=2020/region=north/part.parquet").as_uri()
+    job = spread.mapInArrow(pruned, "path string, groups array<long>")
+    assert [tuple(row) for row in job.collect()] == [(north, [0])]
+
+
+# -- writes ----------------------------------------------------------------------------------------------------------
+
+
+def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    """Rows go through Spark into a table, partitioned anew, and come back as they were; what the table indexes is
+    written with the data."""
+    names = ["k", "id", "x", "price", "at", "naive", "day", "raw", "place", "tags", "notes", "region"]
+    table = str(tmp_path / "written")
+
+    def write(rows: DataFrame, mode: str, **options: str) -> None:
+        rows.write.format("skipstone").mode(mode).options(**options).save(table)
+
+    sks.register(spark)
+    first = plain.where("year = 2020").select(names)
+    write(first.repartition(2), "append", partitioning="region")
+    assert _same(sks.scan(spark, table).select(names), first) == 3 * ROWS
+    sks.create_index(spark, table, "id", "bloom", fpp=0.001)
+    write(plain.where("year = 2021").select(names), "append")
+    with ss.open(table) as opened:
+        assert opened.scan("id = 'nowhere'").files().num_rows == 0
+    where = "id = 'id-0095028' OR k > 1100"
+    assert _same(sks.scan(spark, table, where).select(names), plain.where(where).select(names)) > 0
+    north = plain.where("region = 'north' AND k < 10").select(names)
+    write(north, "overwrite", partitionOverwriteMode="dynamic")
+    rest = plain.where("region IS NULL OR region != 'north'").select(names)
+    assert _same(sks.scan(spark, table).select(names), rest.unionByName(north)) == 4 * ROWS + 10
+    write(north, "overwrite")
+    assert _same(sks.scan(spark, table).select(names), north) == 10
+    with ss.open(table) as opened:
+        assert opened.verify(deep=True) == []
+
+
+# -- indexes that executors build ------------------------------------------------------------------------------------
+
+MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
+
+
+def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """The kernels of an executor and their plain twins make one filter and one sorted file: what reads them here, with
+    kernels of its own, finds no fault, and no row is lost."""
+    k = np.random.default_rng(5).permutation(MANY) * 2
+    pq.write_table(pa.table({"k": k}), tmp_path / "part.parquet", row_group_size=MANY // 6)
+    sks.create(spark, tmp_path).close()
+    for kind in ("bloom", "secondary"):
+        sks.create_index(spark, tmp_path, "k", kind)
+    where = f"k IN ({', '.join(str(key) for key in range(-1001, 3 * MANY, MANY // 15 + 1))})"
     with ss.open(tmp_path) as table:
-        assert [index["files_covered"] for index in table.indexes().to_pylist()[-2:]] == [4, 4]
-        assert table.scan("id = 'nowhere' OR k = -1").files().num_rows == 0
+        assert [index["files_covered"] for index in table.indexes().to_pylist()[-2:]] == [1, 1]
+        assert table.scan("k = -1 OR k = 7").files().num_rows == 0
         assert table.verify(deep=True) == []
-    assert _same(sks.scan(spark, tmp_path, "k = 333"), spark.read.parquet(str(tmp_path)).where("k = 333")) == 1
+    expected = spark.read.parquet(str(tmp_path)).where(where)
+    assert _same(sks.scan(spark, tmp_path, where), expected) > 0

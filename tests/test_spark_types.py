@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark.sql import DataFrame as DF
+from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.translate import spark_schema, wire_batches, wire_schema
 
@@ -284,3 +287,46 @@ def test_batches_are_bounded() -> None:
     wide = pa.table({"b": pa.array([b"x" * (5 << 20)] * 7)})
     assert [batch.num_rows for batch in wire_batches(wide, wire_schema(wide.schema), "f")] == [3, 3, 1]
     assert pa.Table.from_batches(batches).equals(rows)
+
+
+# -- partition columns ------------------------------------------------------------------------------------------------
+
+KEYS = {
+    "int": ["1", "-7", "__HIVE_DEFAULT_PARTITION__"],
+    "padded": ["001", "020"],
+    "long": ["9999999999", "1"],
+    "decimal": ["99999999999999999999", "1"],
+    "double": ["1.5", "2"],
+    "date": ["2020-02-29", "1999-12-31"],
+    "flag": ["true", "false"],
+    "text": ["a%2Fb", "é", "x=y"],
+    "mixed": ["1", "a"],
+    "nothing": ["__HIVE_DEFAULT_PARTITION__"],
+    "time": ["2020-03-08 02%3A30%3A00", "2021-01-01 00%3A00%3A00"],
+}
+# By design: a path has no zone, and Spark's reading moves with the session's; a column of no type takes no value later.
+OWN_TYPES = {"time": "timestamp_ntz", "nothing": "string"}
+
+
+def _partitioned(root: Path, folders: list[str]) -> Path:
+    for at, folder in enumerate(folders):
+        path = root / f"p={folder}"
+        path.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [at]}), path / "part.parquet")
+    ss.create(root).close()
+    return root
+
+
+def test_partition_columns_as_spark_infers_them(spark: SparkSession, tmp_path: Path) -> None:
+    found: list[DataFrame] = []
+    expected: list[DataFrame] = []
+    for name, folders in KEYS.items():
+        lake = _partitioned(tmp_path / name, folders)
+        mine, sparks = sks.scan(spark, lake), spark.read.parquet(str(lake))
+        kind = sparks.schema["p"].dataType.simpleString()
+        assert mine.schema["p"].dataType.simpleString() == OWN_TYPES.get(name, kind), name
+        for frames, frame in ((found, mine), (expected, sparks)):
+            frames.append(frame.select(F.lit(name), "n", F.col("p").cast("string")))
+    rows = [sorted(map(repr, functools.reduce(DF.union, frames).collect())) for frames in (found, expected)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == sum(map(len, KEYS.values()))

@@ -190,6 +190,11 @@ class Transaction:
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
         self._take(result)
 
+    def tasks_failed(self) -> None:
+        """Tells that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
+        behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
+        self._leftovers.is_lost = True
+
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:

@@ -98,9 +98,16 @@ class TaskWriter:
         for table in _tables(data):
             whole = fitted(table, self.spec.schema)
             for partition, rows in _by_partition(whole, self.spec.partitioning):
-                step = self.spec.group_rows(rows.nbytes / rows.num_rows)
-                for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
-                    self._add(partition, rows.slice(first, step))
+                self._add_all(partition, rows)
+            self._relieve()
+
+    def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
+        """
+        self._check_begun()
+        for table in _tables(data):
+            self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
@@ -132,6 +139,11 @@ class TaskWriter:
         self._open.clear()
         self._closed.clear()
         self.results = []
+
+    def _add_all(self, partition: str, rows: pa.Table) -> None:
+        step = self.spec.group_rows(rows.nbytes / max(1, rows.num_rows))
+        for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+            self._add(partition, rows.slice(first, step))
 
     def _add(self, partition: str, rows: pa.Table) -> None:
         file = self._open.get(partition)

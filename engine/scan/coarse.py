@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -40,6 +41,8 @@ from .steps import Steps
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..table import Table
 
 FILTER_BYTES = 16 << 20
@@ -92,6 +95,11 @@ class Coarse:
         self._begin()
 
     @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._instant.schema
+
+    @property
     def version(self) -> int:
         return self._instant.version
 
@@ -112,7 +120,7 @@ class Coarse:
                 sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
                 location, options = self.index_location, self.storage_options
                 storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
-                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))  # type: ignore[arg-type]
+                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))
             return self._snapshot
 
     def gatherer(self) -> Gatherer:
@@ -132,7 +140,7 @@ def coarse_of(table: Table, columns: Sequence[str], filter_bytes: int = FILTER_B
     instant = _about(snapshot.instant, columns)
     before = snapshot.readers.in_memory
     noted = ReadOnce(table.index_storage, before)
-    copy = Snapshot(instant, RunReaders(noted, shared=False))  # type: ignore[arg-type]
+    copy = Snapshot(instant, RunReaders(noted, shared=False))
     gatherer = Gatherer(copy, table.strict)
     _read_all(copy, gatherer, columns, filter_bytes)
     sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
@@ -175,18 +183,20 @@ def _read_all(snapshot: Snapshot, gatherer: Gatherer, columns: Sequence[str], fi
     """Reads all that pruning by these columns may read, but for the fine parts."""
     snapshot.partitions()
     ids = to_numpy(snapshot.files().column("file_id"))
-    for name in columns:
+    every = Ranges.of_partitions(None)
+
+    def read_entries(name: str) -> None:
         source = gatherer.source(name)
         if source is not None:
-            every = Ranges.of_partitions(None)
-            gatherer.without_damaged(lambda source=source: source.stats.entries(every.first, every.stop))  # type: ignore[misc]
+            source.stats.entries(every.first, every.stop)
+
+    for name in columns:
+        gatherer.without_damaged(partial(read_entries, name))
     gatherer.fine_locations(ids, columns)
     left = filter_bytes
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
-            left = gatherer.without_damaged(
-                lambda index=index, left=left: _read_filters(snapshot, index, gatherer.damaged, left)  # type: ignore[misc]
-            )
+            left = gatherer.without_damaged(partial(_read_filters, snapshot, index, gatherer.damaged, left))
 
 
 def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
@@ -236,7 +246,7 @@ class _Plan:
         """For each path: its row groups that may match, None for all; [] where none may."""
         names = [self._name(path) for path in paths]
         ids = self._snapshot.find(list(dict.fromkeys(name for name in names if name is not None)))
-        found: dict[str, list[int] | None] = dict.fromkeys(ids, [])
+        found: dict[str, list[int] | None] = {name: [] for name in ids}
         if ids:
             tasks = [task for task in self._tasks(np.array(sorted(ids.values()), dtype=np.uint64)) if task.path in ids]
             storage = self._snapshot.readers.storage

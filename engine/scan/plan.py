@@ -395,6 +395,12 @@ class Plan:
         self._check_readable(np.ones(self.pruned.units.count, dtype=bool))
         return [task for task in self.tasks if task.has_rows]
 
+    def readable_tasks_of(self, chosen: np.ndarray) -> list[FileTask]:
+        """The same of some of the kept units (bool [units])."""
+        self.check_evaluable()
+        self._check_readable(chosen)
+        return [task for task in self.tasks_of(self.pruned.selected(chosen)) if task.has_rows]
+
     def _tables(self) -> Iterator[pa.Table]:
         self.check_evaluable()
         if self.limit == 0:

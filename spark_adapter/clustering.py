@@ -1,0 +1,288 @@
+"""Clustering: files rewritten so that rows alike in some columns lie together, and bounds can tell files apart.
+
+    sks.cluster(spark, "lake/flights", by=["origin", "dep_delay"], curve="hilbert", where="year = 2013")
+
+Two jobs of Spark. The first samples the columns to cluster by, from which the driver learns the order of rows and where
+it is cut into files (`engine.clustering`); the second reads the files, shuffles their rows and writes them anew, with
+all that the table's indexes keep of written rows. The driver then publishes one replace. It holds the sample and the
+names of files, and never their rows.
+
+Files are rewritten whole, and rows stay in their partitions. Whatever fails before the commit leaves the table as it
+was; what tasks had written by then is removed by a clean.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+
+from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
+from ..engine.open import open_table
+from ..engine.progress import Progress, teller
+from ..engine.scan.plan import Plan
+from ..engine.scan.tasks import FileTask
+from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
+from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
+from .from_columns import from_column
+from .jobs import run_job, run_parts, slots
+from .packing import pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..engine.ingest.task_result import TaskResult
+    from ..engine.ingest.task_writer import TaskSpec
+    from ..engine.table import Table
+
+_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
+_BUCKET_ROWS_MIN, _BUCKET_ROWS_MAX = 1 << 10, 1 << 16
+_BUCKET_BYTES = 16 << 20  # as stored: some times as much in memory
+_PIECES_MAX = 1 << 12  # that a task deals its rows out to: more would each be small
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What `cluster` did.
+
+    version         the version made, or the one that there was where no file was chosen
+    curve, by       how rows lie now
+    rows            how many were rewritten
+    files_before, files_after    how many files held them, and hold them now
+    share_read      for each column of `by`, which share of the table's files a look-up of one value reads by bounds
+                    alone, before and after, 0 to 1 (`Table.layout`)
+    """
+
+    version: int
+    curve: str
+    by: tuple[str, ...]
+    rows: int
+    files_before: int
+    files_after: int
+    share_read: dict[str, tuple[float, float]]
+
+    def __repr__(self) -> str:
+        if not self.files_before:
+            return f"<skipstone.Clustering version {self.version}: no files were chosen>"
+        gains = (f"{name} {before:.1%} -> {after:.1%}" for name, (before, after) in self.share_read.items())
+        return (
+            f"<skipstone.Clustering version {self.version}: {self.rows:,} rows, {self.files_before:,} -> "
+            f"{self.files_after:,} files, {self.curve}; files that a look-up reads by bounds: {', '.join(gains)}>"
+        )
+
+
+def cluster(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    by: str | Sequence[str],
+    curve: str = "hilbert",
+    where: object = None,
+    *,
+    file_rows: int | None = None,
+    file_bytes: int | None = None,
+    row_group_rows: int | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> Clustering:
+    """Rewrites the files that may hold a row of `where`, whole, clustered by some columns, and commits one replace.
+
+    Rows stay in their partitions, and are those that they were, in every value. The old files stay on storage, for
+    older versions, until a `clean`. What others append meanwhile is kept, as they wrote it.
+
+    All chosen files are rewritten, clustered or not: a repeated call costs as much again. Choose what is new by
+    `where`, by partitions above all: "month = 12".
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        by: columns, the most important first; none of them a partition column. Two or three are served well by a
+            curve, and each less the more there are.
+        curve: "linear" (sorted by the first column, in it by the second, ...), "zorder" or "hilbert" (near each other
+            in all of the columns).
+        where: as for `scan`; None for every file.
+        file_rows, file_bytes: how large files become, about; bytes by what rows take now. A partition of fewer rows
+            is one file.
+        row_group_rows: the most rows of a row group, the least that readers skip.
+        index_path, storage_options: as for `scan`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+
+    Raises:
+        NotReadableError: a chosen file belongs to a file group, whose owner compacts it; has logs, or deletes that we
+        cannot apply; or was overwritten since it was indexed.
+        CommitConflictError: another writer took one of the files out meanwhile.
+        SchemaError: `by` names no column, or one whose type has no order. InvalidArgumentError: a partition column, an
+        unknown curve, or a table that follows the log of another format. PredicateError: `where` cannot be read.
+    """
+    if curve not in ORDERS:
+        raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
+    if not hasattr(DataFrame, "repartitionById"):
+        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
+    if isinstance(where, Column):
+        where = from_column(where)
+    told = teller(progress)
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        columns = _checked(by, table)
+        plan = table.scan(where)
+        tasks = plan.readable_tasks()
+        before = {name: table.layout(name).share_read for name in columns}
+        table.check_latest()
+        table.check_owns_files()
+        if not tasks:
+            same = {name: (share, share) for name, share in before.items()}
+            return Clustering(table.version, curve, columns, 0, 0, 0, same)
+        _check_alone(plan)
+        with table.transaction() as tx:
+            spec = _sized(tx.task_spec(), tasks, file_rows, file_bytes, row_group_rows)
+            work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, told)
+            order, keys = work.learnt()
+            try:
+                written = work.written(order, keys)
+            except BaseException:
+                tx.tasks_failed()
+                raise
+            for result in written:
+                tx.add_task(result)
+            tx.remove([task.path for task in tasks])
+            _check_rows(tasks, written)
+        files = sum(part.files.num_rows for result in written for part in result)
+        rows = _rows_in(written)
+        gains = {name: (share, table.layout(name).share_read) for name, share in before.items()}
+        return Clustering(table.version, curve, columns, rows, len(tasks), files, gains)
+
+
+def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
+    columns = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else ()
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidArgumentError(f"by= is one column or more, each once, not {by!r}")
+    for name in columns:
+        if not isinstance(name, str) or table.schema.get_field_index(name) < 0:
+            raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(table.schema.names)}")
+        if name in table.instant.partitioning:
+            raise InvalidArgumentError(f"{name} is a partition column: rows are never moved to another partition")
+    check_columns(pa.schema([table.schema.field(name) for name in columns]))
+    return columns
+
+
+def _check_alone(plan: Plan) -> None:
+    """Raises NotReadableError for files of file groups: without its latest base, an older one would count again."""
+    files = plan.files()
+    grouped = files.filter(files.column("file_group").is_valid()).column("path").to_pylist()
+    if grouped:
+        raise NotReadableError(
+            f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
+            paths=grouped,
+        )
+
+
+def _sized(
+    spec: TaskSpec,
+    tasks: Sequence[FileTask],
+    file_rows: int | None,
+    file_bytes: int | None,
+    row_group_rows: int | None,
+) -> TaskSpec:
+    spec = spec.sized({"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows})
+    if file_bytes is None:
+        return spec
+    row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
+    by_bytes = max(1, int(file_bytes / max(row_bytes, 1e-9)))
+    return replace(spec, file_rows=by_bytes if file_rows is None else min(file_rows, by_bytes))
+
+
+class _Rewrite:
+    """The two jobs, of one set of files."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        plan: Plan,
+        tasks: Sequence[FileTask],
+        columns: tuple[str, ...],
+        curve: str,
+        spec: TaskSpec,
+        progress: Progress | None,
+    ):
+        self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
+        data = [name for name in table.schema.names if name not in table.instant.partitioning]
+        self._whole, self._sampled = (table.scan(None, names).context for names in (data, columns))
+        self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
+        texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
+        numbers: dict[str, int] = {}
+        for text in texts.values():
+            numbers.setdefault(text, len(numbers))
+        self._rows = np.zeros(len(numbers), dtype=np.int64)
+        for task in tasks:
+            self._rows[numbers[texts[task.path]]] += task.row_count
+        self._bytes = sum(task.size_bytes for task in tasks)
+        # All rows of a file, whatever an index knows of the predicate.
+        whole = [replace(task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}) for task in tasks]
+        self._parts = [
+            [OfPartition(share, numbers[texts[share.task.path]], texts[share.task.path]) for share in shares]
+            for shares in pack(whole, slots(spark))
+        ]
+
+    def learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
+        """The order of rows, and the keys of sampled ones by partition."""
+        total = max(1, int(self._rows.sum()))
+        wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
+        work = Sampling(self._sampled, min(1.0, min(wanted, _SAMPLE_ROWS_MAX) / total))
+        found = run_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
+        tables: dict[int, list[pa.Table]] = {number: [self._empty] for number in range(len(self._rows))}
+        for part in found:
+            for number, rows in part.items():
+                tables[number].append(rows)
+        of_partition = {number: pa.concat_tables(some) for number, some in tables.items()}
+        order = RowOrder(self._curve, pa.concat_tables(of_partition.values()))
+        return order, {number: order.keys(rows) for number, rows in of_partition.items()}
+
+    def written(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
+        """What the writing tasks made, in the order of the rows."""
+        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
+        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
+        deal = Dealing(self._whole, order, placement)
+        # A file ends where its range does, though the range holds more than the sample told, in rows or in bytes.
+        spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
+        write = Writing(spec, order)
+        lanes = placement.lane_count
+        told = run_job(
+            self._spark,
+            self._parts,
+            partial(_shuffled, deal, write, lanes),
+            tasks=lanes,
+            step="files",
+            progress=self._progress,
+        )
+        return [pickle.loads(result) for _, result in told]
+
+    def _bucket_rows(self, files: int) -> int:
+        row_bytes = self._bytes / max(1, int(self._rows.sum()))
+        fitting = int(_BUCKET_BYTES / max(row_bytes, 1e-9))
+        rows = max(_BUCKET_ROWS_MIN, min(_BUCKET_ROWS_MAX, fitting))
+        return max(rows, files * self._spec.file_rows // _PIECES_MAX)
+
+
+def _shuffled(deal: Dealing, write: Writing, lanes: int, given: DataFrame) -> DataFrame:
+    pieces = given.mapInArrow(deal, PIECES_SCHEMA)
+    return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
+
+
+def _rows_in(written: Sequence[Sequence[TaskResult]]) -> int:
+    return sum(sum(part.files.column("row_count").to_pylist()) for result in written for part in result)
+
+
+def _check_rows(tasks: Sequence[FileTask], written: Sequence[Sequence[TaskResult]]) -> None:
+    """Raises CorruptionError where other than all rows were written: rather no commit than one that loses some."""
+    planned, there = sum(task.row_count for task in tasks), _rows_in(written)
+    if planned != there and all(task.is_exact for task in tasks):
+        raise CorruptionError(
+            f"{len(tasks):,} files should hold {planned:,} rows, and {there:,} were read and written; nothing is "
+            "committed. A row count that add_files() was given is wrong, or a disk is: see verify(deep=True)"
+        )

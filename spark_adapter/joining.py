@@ -1,0 +1,187 @@
+"""The executors' part of a look-up of many keys: see `semi_join`.
+
+    keys -> (file, row) by the secondary index -> dealt out by file -> the rows
+    keys -> encoded,  rows of files that the index does not cover -> encoded: a join for Spark
+
+Each task opens the table at the version that the driver pinned; one that is given no row opens nothing. Keys and rows
+are compared in one form everywhere, the index's own: what equals what does not depend on which files it covers.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import from_numpy, to_numpy
+from ..engine.indexes.secondary_reader import Positions
+from ..engine.ingest.footers import leaf_types
+from ..engine.ingest.leaves import leaf_array
+from ..engine.manifest.runs import DamagedRun
+from ..engine.open import open_pair
+from ..engine.scan.index_join import reader_of, rows_at
+from ..engine.scan.key_set import KeySet, key_set
+from ..engine.scan.tasks import ReadContext
+from ..engine.storage import StorageOptions
+from ..engine.table import Table
+from ..engine.timeline import IndexState
+from ..errors import CorruptionError
+from ..hfile_like.ordered import OrderedCode
+from .executor import rows_of_shares
+from .packing import Share
+from .translate import wire_batches
+
+Batches = Iterator[pa.RecordBatch]
+
+HITS = pa.schema([pa.field("file", pa.int64()), pa.field("row", pa.int64())])
+_KEYS_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 20
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A look-up, as executors are told of it. Picklable, and small.
+
+    names      the columns of the key; the first columns of the index's key first
+    leading    how many of them those are
+    index      its number, None where no index is asked
+    columns    what is read of the rows
+    key        the name of a column, beside those, with the encoded key of each row; None where nobody needs it
+    wire       the types of what is read, that column's too
+    """
+
+    location: str
+    version: int
+    log_position: str | None
+    index_location: str
+    storage_options: StorageOptions
+    names: tuple[str, ...]
+    leading: int
+    index: int | None
+    columns: tuple[str, ...]
+    key: str | None
+    wire: pa.Schema
+
+    def open(self) -> Table:
+        return open_pair(self.location, self.version, self.log_position, self.index_location, self.storage_options)
+
+    def index_of(self, table: Table) -> IndexState:
+        return next(index for index in table.snapshot.instant.indexes if index.id == self.index)
+
+    def keys_of(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> KeySet:
+        """The keys in batches with a column for each of the first `count` names, of a table of such a schema."""
+        leaves, names = leaf_types(schema), list(self.names[:count])
+        given = pa.Table.from_batches(batches).select(range(count)).rename_columns(names)
+        return key_set(given, [leaves[name] for name in names])
+
+
+def find_rows(pinned: Pinned, batches: Batches) -> Batches:
+    """Keys, a column for each name, to the rows that hold them, as the index tells: batches of HITS."""
+    chunks = _chunks(batches, _KEYS_AT_ONCE)
+    first = next(chunks, None)
+    if first is None:
+        return
+    with pinned.open() as table:
+        reader = reader_of(table.snapshot, pinned.index_of(table))
+        for chunk in chain([first], chunks):
+            keys = pinned.keys_of(chunk, table.schema, pinned.leading)
+            try:
+                for _, found in reader.join(keys.encoded):
+                    yield from _hits(found)
+            except DamagedRun as error:  # which files it told of, only the driver could make good for
+                raise CorruptionError(
+                    f"the secondary index over {', '.join(pinned.names)} cannot be read ({error}); drop_index() it, "
+                    "and create it anew",
+                    path=error.run.path,
+                    check="index",
+                ) from error
+
+
+def _hits(found: Positions) -> Batches:
+    for start in range(0, len(found.rows), _BATCH_ROWS):
+        part = slice(start, start + _BATCH_ROWS)
+        columns = [from_numpy(found.file_ids[part].view(np.int64)), from_numpy(found.rows[part])]
+        yield pa.RecordBatch.from_arrays(columns, schema=HITS)
+
+
+def read_rows(pinned: Pinned, batches: Batches) -> Batches:
+    """Batches of HITS, ascending, to the rows themselves."""
+    chunks = _chunks(batches, _ROWS_AT_ONCE)
+    first = next(chunks, None)
+    if first is None:
+        return
+    last = None
+    with pinned.open() as table:
+        for chunk in chain([first], chunks):
+            told = pa.Table.from_batches(chunk)
+            files, rows = (to_numpy(told.column(name)) for name in HITS.names)
+            if last == (files[0], rows[0]):  # a row is read once, though chunks part where it was told of twice
+                files, rows = files[1:], rows[1:]
+            if not len(files):
+                continue
+            last = files[-1], rows[-1]
+            positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
+            plan = rows_at(positions, pinned.index_of(table), table.scan_arguments(pinned.columns))
+            for found in plan.to_batches():
+                yield from _shaped(pinned, pa.Table.from_batches([found]), table.schema, table.location)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Files of which no index tells, as a part of the work. Picklable."""
+
+    context: ReadContext
+    shares: list[Share]
+
+    def packed(self) -> bytes:
+        return zlib.compress(pickle.dumps(self), 1)
+
+
+def read_rest(pinned: Pinned, batches: Batches) -> Batches:
+    """Packed `Rest`s, a row each, to their rows."""
+    for batch in batches:
+        for data in batch.column(0).to_pylist():
+            rest: Rest = pickle.loads(zlib.decompress(data))
+            for path, rows in rows_of_shares(rest.context, rest.shares):
+                yield from _shaped(pinned, rows, rest.context.schema, path)
+
+
+def encode_keys(pinned: Pinned, schema: pa.Schema, batches: Batches) -> Batches:
+    """Keys, a column for each name, to their encoded form: a column alone, without those that no row can hold."""
+    for chunk in _chunks(batches, _KEYS_AT_ONCE):
+        encoded = pinned.keys_of(chunk, schema, len(pinned.names)).encoded
+        for start in range(0, len(encoded), _BATCH_ROWS):
+            part = pa.concat_arrays([encoded.slice(start, _BATCH_ROWS)])
+            yield pa.RecordBatch.from_arrays([part.cast(pa.binary())], names=["key"])
+
+
+def _shaped(pinned: Pinned, rows: pa.Table, schema: pa.Schema, path: str) -> Batches:
+    """Rows in the wire's types, with their encoded keys where these are asked for."""
+    if pinned.key is not None:
+        leaves = leaf_types(schema)
+        code = OrderedCode([leaves[name] for name in pinned.names])
+        encoded = code.encode([leaf_array(rows, name) for name in pinned.names])
+        rows = rows.append_column(pinned.key, encoded.cast(pa.binary()))
+    yield from wire_batches(rows, pinned.wire, path)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches that hold rows, some at a time: of about so many rows."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows_max:
+            yield held
+            held, count = [], 0
+    if held:
+        yield held

@@ -1,0 +1,260 @@
+"""Very many keys looked up: the rows whose values in some columns are those of a key, as a DataFrame.
+
+    few keys of one column     a scan with IN: filters and statistics can speak of them
+    files of the index         keys, sorted -> (file, row), by the secondary index -> dealt out by file -> those rows
+    other files                read, as far as the keys' span leaves them, and joined by Spark
+
+The keys never come to the driver: they are joined against the index where Spark sorts them to, each task with a range
+of its own. What runs in executors: `joining`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ..arrays import to_numpy
+from ..engine.ingest.footers import leaf_types
+from ..engine.ingest.leaves import top_level
+from ..engine.open import open_table
+from ..engine.predicates import Constant, Node, col
+from ..engine.scan.index_join import best_index, leading_names, spoken_of
+from ..engine.scan.key_set import key_set
+from ..engine.scan.lookup import FEW_KEYS, span_of
+from ..engine.scan.plan import Plan
+from ..errors import InvalidArgumentError, SchemaError
+from .jobs import slots
+from .joining import Batches, Pinned, Rest, encode_keys, find_rows, read_rest, read_rows
+from .packing import pack
+from .session import scan
+from .translate import spark_schema, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..engine.table import Table
+    from ..engine.timeline import IndexState
+
+_PARTS_A_CORE = 3
+
+
+def lookup(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    keys: DataFrame,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a table whose values in `on` are those of one of many keys: a left semi-join, by way of a secondary
+    index of those columns where there is one. Each row once, however often its key is given; a null equals nothing.
+
+    The DataFrame stays with the version that is the latest now, and runs when it is acted upon. Only this is done at
+    once: of keys of one column, so many as `scan` can take with IN are looked at; and where there are files that no
+    index covers, the least and the greatest of the keys are found, so that not all of those files are read. Cache keys
+    that are dear to compute.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        keys: a DataFrame with columns of the names in `on`. Numbers of another type are compared as numbers, and
+            timestamps of another unit as instants (without a zone: UTC); anything else must be of the column's type.
+        on: columns of the table, by name; fields of structs by dotted path, which is their name in `keys`, too.
+        columns: what to read (default: all), in this order.
+        index_path: where the index lies, if not in the table.
+        version: which version to read (default: the latest).
+        storage_options: what opens an object store; it goes to the executors.
+
+    Raises:
+        NotATableError: no index there, or no such version. SchemaError: a column that is not there, keys of types that
+        are not compared with the columns'. NotReadableError: files that only their own format's reader can read. When
+        it runs, CorruptionError (within Spark's own) for a secondary index that is damaged.
+    """
+    names = _names(keys, on)
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        snapshot = table.snapshot
+        leaves = leaf_types(table.schema)
+        for name in names:
+            if name not in leaves:
+                raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}")
+        index = best_index(snapshot.instant, names)
+        leading = [] if index is None else leading_names(snapshot.instant, index, names)
+        names = [*leading, *(name for name in names if name not in leading)]
+        given = keys.select(*[keys[_quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
+        schema = to_arrow_schema(given.schema, timezone="UTC")
+        key_set(schema.empty_table().rename_columns(names), [leaves[name] for name in names])  # or it raises
+        if len(names) == 1:
+            few = given.limit(FEW_KEYS + 1).toArrow()
+            if few.num_rows <= FEW_KEYS:
+                where = col(names[0]).is_in(few.column(0).drop_null().unique())
+                return scan(spark, table.location, where, columns, **_places(table))
+        return _joined(spark, table, given, names, index, len(leading), columns)
+
+
+def _joined(
+    spark: SparkSession,
+    table: Table,
+    given: DataFrame,
+    names: list[str],
+    index: IndexState | None,
+    leading: int,
+    columns: Sequence[str] | None,
+) -> DataFrame:
+    wanted = table.scan(columns=columns).columns
+    wire_schema(table.schema, wanted)  # or it raises
+    if len(set(wanted)) < len(wanted):
+        raise SchemaError(f"columns= names a column twice: {', '.join(wanted)}")
+    tops = [top_level(table.schema, name) for name in names]
+    key = "key of the row"
+    while key in table.schema.names:
+        key += "_"
+    read = tuple(dict.fromkeys([*wanted, *tops]))
+    wire = wire_schema(table.schema, read)
+    pinned = Pinned(
+        location=table.location,
+        version=table.version,
+        log_position=table.log_position,
+        index_location=table.index_storage.uri,
+        storage_options=table.storage_options,
+        names=tuple(names),
+        leading=leading,
+        index=None if index is None else index.id,
+        columns=read,
+        key=key,
+        wire=wire.append(pa.field(key, pa.binary())),
+    )
+    known = [given[f"k{i}"].isNotNull() for i in range(len(names))]
+    for each in known:
+        given = given.where(each)
+    # What the index decides is the answer; what it does not is compared with the keys once more.
+    rest = _rest(spark, table, given, pinned, index)
+    base = wanted or (tops[0],)  # rows of no column cannot be put together
+    answers, doubtful = [], [] if rest is None else [rest]
+    if index is not None and leading == len(names):
+        own = replace(pinned, key=None, columns=base, wire=wire_schema(table.schema, base))
+        answers.append(_rows_by_index(spark, given, own))
+    elif index is not None:
+        doubtful.append(_rows_by_index(spark, given, pinned))
+    if doubtful:
+        found = doubtful[0] if len(doubtful) == 1 else doubtful[0].union(doubtful[1])
+        encoded = given.mapInArrow(_encode(pinned, table.schema), "key binary").withColumnRenamed("key", key)
+        found = found.join(encoded, [key], "left_semi")
+        answers.append(found.select(*[found[_quoted(name)] for name in base]))
+    if not answers:  # no file may hold a key
+        return scan(spark, table.location, Constant(False), wanted, **_places(table))
+    found = answers[0] if len(answers) == 1 else answers[0].union(answers[1])
+    return found.select(*[found[_quoted(name)] for name in wanted])
+
+
+def _rows_by_index(spark: SparkSession, given: DataFrame, pinned: Pinned) -> DataFrame:
+    """The rows that the index tells of."""
+    key: list[Column] = [given[f"k{i}"] for i in range(pinned.leading)]
+    # Keys of one task lie side by side in the index, so that each of its blocks is read by few tasks.
+    keys = given.select(*key).distinct()
+    keys = keys.repartitionByRange(*keys.columns).sortWithinPartitions(*keys.columns)
+    hits = keys.mapInArrow(_find(pinned), "file long, row long")
+    # A number of partitions that is given stays: Spark would go by the bytes of the hits, which tell nothing of rows.
+    dealt = hits.repartition(_PARTS_A_CORE * slots(spark), hits["file"]).sortWithinPartitions("file", "row")
+    return dealt.mapInArrow(_read(pinned), spark_schema(pinned.wire))
+
+
+def _rest(
+    spark: SparkSession, table: Table, given: DataFrame, pinned: Pinned, index: IndexState | None
+) -> DataFrame | None:
+    """The rows, within the keys' span, of files that the index does not cover; None where it covers all."""
+    instant = table.snapshot.instant
+    totals = instant.totals
+    if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
+        return None
+    everything = Plan(*_arguments(table, None, pinned.columns))
+    if index is not None and not _uncovered(everything, table, index).any():
+        return None
+    plan = Plan(*_arguments(table, _span(given, pinned.names), pinned.columns))
+    left = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered(plan, table, index)
+    tasks = plan.readable_tasks_of(left)
+    if not tasks:
+        return None
+    # Fewer bytes than a part for each core and the rest is not worth cutting: `pack` sees to it.
+    packs = pack(tasks, slots(spark))
+    rows = pa.table({"part": pa.array([Rest(plan.context, shares).packed() for shares in packs], pa.binary())})
+    parts = spark.createDataFrame(rows, "part binary").coalesce(1)
+    if len(packs) > 1:
+        parts = parts.repartition(len(packs))
+    return parts.mapInArrow(_read_rest(pinned), spark_schema(pinned.wire))
+
+
+def _uncovered(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
+    """bool [units]: those of which the index does not tell all rows."""
+    units = plan.pruned.units
+    ids = to_numpy(units.files.column("file_id"))
+    told = units.is_alone & spoken_of(table.snapshot, index, ids)
+    found = np.zeros(units.count, dtype=bool)
+    found[units.unit_of[~told]] = True
+    return found
+
+
+def _places(table: Table) -> dict[str, Any]:
+    """What opens the same version again."""
+    return {
+        "index_path": table.index_storage.uri,
+        "version": table.version,
+        "storage_options": table.storage_options,
+    }
+
+
+def _arguments(table: Table, where: Node | None, columns: tuple[str, ...]) -> tuple[Any, ...]:
+    snapshot, storage, index_storage, *rest = table.scan_arguments(columns)
+    return snapshot, storage, index_storage, where, *rest
+
+
+def _span(given: DataFrame, names: Sequence[str]) -> Node:
+    """The ranges in which the keys lie. An action."""
+    ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
+    found = given.selectExpr(*ends).toArrow()
+    columns = [
+        pa.chunked_array([*found.column(f"min{i}").chunks, *found.column(f"max{i}").chunks]) for i in range(len(names))
+    ]
+    if columns[0].null_count:
+        return Constant(False)
+    return span_of(pa.table(columns, names=list(names)))
+
+
+def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
+    names = [on] if isinstance(on, str) else list(on)
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
+    missing = [name for name in names if name not in keys.columns]
+    if missing:
+        raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(keys.columns)}")
+    return names
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# What Spark is given to run: functions of batches alone.
+
+
+def _find(pinned: Pinned) -> Callable[[Batches], Batches]:
+    return lambda batches: find_rows(pinned, batches)
+
+
+def _read(pinned: Pinned) -> Callable[[Batches], Batches]:
+    return lambda batches: read_rows(pinned, batches)
+
+
+def _read_rest(pinned: Pinned) -> Callable[[Batches], Batches]:
+    return lambda batches: read_rest(pinned, batches)
+
+
+def _encode(pinned: Pinned, schema: pa.Schema) -> Callable[[Batches], Batches]:
+    return lambda batches: encode_keys(pinned, schema, batches)

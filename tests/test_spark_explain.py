@@ -1,0 +1,106 @@
+"""sks.explain: what was skipped for a DataFrame, found in its plan wherever a scan of ours stands in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("explained") / "lake"
+    root.mkdir()
+    for at in range(5):
+        rows = {"k": np.arange(100) + 100 * at, "s": [f"s{value}" for value in range(100)]}
+        pq.write_table(pa.table(rows), root / f"{at}.parquet", row_group_size=10)
+    ss.create(root).close()
+    return root
+
+
+def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake: Path) -> None:
+    told = sks.explain(sks.scan(spark, lake, "k BETWEEN 195 AND 215"))
+    assert told.startswith(f"scan of {lake} version 1\nwhere ")
+    assert "Spark reads 3 row groups of 2 files in 1 tasks" in told
+    with ss.open(lake) as table:
+        steps = table.scan("k BETWEEN 195 AND 215").steps
+    assert [line.split()[0] for line in told.splitlines()[3:] if line][1 : len(steps) + 1] == [
+        step.name.split()[0] for step in steps
+    ]
+
+
+def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
+    low, high = sks.scan(spark, lake, "k < 10"), sks.scan(spark, lake, F.col("k") >= 490)
+    joined = low.join(high.select("s").filter("s <> 's95'"), "s").groupBy("s").count()
+    told = sks.explain(joined)
+    assert [line for line in told.splitlines() if line.startswith("scan ") and " of 2" in line] == [
+        "scan 1 of 2",
+        "scan 2 of 2",
+    ]
+    assert told.count("Spark reads 1 row groups of 1 files in 1 tasks") == 2
+    low.createOrReplaceTempView("low")
+    try:
+        sub = spark.sql("SELECT * FROM range(5) WHERE id IN (SELECT k FROM low)")
+        assert "`k` < 10" in sks.explain(sub)
+    finally:
+        spark.catalog.dropTempView("low")
+
+
+def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
+    told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
+    assert "Spark reads 1 row groups of 1 files" in told
+    assert "Spark tests the rows that are left by" in told
+    assert "upper(s)" in told
+
+
+def test_a_load_by_name_and_a_view(spark: SparkSession, lake: Path) -> None:
+    sks.register(spark)
+    loaded = spark.read.format("skipstone").option("where", "k = 7").load(str(lake))
+    assert "no version was named" in sks.explain(loaded)
+    pinned = spark.read.format("skipstone").option("version", "1").load(str(lake))
+    assert "no version was named" not in sks.explain(pinned)
+    spark.sql(f"CREATE TEMPORARY VIEW explained USING skipstone OPTIONS (path '{lake}', where 'k < 120')")
+    try:
+        assert "Spark reads 12 row groups of 2 files" in sks.explain(spark.sql("SELECT s FROM explained WHERE k > 3"))
+    finally:
+        spark.catalog.dropTempView("explained")
+
+
+def test_a_frame_without_a_scan_of_ours(spark: SparkSession, lake: Path) -> None:
+    for frame in (spark.range(3), spark.read.parquet(str(lake))):
+        with pytest.raises(ss.InvalidArgumentError, match="no scan of Skipstone"):
+            sks.explain(frame)
+
+
+def test_plans_of_connect_are_looked_through(lake: Path) -> None:
+    """They are objects of the client, built without a server."""
+    plan = pytest.importorskip("pyspark.sql.connect.plan", reason="Spark Connect needs grpcio")
+    from pyspark.sql.connect.functions import col
+
+    class Frame:
+        def __init__(self, plan: Any):
+            self._plan = plan
+
+    def load(where: str) -> Any:
+        return plan.DataSource(format="skipstone", schema="", options={"where": where}, paths=[str(lake)])
+
+    filtered = plan.Filter(plan.Project(load("k < 10"), [col("k")]), col("k") > 5)
+    assert "Spark reads 1 row groups of 1 files" in sks.explain(Frame(filtered))
+    both = plan.Join(filtered, load("k > 489"), on="k", how="inner")
+    told = sks.explain(Frame(both))
+    assert told.index("`k` < 10") < told.index("scan 2 of 2") < told.index("`k` > 489")
+    with pytest.raises(ss.InvalidArgumentError, match="no scan of Skipstone"):
+        sks.explain(Frame(plan.DataSource(format="parquet", schema="", options={}, paths=[str(lake)])))

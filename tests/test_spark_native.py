@@ -1,0 +1,296 @@
+"""read_parquet: Spark's own reader over the files that pruning leaves. The oracle is that reader over all of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from skipstone import col
+from skipstone import spark_adapter as sks
+from test_spark_types import SHARED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+NAMES = ["plain.parquet", "[a-z]{1,2}*?.parquet", "é 100%20 +.parquet"]
+REGIONS = {"001": "001", "a/b=c%d é": "a%2Fb%3Dc%25d é", "7": "7", None: "__HIVE_DEFAULT_PARTITION__"}
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    return sorted(repr(tuple(row)) for row in frame.collect())
+
+
+def _inputs(frame: DataFrame) -> set[str]:
+    return {row[0] for row in frame.select(F.input_file_name()).distinct().collect()}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """day (date), region (text that looks like numbers, escaped, null); names that are patterns; floats that bounds and
+    dictionaries go wrong by."""
+    root = tmp_path_factory.mktemp("native") / "lake"
+    number = 0
+    for day in ("2024-01-01", "2024-01-02"):
+        for folder in REGIONS.values():
+            path = root / f"day={day}" / f"region={folder}"
+            path.mkdir(parents=True)
+            k = np.arange(60) + 60 * number
+            x = np.where(k % 3 == 0, -0.0, 1.0 + number)
+            x[k % 20 == 7] = np.nan
+            rows = {"k": k, "x": x, "f": pa.array(x, pa.float32()), "s": [f"s{v * 7919 % 1009}" for v in k.tolist()]}
+            pq.write_table(pa.table(rows), path / NAMES[number % 3], row_group_size=20)
+            number += 1
+    with ss.create(root, partitioning=pa.schema([("day", pa.date32()), ("region", pa.string())])) as table:
+        table.create_index("s", kind="bloom", fpp=0.001)
+    return root
+
+
+WHERE = [
+    *("x = 0", "x != 1.0", "x > 5", "NOT (x <= 5)", "x IN (0, 3)", "x >= 0 AND k < 90", "f = 0", "NOT (f < 100)"),
+    f"s = 's{7919 * 200 % 1009}'",
+    "region = '001' AND day = DATE '2024-01-02'",
+    "region IS NULL OR region = 'a/b=c%d é'",
+    "s LIKE 's1__' AND k <= 119",
+    "NOT (k IN (1, 2) OR s = 's0') AND k < 60",
+    "x = f AND k < 30",
+]
+
+
+def test_rows_are_those_that_match(spark: SparkSession, lake: Path) -> None:
+    """Spark's own pruning, of Parquet and of what it caches, loses rows of floats: our evaluator is the oracle."""
+    found = [sks.read_parquet(spark, lake, where).select("k", F.lit(i)) for i, where in enumerate(WHERE)]
+    with ss.open(lake) as table:
+        wanted = [(k, i) for i, where in enumerate(WHERE) for k in table.scan(where, ["k"]).to_table()["k"].to_pylist()]
+    assert sorted(tuple(row) for row in reduce(DataFrame.unionAll, found).collect()) == sorted(wanted)
+    schema = "k bigint, x double, f float, s string, day date, region string"
+    plain = spark.read.schema(schema).parquet(str(lake))
+    assert sks.read_parquet(spark, lake).schema == plain.schema
+    assert _rows(sks.read_parquet(spark, lake)) == _rows(plain)
+
+
+@pytest.mark.parametrize("where", [f"s = 's{7919 * 200 % 1009}'", "region = '001'", "k = -1"])
+def test_only_the_files_that_are_left_are_read(spark: SparkSession, lake: Path, where: str) -> None:
+    with ss.open(lake) as table:
+        paths = table.scan(where).files()["path"].to_pylist()
+    assert len(paths) < 3
+    found = sks.read_parquet(spark, lake, where)
+    assert sorted(os.path.basename(p) for p in paths) == sorted(
+        name for name in NAMES for path in found.inputFiles() if os.path.basename(path) == _spelled(name)
+    )
+
+
+def _spelled(name: str) -> str:
+    """As Spark's URIs have a file name."""
+    escaped = {"%": "%25", " ": "%20", "[": "%5B", "]": "%5D", "{": "%7B", "}": "%7D", "?": "%3F"}
+    return "".join(escaped.get(c, c) for c in name)
+
+
+def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -> None:
+    found = sks.read_parquet(spark, lake, "k < 70 AND s IS NOT NULL", columns=["region", "k"])
+    assert (found.columns, found.count()) == (["region", "k"], 70)
+    assert sks.read_parquet(spark, lake, "k < 1000", columns=[]).count() == 480
+    forms = [col("k") == 130, [("k", "=", 130)], F.col("k") == 130, (F.col("k") % 1000 == 130) & (F.col("k") > 100)]
+    frames = [sks.read_parquet(spark, lake, form, columns=["k"]) for form in forms]
+    assert _rows(reduce(DataFrame.unionAll, frames)) == ["(130,)"] * 4
+    # Spark's own words may be beyond us; floats are told in ours
+    assert sks.read_parquet(spark, lake, F.length("s") == 2, columns=["k"]).count() == 5
+    assert sks.read_parquet(spark, lake, F.col("x") > 7.5).count() == sks.scan(spark, lake, "x > 7.5").count()
+    none = sks.read_parquet(spark, lake, "k = -1")
+    assert (none.collect(), none.schema) == ([], found.sparkSession.read.schema(none.schema).parquet(str(lake)).schema)
+
+
+def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table(SHARED), tmp_path / "part.parquet")
+    ss.create(tmp_path).close()
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    wheres = [
+        "u64 = 18446744073709551615",
+        "u8 = 255",
+        "dec38 < 0",
+        "day = DATE '9999-12-31'",
+        "day64 < DATE '1970-01-01'",
+        "instant_us < TIMESTAMP '1970-01-01 00:00:00+00:00'",
+        "naive_ms >= TIMESTAMP_NTZ '2023-11-14 00:00:00'",
+        "text = 'žluťoučký 🐎' OR text = ''",
+        "coded LIKE '_'",
+        "struct.a = 1",
+        "fixed = X'00ff'",
+        "flag",
+        "i64 = -9223372036854775808",
+        "f64 = 'NaN'",
+    ]
+    found = [sks.read_parquet(session, tmp_path, where) for where in wheres]
+    rows = [frame.collect() for frame in found[:2]] + [r.collect() for r in found[2:]]
+    every = {row.i32: repr(row) for row in session.read.parquet(str(tmp_path)).collect()}
+    with ss.open(tmp_path) as table:
+        for where, mine in zip(wheres, rows, strict=True):
+            wanted = table.scan(where, ["i32"]).to_table()["i32"].to_pylist()
+            assert sorted(repr(row) for row in mine) == sorted(every[key] for key in wanted), where
+            assert wanted, where
+    assert found[0].schema == sks.scan(session, tmp_path).schema
+
+
+# -- what Spark cannot find by itself ---------------------------------------------------------------------------------
+
+
+def test_partitions_that_paths_do_not_tell(spark: SparkSession, tmp_path: Path) -> None:
+    """Folders between, files beside, a type that Spark would cast in its own way, files that lie elsewhere."""
+    places = ["p=1.50/deep/a.parquet", "p=2.00/b.parquet", "beside.parquet"]
+    for number, place in enumerate(places):
+        (tmp_path / "lake" / place).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"k": [number]}), tmp_path / "lake" / place)
+    pq.write_table(pa.table({"k": [9]}), tmp_path / "elsewhere é [1].parquet")
+    other = tmp_path / "elsewhere é [1].parquet"
+    decimals = pa.schema([("p", pa.decimal128(5, 2))])
+    with ss.create(tmp_path / "lake", partitioning=decimals) as table, table.transaction() as tx:
+        partition = pa.array([{"p": Decimal("9.25")}], pa.struct(decimals))
+        told = {"path": [str(other)], "size_bytes": [other.stat().st_size], "row_count": [1], "partition": partition}
+        tx.add_files(pa.table(told))
+    found = sks.read_parquet(spark, tmp_path / "lake")
+    assert found.schema.simpleString() == "struct<k:bigint,p:decimal(5,2)>"
+    assert _rows(found) == _rows(sks.scan(spark, tmp_path / "lake"))
+    assert [tuple(row) for row in sks.read_parquet(spark, tmp_path / "lake", "p > 5").collect()] == [
+        (9, Decimal("9.25"))
+    ]
+    assert found.where("p IS NULL").count() == 1
+
+
+def test_a_delta_table_with_deletes_is_refused_and_one_without_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+    from log_lakes import delete_rows, paths_of
+
+    rows = pa.table({"a": np.arange(6), "p": ["x", "a b/c", None] * 2})
+    settings = {"delta.enableDeletionVectors": "true"}
+    deltalake.write_deltalake(str(tmp_path), rows, partition_by=["p"], configuration=settings)
+    ss.create(tmp_path, source="delta").close()
+    deltalake.write_deltalake(str(tmp_path), rows.slice(0, 1), mode="append")
+    found = sks.read_parquet(spark, tmp_path, "a < 5")
+    assert sorted((row.a, row.p or "") for row in found.collect()) == [
+        (0, "x"), (0, "x"), (1, "a b/c"), (2, ""), (3, "x"), (4, "a b/c"),
+    ]  # fmt: skip
+    (path,) = [path for path in paths_of(tmp_path) if path.startswith("p=a")]
+    delete_rows(tmp_path, path, [0])
+    with pytest.raises(ss.NotReadableError, match="deletes"):
+        sks.read_parquet(spark, tmp_path)
+    assert sks.read_parquet(spark, tmp_path, "p = 'x'").count() == 3
+
+
+def _altered(change: dict) -> Callable[[ss.Table], object]:
+    return lambda table: table.alter(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_altered({"rename": {"a": "z"}}), "before it was renamed"),
+        (lambda t: (t.alter(drop="a"), t.alter(add=pa.schema([("a", pa.int64())]))), "they hold another, 'a'"),
+        (lambda t: (t.alter(drop="b"), t.alter(add=pa.schema([("B", pa.string())]))), "they hold another, 'b'"),
+        (_altered({"widen": {"h": pa.float32()}}), "cannot be read as the table has it"),
+        (lambda _: None, "'t' is timestamp"),
+    ],
+)
+def test_files_that_spark_would_misread_are_refused(
+    spark: SparkSession, tmp_path: Path, change: Callable[[ss.Table], object], told: str
+) -> None:
+    columns = {"a": [1], "b": ["x"], "h": pa.array([1.5], pa.float16()), "t": pa.array([1], pa.timestamp("ns"))}
+    pq.write_table(pa.table(columns), tmp_path / "part.parquet")
+    with ss.create(tmp_path) as table:
+        change(table)
+        names = [n for n in table.schema.names if n != ("t" if told != "'t' is timestamp" else "h")]
+        names = [n for n in names if n != "h" or "cannot be" in told]
+    with pytest.raises(ss.NotReadableError, match=told) as error:
+        sks.read_parquet(spark, tmp_path, columns=names)
+    assert error.value.paths == ["part.parquet"]
+    assert "scan()" in str(error.value)
+
+
+def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> None:
+    old = {"i": pa.array([1, None], pa.int32()), "f": pa.array([0.5, None], pa.float32()), "d": [Decimal("1.5"), None]}
+    pq.write_table(pa.table({**old, "gone": [1, 2], "s": [{"x": 1}, None]}), tmp_path / "1.parquet")
+    with ss.create(tmp_path) as table:
+        table.alter(widen={"i": pa.int64(), "f": pa.float64(), "d": pa.decimal128(12, 3)}, drop="gone")
+        table.alter(add=pa.schema([("more", pa.string())]))
+        new = pa.table({"i": [1 << 40], "f": [2.0], "d": [Decimal("1.125")], "s": [{"x": 2}], "more": ["m"]})
+        with table.transaction() as tx:
+            tx.write(new)
+    found = sks.read_parquet(spark, tmp_path)
+    assert found.schema == sks.scan(spark, tmp_path).schema
+    assert _rows(found) == _rows(sks.scan(spark, tmp_path))
+    assert [row.i for row in sks.read_parquet(spark, tmp_path, "i = 1 AND f = 0.5 AND d = 1.5").collect()] == [1]
+
+
+def test_int96(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark itself writes unless it is told otherwise."""
+    at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
+    rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
+    pq.write_table(rows, tmp_path / "part.parquet", use_deprecated_int96_timestamps=True)
+    ss.create(tmp_path).close()
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    assert _rows(sks.read_parquet(session, tmp_path)) == _rows(sks.scan(session, tmp_path))
+    assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
+
+
+# -- the session, and what changed ------------------------------------------------------------------------------------
+
+
+def test_thousands_of_files_and_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    tiny = pa.table({"k": [1]})
+    pq.write_table(tiny, tmp_path / "first.parquet")
+    for number in range(300):
+        (tmp_path / f"p={number % 3}").mkdir(exist_ok=True)
+        os.link(tmp_path / "first.parquet", tmp_path / f"p={number % 3}" / f"{number}.parquet")
+    (tmp_path / "first.parquet").unlink()
+    ss.create(tmp_path).close()
+    spark.sparkContext.setJobGroup("native", "counted")
+    try:
+        frame = sks.read_parquet(spark, tmp_path, "p < 2")
+        assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("native")) == []
+        assert frame.count() == 200
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert THRESHOLD not in spark.conf.getAll
+    session = spark.newSession()
+    session.conf.set(THRESHOLD, "7")
+    sks.read_parquet(session, tmp_path)
+    assert session.conf.get(THRESHOLD) == "7"
+
+
+def test_refusals_name_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        pq.write_table(pa.table({"k": [1], "t": [dt.time(1)]}), tmp_path / name)
+    with ss.create(tmp_path) as table:
+        with pytest.raises(ss.SchemaError, match="column 't'"):
+            sks.read_parquet(spark, tmp_path)
+        with pytest.raises(ss.SchemaError, match="twice"):
+            sks.read_parquet(spark, tmp_path, columns=["k", "k"])
+        with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
+            sks.read_parquet(spark, tmp_path, pa.compute.field("k") * 2 == 4, columns=["k"])
+        assert sks.read_parquet(spark, tmp_path, columns=["k"]).count() == 2
+        os.utime(tmp_path / "a.parquet", ns=(0, 0))
+        with pytest.raises(ss.NotReadableError, match=r"a\.parquet: overwritten"):
+            sks.read_parquet(spark, tmp_path, columns=["k"])
+        os.rename(tmp_path / "b.parquet", tmp_path / "_hidden.parquet")
+        with table.transaction() as tx:
+            tx.replace(["b.parquet"], ["_hidden.parquet"])
+    with pytest.raises(ss.NotReadableError, match="passes over"):
+        sks.read_parquet(spark, tmp_path, columns=["k"])
+    with pytest.raises(ss.NotATableError):
+        sks.read_parquet(spark, tmp_path / "missing")
