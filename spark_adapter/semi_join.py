@@ -95,7 +95,9 @@ def lookup(
             few = given.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
-                return scan(spark, table.location, where, columns, **_places(table))
+                # The version that was asked for, not the one seen: only the latest goes with the log of another format.
+                places: dict[str, Any] = {"index_path": index_path, "version": version, "storage_options": storage_options}
+                return scan(spark, path, where, columns, **places)
         return _joined(spark, table, given, names, index, len(leading), columns)
 
 
@@ -149,7 +151,7 @@ def _joined(
         found = found.join(encoded, [key], "left_semi")
         answers.append(found.select(*[found[_quoted(name)] for name in base]))
     if not answers:  # no file may hold a key
-        return scan(spark, table.location, Constant(False), wanted, **_places(table))
+        return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
     found = answers[0] if len(answers) == 1 else answers[0].union(answers[1])
     return found.select(*[found[_quoted(name)] for name in wanted])
 
@@ -199,15 +201,6 @@ def _uncovered(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
     found = np.zeros(units.count, dtype=bool)
     found[units.unit_of[~told]] = True
     return found
-
-
-def _places(table: Table) -> dict[str, Any]:
-    """What opens the same version again."""
-    return {
-        "index_path": table.index_storage.uri,
-        "version": table.version,
-        "storage_options": table.storage_options,
-    }
 
 
 def _arguments(table: Table, where: Node | None, columns: tuple[str, ...]) -> tuple[Any, ...]:

@@ -56,3 +56,18 @@ def test_deletion_vectors_are_applied_by_executors(spark, tmp_path):
     (path,) = paths_of(lake)
     delete_rows(lake, path, [2, 5])
     assert [a for a, _ in _collected(sks.scan(spark, lake, where="a < 7"))] == [0, 1, 3, 4, 6]
+
+
+def test_look_ups_see_the_log_as_it_is_now(spark, lake):
+    """What came since the last sync is covered by no index, and what was deleted since is gone; by few keys of one
+    column, and by keys of two, which are joined."""
+    with ss.open(lake) as table:
+        table.create_index("a", kind="secondary")
+    write_deltalake(str(lake), _rows(3, 4), mode="append")
+    DeltaTable(str(lake)).delete("a = 1")
+    keys = spark.createDataFrame([(a, "x") for a in (1, 2, 4, 4, 20, 99, None)], "a long, p string")
+    by_two = sks.lookup(spark, lake, keys, ["a", "p"])
+    by_one = sks.lookup(spark, lake, keys, "a")
+    write_deltalake(str(lake), _rows(99), mode="append")
+    assert _collected(by_two) == [(2, "x"), (4, "x")]
+    assert _collected(by_one) == [(2, "x"), (4, "x"), (20, None)]

@@ -8,9 +8,9 @@ that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,11 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 200
 ZONE = "America/New_York"
@@ -141,15 +139,6 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     count = _same(sks.scan(spark, lake, where), expected)
     wanted = 6 * ROWS if where is None else WHERE[where]
     assert count == wanted if wanted is not None else count > 0
-
-
-def test_answers_of_sparks_own_reader_over_the_files_that_are_left(
-    spark: SparkSession, lake: Path, plain: DataFrame
-) -> None:
-    """All predicates in one job: each row with the number of the predicate that found it."""
-    found = [sks.read_parquet(spark, lake, where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    expected = [plain.where(where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    assert _same(reduce(DataFrame.unionAll, found), reduce(DataFrame.unionAll, expected)) > 10 * ROWS
 
 
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
@@ -290,6 +279,30 @@ def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFr
         assert opened.verify(deep=True) == []
 
 
+# -- the rest of a table's life --------------------------------------------------------------------------------------
+
+
+def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns(".skipstone"))
+    table = tmp_path / "lake"
+    sks.create(spark, table).close()
+    sks.create_index(spark, table, "k", "secondary")
+    keys = spark.createDataFrame([(3,), (3,), (None,), (777,), (1199,), (99999,)], "k bigint")
+    expected = plain.join(keys, "k", "left_semi")
+
+    def looked_up() -> int:
+        return _same(sks.lookup(spark, table, keys, on="k").select(COLUMNS), expected)
+
+    assert looked_up() == 3
+    sks.cluster(spark, table, by=["x", "day"], curve="hilbert", where="year = 2020")
+    assert _same(sks.scan(spark, table).select(COLUMNS), plain) == 6 * ROWS
+    assert looked_up() == 3
+    sks.optimize(spark, table)
+    assert looked_up() == 3
+    with ss.open(table) as opened:
+        assert opened.verify(deep=True) == []
+
+
 # -- indexes that executors build ------------------------------------------------------------------------------------
 
 MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
@@ -310,3 +323,22 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
         assert table.verify(deep=True) == []
     expected = spark.read.parquet(str(tmp_path)).where(where)
     assert _same(sks.scan(spark, tmp_path, where), expected) > 0
+
+
+# -- many keys -------------------------------------------------------------------------------------------------------
+
+
+def test_many_keys_looked_up(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    """A left semi-join, by an index of the key that executors built, and without one; progress as it is built."""
+    place = {"index_path": tmp_path / "index"}
+    sks.create(spark, lake, **place).close()
+    told: list[tuple[str, int, int | None]] = []
+    sks.create_index(spark, lake, ["id", "k"], "secondary", progress=lambda *step: told.append(step), **place)
+    assert told[-1] == ("secondary(id, k), parts", 1, 1)
+    for on, where in ((["id", "k"], "k % 3 = 0"), (["day", "region"], "k % 40 = 7")):
+        keys = plain.where(where).select(on).union(plain.where(where).select(on))
+        expected = plain.join(keys, on, "left_semi").select(COLUMNS)
+        assert _same(sks.lookup(spark, lake, keys, on, COLUMNS, **place), expected) > 0
+    keys = plain.where("k < 5 OR k > 1300").select("id")
+    found = sks.lookup(spark, lake, keys, "id", ["k"], **place)
+    assert sorted(row.k for row in found.collect()) == [0, 1, 2, 3, 4]
