@@ -20,7 +20,21 @@ from decimal import Decimal
 import pyarrow as pa
 
 from .. import canon
-from ..engine.predicates import And, Cast, Column, Comparison, In, IsNull, Literal, Node, Not, Or, Unknown, unknowns
+from ..engine.predicates import (
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Unknown,
+    unknowns,
+)
 from ..engine.predicates.literals import Temporal, parse_temporal
 from ..engine.predicates.patterns import is_text
 from ..engine.predicates.widening import is_exact_widening, plain_type
@@ -37,10 +51,11 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", 
 
 @dataclass(frozen=True)
 class Session:
-    """What of a Spark session decides the meaning of a Column."""
+    """What of a Spark session decides the meaning of a Column. `null_in_nothing`: a null IN () is null, not false."""
 
     time_zone: str = "UTC"
     case_sensitive: bool = False
+    null_in_nothing: bool = False
 
     @property
     def is_utc(self) -> bool:
@@ -100,6 +115,8 @@ def listed(left: Operand, values: list[Value], session: Session) -> Node | None:
         agreed = all(agrees(kind, value) for kind in left.kinds for value in given)
     if not agreed or not _has_order(left):
         return None
+    if not values and session.null_in_nothing:
+        return And((Constant(None), IsNull(left.node)))
     return In(left.node, tuple(Literal(value.value) for value in values))
 
 

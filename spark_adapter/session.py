@@ -126,7 +126,11 @@ def scan(
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
     """What a Column means over a table, under the settings of a session: `from_column`."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    return from_column(column, schema, Session(str(zone), str(case).lower() == "true"))
+    legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
+    if legacy is None:  # then it goes by the mode
+        legacy = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
+    session = Session(str(zone), str(case).lower() == "true", str(legacy).lower() == "true")
+    return from_column(column, schema, session)
 
 
 @contextlib.contextmanager

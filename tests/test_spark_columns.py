@@ -164,6 +164,16 @@ def test_scans_by_columns(spark: SparkSession, lake: str, plain: DataFrame) -> N
         assert sorted(map(str, found.collect())) == sorted(map(str, plain.where(where).select("s").collect())) != []
 
 
+def test_a_null_among_no_values_is_what_the_session_says(spark: SparkSession, lake: str) -> None:
+    for settings in ({"ansi.enabled": "true"}, {"ansi.enabled": "false"}, {"legacy.nullInEmptyListBehavior": "true"}):
+        session = spark.newSession()
+        for name, value in settings.items():
+            session.conf.set(f"spark.sql.{name}", value)
+        plain = session.read.parquet(lake)
+        for where in (~F.col("k").isin([]), ~(F.col("k").isin([]) & F.col("flag"))):
+            assert sks.scan(session, lake, where).count() == plain.where(where).count(), (settings, where)
+
+
 def test_columns_that_only_the_residual_needs(spark: SparkSession, lake: str, tmp_path: Path) -> None:
     residual = (F.length("s") == 3) & (F.col("P").getField("q") < 5)
     expected = spark.read.parquet(lake).where(residual)
