@@ -11,7 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import skipstone as ss
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -37,8 +36,7 @@ def main(folder: Path) -> None:
     found = sks.scan(spark, lake, where=F.col("event") == wanted, index_path=index)
     for row in found.collect():
         print(f"event {row.event[:12]}... is id {row.id}, in shard {row.shard}")
-    with ss.open(lake, index_path=index) as table:
-        print(table.scan(ss.col("event") == wanted).explain())
+    print(sks.explain(found))
 
 
 if __name__ == "__main__":
