@@ -69,7 +69,7 @@ class TaskSpec:
 
     def sized(self, sizes: Mapping[str, int | None]) -> TaskSpec:
         """The same, with other sizes (of `SIZES`); None leaves one as it is. Raises InvalidArgumentError."""
-        given = {name: size for name, size in sizes.items() if size is not None}
+        given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         for name, size in given.items():
             if name not in SIZES:
                 raise InvalidArgumentError(f"{name}= is not known; sizes are {', '.join(SIZES)}")
