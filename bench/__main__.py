@@ -11,6 +11,7 @@ _HELPERS = {"__main__", "harness", "data", "made", "targets", "planning_data", "
 _HELPERS |= {"listing_data", "listing_lake", "listing_commits", "listing_create", "bloom_keys", "needle_peers"}
 _HELPERS |= {"far", "filter_lake", "sorted_file_data", "sorted_file_rows", "sorted_file_peers", "sorted_file_ours"}
 _HELPERS |= {"sorted_file_contender", "sorted_file_merging", "sorted_file_report", "sorted_file_timing"}
+_HELPERS |= {"page_cache", "spark_floor", "spark_lake", "spark_writes"}
 
 
 def benchmarks() -> dict[str, str]:

@@ -19,13 +19,15 @@ How a query runs, file by file of this folder:
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
     explaining  explain(): what was skipped for a DataFrame
     native      read_parquet(): Spark's own Parquet reader over the files that are left
+    parquet_types    which stored types that reader reads as which
     to_columns  predicates as Spark's own filters
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
     build       indexes built by executors, published by the driver
-    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part
+    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part,
+                rewritten how its files are to be
     attach      attaching to a lake, footers read by executors
     pyspark_skipstone    a top-level package: by it Spark finds the data source without register()
     semi_join   many keys looked up: joined against a secondary index, the rest by Spark

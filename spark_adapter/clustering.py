@@ -31,15 +31,17 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
-from .from_columns import from_column
+from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
 from .packing import pack
+from .rewritten import compressed_alike, sized
+from .session import read_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.ingest.task_result import TaskResult
-    from ..engine.ingest.task_writer import TaskSpec
+    from ..engine.ingest.task_spec import TaskSpec
     from ..engine.table import Table
 
 _SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
@@ -94,8 +96,9 @@ def cluster(
 ) -> Clustering:
     """Rewrites the files that may hold a row of `where`, whole, clustered by some columns, and commits one replace.
 
-    Rows stay in their partitions, and are those that they were, in every value. The old files stay on storage, for
-    older versions, until a `clean`. What others append meanwhile is kept, as they wrote it.
+    Rows stay in their partitions, and are those that they were, in every value; files are compressed as they were. The
+    old ones stay on storage, for older versions, until a `clean` that deletes data. What others append meanwhile is
+    kept, as they wrote it.
 
     All chosen files are rewritten, clustered or not: a repeated call costs as much again. Choose what is new by
     `where`, by partitions above all: "month = 12".
@@ -106,7 +109,7 @@ def cluster(
             curve, and each less the more there are.
         curve: "linear" (sorted by the first column, in it by the second, ...), "zorder" or "hilbert" (near each other
             in all of the columns).
-        where: as for `scan`; None for every file.
+        where: as for `scan`; None for every file. A part of a Column that is not understood excludes no file.
         file_rows, file_bytes: how large files become, about; bytes by what rows take now. A partition of fewer rows
             is one file.
         row_group_rows: the most rows of a row group, the least that readers skip.
@@ -124,11 +127,11 @@ def cluster(
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
-    if isinstance(where, Column):
-        where = from_column(where)
     told = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
+        if isinstance(where, Column):
+            where = without_unknowns(read_column(spark, where, table.schema))
         plan = table.scan(where)
         tasks = plan.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
@@ -139,7 +142,8 @@ def cluster(
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
         _check_alone(plan)
         with table.transaction() as tx:
-            spec = _sized(tx.task_spec(), tasks, file_rows, file_bytes, row_group_rows)
+            sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
+            spec = compressed_alike(sized(tx.task_spec(), tasks, sizes), table, plan, tasks)
             work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, told)
             order, keys = work.learnt()
             try:
@@ -179,21 +183,6 @@ def _check_alone(plan: Plan) -> None:
             f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
             paths=grouped,
         )
-
-
-def _sized(
-    spec: TaskSpec,
-    tasks: Sequence[FileTask],
-    file_rows: int | None,
-    file_bytes: int | None,
-    row_group_rows: int | None,
-) -> TaskSpec:
-    spec = spec.sized({"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows})
-    if file_bytes is None:
-        return spec
-    row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
-    by_bytes = max(1, int(file_bytes / max(row_bytes, 1e-9)))
-    return replace(spec, file_rows=by_bytes if file_rows is None else min(file_rows, by_bytes))
 
 
 class _Rewrite:

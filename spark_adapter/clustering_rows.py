@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
-from ..engine.ingest.task_writer import TaskSpec, TaskWriter
+from ..engine.ingest.task_spec import TaskSpec
+from ..engine.ingest.task_writer import TaskWriter
 from ..engine.scan.fine import RowGroups
 from ..engine.scan.rows import read_matches
 from ..engine.scan.tasks import ReadContext

@@ -34,7 +34,7 @@ def coarse(
             for path, row_groups in sks.prune_partition(paths, told.value, "tail_num = 'N14228'"):
                 yield from my_reader(path, row_groups)
 
-        spark.sparkContext.parallelize(paths, 8).mapPartitions(needles)
+        found = spark.sparkContext.parallelize(paths, 8).mapPartitions(needles).collect()
 
     Args:
         path: the table's directory; executors must see it, and its index, under the same name.

@@ -96,15 +96,12 @@ def lookup(
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
                 # The version that was asked for, not the one seen: only the latest goes with the log of another format.
-                return scan(
-                    spark,
-                    path,
-                    where,
-                    columns,
-                    index_path=index_path,
-                    version=version,
-                    storage_options=storage_options,
-                )
+                places: dict[str, Any] = {
+                    "index_path": index_path,
+                    "version": version,
+                    "storage_options": storage_options,
+                }
+                return scan(spark, path, where, columns, **places)
         return _joined(spark, table, given, names, index, len(leading), columns)
 
 

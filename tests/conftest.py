@@ -6,8 +6,10 @@ SKIPSTONE_TEST=all asks for many more examples (`make test-all`).
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +41,25 @@ def is_thorough() -> bool:
     return os.environ.get("SKIPSTONE_TEST") == "all"
 
 
+def examples(few: int, many: int | None = None) -> int:
+    """How many examples a test takes whose examples are dear: few, and as many as others where many are asked for."""
+    return few if not is_thorough() else many or settings.default.max_examples
+
+
 settings.load_profile("all" if is_thorough() else "default")
+
+
+def _scratch_in_memory() -> None:
+    """Where the system has room in memory, temporary files lie there: thousands of small tables wait for a disk to
+    flush them, and no test asks whether it did (tests/faults_power.py counts flushes and takes away what had none)."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free >= _SCRATCH_BYTES:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
+
+
+_SCRATCH_BYTES = 4 << 30
+if not is_thorough():
+    _scratch_in_memory()
 os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
 
 

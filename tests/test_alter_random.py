@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 import strategies_predicates as base
-from hypothesis import given
+from conftest import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import Groups, check_scan
 from skipstone import canon
@@ -281,6 +282,7 @@ def _held(draw: Callable, shown: dict[str, Groups]) -> base.ast.Node:
 
 
 @given(st.data())
+@settings(max_examples=examples(25))
 def test_what_a_version_shows_follows_identities_not_names(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, model = history(data.draw, root)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import Lake
@@ -21,7 +22,6 @@ from skipstone.engine.predicates import ast
 from strategies import add_told, commit_rows, lakes, make_file, told_file, told_stats, told_table
 from strategies_predicates import _compared, _plain_values, leaf_columns, predicates, row_matches
 
-EXAMPLES = settings.default.max_examples
 NAN = math.nan
 
 
@@ -51,7 +51,7 @@ def _check(table: ss.Table, lake: Lake, node: object) -> None:
 
 
 @given(st.data())
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(25))
 def test_they_are_those_of_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -138,7 +138,7 @@ def test_strings_that_we_wrote_answer_unless_their_bounds_were_cut(tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(-9, 9), min_size=1, max_size=4), st.integers(0, 5)), min_size=1))
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_loose_bounds_lead_the_search_and_never_answer(files: list[tuple[list[int], int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         table = told_table(Path(root))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from conftest import is_thorough
+from conftest import examples, is_thorough
 from faults_power import without_flushes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ def storage(tmp_path: Path) -> Iterator[Counted]:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=400 if is_thorough() else 20)
+@settings(max_examples=examples(10, 400))
 @given(data=st.data())
 def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import check_scan, file_groups
@@ -69,7 +70,7 @@ def _lake(data: st.DataObject, root: Path, name: str) -> ss.Table:
 
 
 @pytest.mark.parametrize("name", FILTERED)
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 60))
 @given(data=st.data())
 def test_no_filter_of_any_type_loses_a_row(name: str, data: st.DataObject) -> None:
     with _folder() as root, warnings.catch_warnings():

@@ -133,5 +133,5 @@ def test_an_action_that_another_meets_at_any_call(tmp_path: Path, action: Action
             while at <= calls or calls == 1:
                 outcome, calls = meetings.meet(other, at)
                 outcomes[outcome] += 1
-                at += 1 if is_thorough() else max(STRIDE, calls // 5)
+                at += 1 if is_thorough() else max(STRIDE, calls // 3)
     print(f"{action.name}: {sum(outcomes.values())} meetings: {outcomes}")

@@ -23,7 +23,7 @@ from skipstone.engine.storage_options import StorageOptions
 
 ROOT = "s3://twin/lake"
 SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])
-STRIDE = 1 if os.environ.get("SKIPSTONE_TEST") == "all" else 4  # else each fourth call, other ones for each fault
+STRIDE = 1 if os.environ.get("SKIPSTONE_TEST") == "all" else 7  # else each seventh call, other ones for each fault
 Objects = dict[str, Stored]
 
 

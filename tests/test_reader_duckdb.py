@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 import strategies_predicates as base
-from hypothesis import given
+from conftest import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import multiset
 from skipstone import col
@@ -37,6 +38,7 @@ def both(table: ss.Table, where: object = None, **options: object) -> pa.Table:
 
 
 @given(st.data())
+@settings(max_examples=examples(20))
 def test_both_readers_give_the_same_rows(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table, lake = data.draw(lakes(str(tmp_path_factory.mktemp("lake"))))
     for where, _ in data.draw(simple_predicates(table.schema)).values():

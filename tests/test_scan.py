@@ -5,17 +5,16 @@ from __future__ import annotations
 import tempfile
 
 import skipstone as ss
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import check_scan
 from strategies import lakes, simple_predicates
 from strategies_predicates import predicates
 
-EXAMPLES = settings.default.max_examples
-
 
 @given(st.data())
-@settings(max_examples=EXAMPLES * 2)
+@settings(max_examples=examples(50, 2000))
 def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -27,7 +26,7 @@ def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(25))
 def test_every_form_of_a_predicate_gives_the_same_rows(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root, max_actions=2))
@@ -36,7 +35,7 @@ def test_every_form_of_a_predicate_gives_the_same_rows(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(20))
 def test_every_version_keeps_its_own_rows(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root, max_actions=6))

@@ -64,22 +64,23 @@ def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
 
 
 def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
-    told = harm(tmp_path, jobs_of("flips", 397))
+    share = 797
+    told = harm(tmp_path, jobs_of("flips", share))
     # Only padding outside blocks may be touched unseen.
     for name, one in zip(names(), told, strict=True):
         sound = file_of(name)
         padding = sum(8 * (r.stop - r.start) for r in Layout(sound).regions if r.kind == "padding")
-        assert one["harmless"] <= padding and one["tried"] >= 8 * len(sound) // 1191
+        assert one["harmless"] <= padding and one["tried"] >= 8 * len(sound) // (3 * share)
 
 
 def test_every_truncation_is_found(tmp_path: Path) -> None:
-    told = harm(tmp_path, jobs_of("cuts", 23))
+    told = harm(tmp_path, jobs_of("cuts", 47))
     assert all(one["refused"] == one["tried"] > 0 for one in told)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    jobs = jobs_of("repaired", 1301, first=7 + 650 * compiled, compiled=compiled)
+    jobs = jobs_of("repaired", 2603, first=7 + 1301 * compiled, compiled=compiled)
     if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
         jobs = [replace(job, share=max(3, job.share)) for job in jobs]
     told = harm(tmp_path, jobs)
@@ -95,7 +96,7 @@ def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: P
 
 @pytest.mark.parametrize("repaired", [False, True])
 def test_random_bits_of_large_files(tmp_path: Path, repaired: bool) -> None:
-    more = {"count": 25_000 if is_thorough() else 200, "repaired": repaired, "compiled": repaired}
+    more = {"count": 25_000 if is_thorough() else 100, "repaired": repaired, "compiled": repaired}
     harm(tmp_path, [Job(f"large/{c}", "large", first=len(c), **more) for c in COMPRESSIONS])
 
 
@@ -108,7 +109,7 @@ def test_a_read_past_a_section_is_a_crash() -> None:
 
 
 def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
-    rounds = "3000" if is_thorough() else "40"
+    rounds = "3000" if is_thorough() else "20"
     program = PROGRAM.parent / "sorted_file_encoders.py"
     done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr[-3000:]

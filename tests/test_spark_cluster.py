@@ -20,7 +20,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parent
-_TESTS_S_MAX = 400
+_TESTS_S_MAX = 900  # against a hang: alone, half a minute
 NO_NUMBA = """
 import pathlib
 import sys

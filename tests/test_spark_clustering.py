@@ -23,6 +23,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import clustering, clustering_rows
 from spark_twin import run_here
@@ -110,7 +111,13 @@ def test_rows_of_every_type_are_what_they_were(spark, tmp_path: Path) -> None:
     before, partitions = all_rows(lake), table.partitions()
     steps: list[tuple[str, int, int | None]] = []
     found = sks.cluster(
-        spark, lake, by=["u64", "large"], file_rows=50, row_group_rows=10, progress=lambda *told: steps.append(told)
+        spark,
+        lake,
+        by=["u64", "large"],
+        where=(F.col("row") >= 0) & (F.length("large") < 9),
+        file_rows=50,
+        row_group_rows=10,
+        progress=lambda *told: steps.append(told),
     )
     assert (found.version, found.rows, found.files_before) == (table.version + 1, 400, 8)
     assert found.files_after == table.refresh().files().num_rows
@@ -256,6 +263,17 @@ def test_small_tables_and_many_columns(tmp_path: Path) -> None:
     third = sum(ss.open(lake).files()["size_bytes"].to_pylist()) // 3
     by_bytes = sks.cluster(None, lake, by="c0", curve="linear", file_bytes=third)
     assert by_bytes.files_after in (2, 3, 4)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
+def test_files_are_compressed_as_they_were(tmp_path: Path, codec: str) -> None:
+    pq.write_table(points(500), tmp_path / "a.parquet", compression=codec)
+    ss.create(tmp_path)
+    sks.cluster(None, tmp_path, by="x")
+    (path,) = ss.open(tmp_path).files().column("path").to_pylist()
+    told = pq.read_metadata(tmp_path / path).row_group(0).column(1).compression
+    assert told == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
 
 
 @pytest.mark.usefixtures("here")

@@ -34,7 +34,7 @@ from skipstone.spark_adapter.meaning import Session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = 2_000 if is_thorough() else 160
+COUNT = 2_000 if is_thorough() else 80
 UTC, NAN, D = dt.UTC, float("nan"), Decimal
 NOON = dt.datetime(2020, 3, 8, 12, tzinfo=UTC)  # the day on which New York's clocks go forward
 SECOND, HOUR, US = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(microseconds=1)
@@ -80,6 +80,23 @@ SQL = [
     "at = TIMESTAMP '2020-03-08 08:00:00-04:00'", "startswith(s, 'a')", "d10 = 0.1", "i64 = 5L", "s IN ('a', 'é')",
     "at > '2020-03-08'", "i64 = f64", "NOT flag", "flag IS TRUE", "s > 'a' AND NOT (i8 < 1 OR i32 = 5)", "i64 = 5e0",
 ]  # fmt: skip
+
+
+BIG, MEDIUM = 1 << 53, 1 << 24
+# Where a pruner that compares exact values would lose rows to Spark's coercions, or keep too many.
+PITFALLS = [
+    one for name, values in {
+        "i64": [float(BIG), -float(BIG), float(BIG) - 1, 2.0**63, NAN],
+        "u64": [float(BIG), 2.0**64], "f64": [BIG + 1, BIG], "f32": [MEDIUM + 1, MEDIUM, 0.1, D("0.1")],
+        "i32": [float(MEDIUM + 1), D("5.00")], "d10": [0.1, 1e28, 10**18, D("0.30000000000000000001")],
+        "d2": [0.1, 0.30000000000000004],
+    }.items() for value in values for one in ((name, "=", value), (name, "<", value), (name, ">=", value))
+]  # fmt: skip
+
+
+def _pitfall(name: str, op: str, value: Any) -> Column:
+    column = F.col(name)
+    return column == value if op == "=" else column < value if op == "<" else column >= value
 
 
 class _Draw:
@@ -174,6 +191,7 @@ def test_random_columns(spark: SparkSession, lake: Path, zone: str, ansi: bool) 
     session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     draw = _Draw(20 + ansi, wild=not ansi)
     columns = [draw.column() for _ in range(COUNT)] + [F.expr(text) for text in SQL]
+    columns += [_pitfall(*one) for one in PITFALLS]
     with ss.open(lake) as table:
         frame = session.read.parquet(str(lake)).coalesce(1).cache()
         share = _check(frame, table, columns, Session(zone))

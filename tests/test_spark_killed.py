@@ -25,7 +25,7 @@ import skipstone as ss
 from spark_cluster import Cluster, package_archive
 
 FILES, ROWS = 8, 60_000
-_WAIT_S_MAX = 150.0
+_WAIT_S_MAX = 300.0  # against a hang
 # Each action says how it ended. The rows that it writes are unlike those that are there.
 DRIVER = f"""
 import sys

@@ -8,9 +8,9 @@ that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,11 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 200
 ZONE = "America/New_York"
@@ -143,15 +141,6 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     assert count == wanted if wanted is not None else count > 0
 
 
-def test_answers_of_sparks_own_reader_over_the_files_that_are_left(
-    spark: SparkSession, lake: Path, plain: DataFrame
-) -> None:
-    """All predicates in one job: each row with the number of the predicate that found it."""
-    found = [sks.read_parquet(spark, lake, where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    expected = [plain.where(where).withColumn("asked", F.lit(i)) for i, where in enumerate(WHERE)]
-    assert _same(reduce(DataFrame.unionAll, found), reduce(DataFrame.unionAll, expected)) > 10 * ROWS
-
-
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     expected = plain.where("k = 5 OR k = 700")
     forms = [
@@ -176,6 +165,12 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     ]
     for where in wheres:
         assert _same(sks.scan(spark, lake, where), plain.where(where)) > 0
+    where = (F.col("K") < 90) & (F.length("id") == 10)  # columns that only Spark's part needs are read, and dropped
+    found = sks.scan(spark, lake, where, columns=["day"])
+    assert _same(found, plain.where(where).select("day")) == 90
+    told = sks.explain(found.groupBy("day").count())
+    assert "of 1 files in 1 tasks" in told
+    assert "Spark tests the rows that are left by" in told
 
 
 def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
@@ -286,6 +281,30 @@ def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFr
     assert _same(sks.scan(spark, table).select(names), rest.unionByName(north)) == 4 * ROWS + 10
     write(north, "overwrite")
     assert _same(sks.scan(spark, table).select(names), north) == 10
+    with ss.open(table) as opened:
+        assert opened.verify(deep=True) == []
+
+
+# -- the rest of a table's life --------------------------------------------------------------------------------------
+
+
+def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns(".skipstone"))
+    table = tmp_path / "lake"
+    sks.create(spark, table).close()
+    sks.create_index(spark, table, "k", "secondary")
+    keys = spark.createDataFrame([(3,), (3,), (None,), (777,), (1199,), (99999,)], "k bigint")
+    expected = plain.join(keys, "k", "left_semi")
+
+    def looked_up() -> int:
+        return _same(sks.lookup(spark, table, keys, on="k").select(COLUMNS), expected)
+
+    assert looked_up() == 3
+    sks.cluster(spark, table, by=["x", "day"], curve="hilbert", where="year = 2020")
+    assert _same(sks.scan(spark, table).select(COLUMNS), plain) == 6 * ROWS
+    assert looked_up() == 3
+    sks.optimize(spark, table)
+    assert looked_up() == 3
     with ss.open(table) as opened:
         assert opened.verify(deep=True) == []
 

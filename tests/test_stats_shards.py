@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes import stats
@@ -238,7 +239,7 @@ VALUES = st.integers(-20, 20)
 
 
 @given(data=st.data())
-@settings(max_examples=settings.default.max_examples)
+@settings(max_examples=examples(25))
 def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
     """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

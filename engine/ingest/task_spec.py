@@ -36,7 +36,7 @@ class TaskSpec:
     """All that a task needs to know, picklable.
 
     row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
-    file_rows, file_bytes              a file ends once it has so many rows, or with the row group in which it reached so
+    file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
                                        many bytes as stored
     waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of files begun:
                                        rows that come unsorted over many partitions wait in each of them
@@ -63,9 +63,13 @@ class TaskSpec:
     open_files: int = OPEN_FILES
     marker_base: int | None = None
 
+    def group_rows(self, row_bytes: float) -> int:
+        """How many rows of so many bytes make a row group."""
+        return max(1, min(self.row_group_rows, int(self.row_group_bytes / max(1.0, row_bytes))))
+
     def sized(self, sizes: Mapping[str, int | None]) -> TaskSpec:
         """The same, with other sizes (of `SIZES`); None leaves one as it is. Raises InvalidArgumentError."""
-        given = {name: size for name, size in sizes.items() if size is not None}
+        given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         for name, size in given.items():
             if name not in SIZES:
                 raise InvalidArgumentError(f"{name}= is not known; sizes are {', '.join(SIZES)}")

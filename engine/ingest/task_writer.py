@@ -99,6 +99,7 @@ class TaskWriter:
             whole = fitted(table, self.spec.schema)
             for partition, rows in _by_partition(whole, self.spec.partitioning):
                 self._add_all(partition, rows)
+            self._relieve()
 
     def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
         """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
@@ -107,6 +108,7 @@ class TaskWriter:
         self._check_begun()
         for table in _tables(data):
             self._add_all(partition, fitted(table, self._data_schema))
+            self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
@@ -139,9 +141,9 @@ class TaskWriter:
         self.results = []
 
     def _add_all(self, partition: str, rows: pa.Table) -> None:
-        for first in range(0, rows.num_rows, self.spec.row_group_rows):
-            self._add(partition, rows.slice(first, self.spec.row_group_rows))
-        self._relieve()
+        step = self.spec.group_rows(rows.nbytes / max(1, rows.num_rows))
+        for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+            self._add(partition, rows.slice(first, step))
 
     def _add(self, partition: str, rows: pa.Table) -> None:
         file = self._open.get(partition)

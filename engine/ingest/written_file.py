@@ -70,7 +70,7 @@ class WrittenFile:
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self.waiting_bytes += rows.nbytes
-        while self._waiting_rows >= (count := self._group_rows()):
+        while self._waiting_rows >= (count := self._spec.group_rows(self.waiting_bytes / max(1, self._waiting_rows))):
             self._flush(count)
 
     def flush(self) -> None:
@@ -89,12 +89,6 @@ class WrittenFile:
     def is_full(self) -> bool:
         """True where the file is as large as files shall be."""
         return self.row_count >= self._spec.file_rows or self.stored_bytes >= self._spec.file_bytes
-
-    def _group_rows(self) -> int:
-        """How many rows of the size of those that wait make a row group."""
-        row_bytes = self.waiting_bytes / max(1, self._waiting_rows)
-        by_bytes = int(self._spec.row_group_bytes / max(1.0, row_bytes))
-        return max(1, min(self._spec.row_group_rows, by_bytes))
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):  # what closing meets now is news to nobody
