@@ -34,11 +34,14 @@ from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .parquet_types import holds_nanoseconds, is_read_as
 from .session import read_column
+from .shielding import shielded
 from .to_columns import has_floats, literal, to_column
 from .translate import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..engine.timeline import FileSchema
 
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
@@ -82,6 +85,8 @@ def read_parquet(
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
         wanted = _filter(where, plan)
         found = files.frame(spark)
+        if wanted is not None:
+            found = shielded(found, table.schema, files.schemas())
     if wanted is not None:
         found = found.where(wanted)
     return found.select([f"`{name.replace('`', '``')}`" for name in plan.columns])
@@ -124,6 +129,10 @@ class _Files:
         names = [*asked, *(name for name in schema.names if with_all and name not in asked and self._is_fit(name))]
         self._wire = wire_schema(schema, names)
         self._check(names)
+
+    def schemas(self) -> list[FileSchema]:
+        """The physical schemas of the files."""
+        return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
 
     # -- whether Spark would read them right --------------------------------------------------------------------------
 
