@@ -83,8 +83,9 @@ def main() -> None:
 
 def _indexed(lake: Path, index: Path, kind: str) -> Path:
     table = ss.create(lake, partitioning=None, index_path=index)
+    options: dict[str, Any] = {"fpp": 0.001} if kind == "bloom" else {}
     for column in (KEY, "l_partkey"):
-        table.create_index(column, kind, **({"fpp": 0.001} if kind == "bloom" else {}))
+        table.create_index(column, kind, **options)
     return index
 
 
