@@ -17,6 +17,7 @@ What is learnt is small whatever the rows are, since every executor gets it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -200,10 +201,8 @@ def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
         return keys[order[places]]
     cuts = keys.take(from_numpy(order[places])).to_pylist()
     before = keys.take(from_numpy(order[np.maximum(places - 1, 0)])).to_pylist()
-    after = [*cuts, None][1:]
-    return binary_array(
-        [key if key == then else _told_apart(b, key) for b, key, then in zip(before, cuts, after, strict=True)]
-    )
+    shared = {key for key, then in pairwise(cuts) if key == then}
+    return binary_array([key if key in shared else _told_apart(b, key) for b, key in zip(before, cuts, strict=True)])
 
 
 def _told_apart(before: bytes, key: bytes) -> bytes:
@@ -215,11 +214,9 @@ def _told_apart(before: bytes, key: bytes) -> bytes:
 def _places_of(keys: Keys, cuts: Keys) -> tuple[np.ndarray, np.ndarray]:
     """(how many cuts are less than each key, how many are not greater), int64 [n] each."""
     if isinstance(keys, np.ndarray):
-        own, found = cuts, keys
-        of_row: slice | np.ndarray = slice(None)
-    else:
-        told = keys.dictionary_encode()
-        both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")
-        ranks = to_numpy(both).astype(np.int64)
-        own, found, of_row = ranks[: len(cuts)], ranks[len(cuts) :], to_numpy(told.indices)
+        return np.searchsorted(cuts, keys), np.searchsorted(cuts, keys, side="right")
+    told = keys.dictionary_encode()
+    both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")
+    ranks = to_numpy(both).astype(np.int64)
+    own, found, of_row = ranks[: len(cuts)], ranks[len(cuts) :], to_numpy(told.indices)
     return np.searchsorted(own, found)[of_row], np.searchsorted(own, found, side="right")[of_row]

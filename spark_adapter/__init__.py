@@ -18,7 +18,8 @@ How a query runs, file by file of this folder:
     residual    the rest of a Column, which Spark tests: what it needs to be read
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
     explaining  explain(): what was skipped for a DataFrame
-    native      read_parquet(): Spark's own Parquet reader over the files that are left
+    native      read_parquet(): Spark's own Parquet reader over the files that are left; shielding is of its filters
+    parquet_types    which stored types that reader reads as which
     to_columns  predicates as Spark's own filters
     own_jobs    coarse() and prune_partition(): pruning in other people's jobs
     translate   Arrow types to those that Spark takes over the wire

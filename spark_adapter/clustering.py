@@ -31,6 +31,7 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
+from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
 from .packing import pack
 from .rewritten import compressed_alike, sized
@@ -108,7 +109,7 @@ def cluster(
             curve, and each less the more there are.
         curve: "linear" (sorted by the first column, in it by the second, ...), "zorder" or "hilbert" (near each other
             in all of the columns).
-        where: as for `scan`; None for every file.
+        where: as for `scan`; None for every file. A part of a Column that is not understood excludes no file.
         file_rows, file_bytes: how large files become, about; bytes by what rows take now. A partition of fewer rows
             is one file.
         row_group_rows: the most rows of a row group, the least that readers skip.
@@ -129,7 +130,9 @@ def cluster(
     told = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
-        plan = table.scan(read_column(spark, where, table.schema) if isinstance(where, Column) else where)
+        if isinstance(where, Column):
+            where = without_unknowns(read_column(spark, where, table.schema))
+        plan = table.scan(where)
         tasks = plan.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()

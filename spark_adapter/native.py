@@ -24,7 +24,7 @@ from ..engine.ingest.footers import open_parquet
 from ..engine.ingest.leaves import top_level
 from ..engine.open import open_table
 from ..engine.predicates import columns_of, unknowns
-from ..engine.predicates.widening import is_list, plain_type
+from ..engine.predicates.widening import plain_type
 from ..engine.scan.by_name import misread
 from ..engine.scan.plan import Plan
 from ..engine.scan.rows import as_planned, check_identity
@@ -32,12 +32,16 @@ from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
+from .parquet_types import holds_nanoseconds, is_read_as
 from .session import read_column
+from .shielding import shielded
 from .to_columns import has_floats, literal, to_column
 from .translate import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..engine.timeline import FileSchema
 
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
@@ -81,6 +85,8 @@ def read_parquet(
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
         wanted = _filter(where, plan)
         found = files.frame(spark)
+        if wanted is not None:
+            found = shielded(found, table.schema, files.schemas())
     if wanted is not None:
         found = found.where(wanted)
     return found.select([f"`{name.replace('`', '``')}`" for name in plan.columns])
@@ -124,6 +130,10 @@ class _Files:
         self._wire = wire_schema(schema, names)
         self._check(names)
 
+    def schemas(self) -> list[FileSchema]:
+        """The physical schemas of the files."""
+        return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
+
     # -- whether Spark would read them right --------------------------------------------------------------------------
 
     def _is_fit(self, name: str) -> bool:
@@ -142,8 +152,8 @@ class _Files:
             known = self._instant.file_schemas[number]
 
             def can_read(kind: pa.DataType, name: str, task: FileTask = task) -> bool:
-                is_read = not _holds_nanoseconds(kind) or self._holds_int96(name, task)
-                return is_read and _widens(plain_type(kind), wire.field(name).type)
+                is_read = not holds_nanoseconds(kind) or self._holds_int96(name, task)
+                return is_read and is_read_as(plain_type(kind), wire.field(name).type)
 
             wrong = misread(known, self._instant, stored, can_read)
             if wrong is not None:
@@ -281,43 +291,3 @@ def _is_plain(text: str, value: pa.Scalar) -> bool:
     if pa.types.is_date32(value.type):
         return _PLAIN_DATE.fullmatch(text) is not None and text == value.as_py().isoformat()
     return False
-
-
-def _holds_nanoseconds(kind: pa.DataType) -> bool:
-    kind = plain_type(kind)
-    if pa.types.is_nested(kind):
-        return any(_holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.unit == "ns"
-
-
-def _widens(kind: pa.DataType, wire: pa.DataType) -> bool:
-    """Whether Spark's reader reads a stored type as `wire`: the same values, or values that are in it."""
-    if pa.types.is_struct(kind) and pa.types.is_struct(wire):
-        shared = [field for field in wire if kind.get_field_index(field.name) >= 0]
-        return bool(shared) and all(_widens(plain_type(kind.field(f.name).type), f.type) for f in shared)
-    if pa.types.is_map(kind) and pa.types.is_map(wire):
-        pairs = (kind.key_type, wire.key_type), (kind.item_type, wire.item_type)
-        return all(_widens(plain_type(stored), read) for stored, read in pairs)
-    if is_list(kind) and pa.types.is_list(wire):
-        return _widens(plain_type(kind.value_type), wire.value_type)
-    if pa.types.is_null(kind):
-        return True
-    if pa.types.is_float16(kind):
-        return False
-    try:
-        own = wire_schema(pa.schema([pa.field("value", kind)])).field(0).type
-    except SchemaError:
-        return False
-    if own == wire:
-        return True
-    if pa.types.is_integer(own) and pa.types.is_integer(wire):
-        return wire.bit_width >= own.bit_width
-    if pa.types.is_signed_integer(kind) and pa.types.is_decimal(wire):
-        return wire.precision - wire.scale >= (20 if kind.bit_width == 64 else 10)
-    if pa.types.is_signed_integer(kind) and pa.types.is_float64(wire):
-        return kind.bit_width <= 32
-    if pa.types.is_decimal(own) and pa.types.is_decimal(wire):
-        return wire.scale >= own.scale and wire.precision - wire.scale >= own.precision - own.scale
-    if pa.types.is_date32(own):
-        return pa.types.is_timestamp(wire) and wire.tz is None
-    return pa.types.is_float32(own) and pa.types.is_float64(wire)

@@ -33,6 +33,7 @@ _START_S_MAX = 90.0
 _WORKERS = 2
 # Small heaps, and no time for the best code: what they do is short.
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_without_proxies = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Cluster:
 
     def alive(self) -> int:
         """How many workers the master knows."""
-        with urllib.request.urlopen(self.status_url, timeout=5) as answer:
+        with _without_proxies.open(self.status_url, timeout=5) as answer:
             return json.load(answer)["aliveworkers"]
 
     def start_worker(self) -> None:
@@ -72,7 +73,8 @@ class Cluster:
         self._started += 1
         name = f"worker-{self._started}"
         arguments = ["--host", "127.0.0.1", "--cores", "4", "--memory", "3g", self.url]
-        worker = _start(self.folder, name, "org.apache.spark.deploy.worker.Worker", arguments, self.environment)
+        command = ["spark-class", "org.apache.spark.deploy.worker.Worker", *arguments]
+        worker = _run(self.folder, name, command, self.environment)
         self.workers.append(worker)
         _wait(lambda: self.alive() >= expected, worker, self.folder / f"{name}.log")
 
@@ -106,7 +108,7 @@ def running(folder: Path) -> Iterator[Cluster]:
     }
     cluster = Cluster(folder, f"spark://127.0.0.1:{port}", f"http://127.0.0.1:{status_port}/json/", environment)
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(status_port)]
-    master = _start(folder, "master", "org.apache.spark.deploy.master.Master", arguments, environment)
+    master = _run(folder, "master", ["spark-class", "org.apache.spark.deploy.master.Master", *arguments], environment)
     try:
         _wait(lambda: cluster.alive() == 0, master, folder / "master.log")
         for _ in range(_WORKERS):
@@ -129,6 +131,7 @@ def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Ma
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={cluster.folder}",  # a killed JVM removes nothing
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(cluster.folder / "connect-warehouse"),
         "spark.sql.artifact.isolation.enabled": "true",
@@ -174,10 +177,6 @@ def _interpreter(folder: Path) -> str:
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text(str(Path(numpy.__file__).parent.parent))
     return str(folder / "bin" / "python")
-
-
-def _start(folder: Path, name: str, main_class: str, arguments: Sequence[str], environment: Mapping[str, str]):
-    return _run(folder, name, ["spark-class", main_class, *arguments], environment)
 
 
 def _run(folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen:

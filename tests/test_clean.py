@@ -237,6 +237,28 @@ def test_a_transaction_that_committed_and_died_before_it_said_so_loses_nothing(t
     assert (table.version, _values(table)) == (6, [1, 2, 5])
 
 
+@pytest.mark.parametrize("retained", [10, 1])
+def test_rule_10_a_file_that_was_elsewhere_for_a_while_is_no_leftover(tmp_path: Path, retained: int) -> None:
+    """A transaction of ours wrote and published it, and a sync did not find it: nothing remembers it as gone."""
+    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
+    with table.transaction() as tx:
+        tx.write(_rows(7))
+    published = table.version
+    [path] = _data_files(table)
+    away = tmp_path / "away.parquet"
+    os.rename(Path(table.location, path), away)
+    table.sync()
+    with table.transaction() as tx:
+        tx.write(_rows(8))
+    os.rename(away, Path(table.location, path))
+    for _ in range(2):  # the second time, the version that published it may be cleaned already
+        table.clean(retain_versions=retained, min_age=NOW, delete_data=True)
+        assert Path(table.location, path).exists()
+    if retained > 1:
+        table.restore(published)
+        assert _values(table) == [7]
+
+
 def test_another_index_over_the_same_lake_keeps_its_files(table: ss.Table, tmp_path: Path) -> None:
     """Both name the files that they write alike, and each knows its own transactions only."""
     other = ss.create(table.location, index_path=tmp_path / "elsewhere")

@@ -17,7 +17,7 @@ import skipstone as ss
 
 REPOSITORY = Path(__file__).parent.parent
 FOUND_BY_SPARK = Path("spark_adapter", "pyspark_skipstone")
-NOT_INSTALLED = {"tests", "bench", "scripts", "docs", "build", "dist"}
+NOT_INSTALLED = {"tests", "bench", "scripts", "docs", "examples", "build", "dist"}
 
 
 @pytest.fixture(scope="module")

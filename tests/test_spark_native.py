@@ -236,6 +236,39 @@ def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> No
     assert [row.i for row in sks.read_parquet(spark, tmp_path, "i = 1 AND f = 0.5 AND d = 1.5").collect()] == [1]
 
 
+def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its filters hold 3 us against milliseconds as 0, and a long decimal against a short one as what is left of it."""
+    noon = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
+    later = noon + dt.timedelta(microseconds=5)
+    for name, unit, digits, times, numbers in (
+        ("fine", "us", 15, [noon, later], ["123456789012.50", "1"]),
+        ("coarse", "ms", 5, [noon, noon], ["5", "6"]),
+    ):
+        at = pa.array(times, pa.timestamp(unit, "UTC"))
+        d = pa.array([Decimal(number) for number in numbers], pa.decimal128(digits, 2))
+        inner = pa.StructArray.from_arrays([at, d], ["at", "d"])
+        rows = pa.table({"n": [f"{name}{i}" for i in range(2)], "at": at, "d": d, "s": inner})
+        for is_integer in (True, False):
+            pq.write_table(rows, tmp_path / f"{name}{is_integer}.parquet", store_decimal_as_integer=is_integer)
+    ss.create(tmp_path).close()
+    between = "TIMESTAMP '2020-01-01 12:00:00.000003+00:00'"
+    wheres = [f"{at} {op} {between}" for at in ("at", "s.at") for op in ("<", "!=", ">=", "=")]
+    wheres += [f"{d} {op}" for d in ("d", "s.d") for op in ("< 123456789.01", "> -123456789.01", "!= 42949673.01")]
+    wheres += ["d IN (123456789012.50, 5)", f"NOT (at <=> {between} OR s.d > 123456789.01)"]
+    frames = [
+        sks.read_parquet(spark, tmp_path, where, ["n"]).withColumn("at", F.lit(i)) for i, where in enumerate(wheres)
+    ]
+    column = (F.col("at") < noon + dt.timedelta(microseconds=3)) & (F.length("n") > 0)
+    frames.append(sks.read_parquet(spark, tmp_path, column, ["n"]).withColumn("at", F.lit(len(wheres))))
+    found = reduce(lambda one, other: one.unionByName(other), frames).collect()
+    with ss.open(tmp_path) as table:
+        for i, where in enumerate([*wheres, f"at < {between}"]):
+            expected = table.scan(where, ["n"]).to_table()["n"].to_pylist()
+            assert sorted(row.n for row in found if row.at == i) == sorted(expected), where
+
+
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     """What Spark itself writes unless it is told otherwise."""
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have

@@ -165,6 +165,12 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     ]
     for where in wheres:
         assert _same(sks.scan(spark, lake, where), plain.where(where)) > 0
+    where = (F.col("K") < 90) & (F.length("id") == 10)  # columns that only Spark's part needs are read, and dropped
+    found = sks.scan(spark, lake, where, columns=["day"])
+    assert _same(found, plain.where(where).select("day")) == 90
+    told = sks.explain(found.groupBy("day").count())
+    assert "of 1 files in 1 tasks" in told
+    assert "Spark tests the rows that are left by" in told
 
 
 def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:

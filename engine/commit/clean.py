@@ -303,14 +303,33 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
     is_old = found.now_us - age_us
     owned = [(entry, owner[1]) for entry in found.data if (owner := _DATA.search(entry.path))]
     stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
-    if stray:  # another index over the same lake names its files alike: only what ended in ours is ours to remove
-        ended = set(cleaning.fenced)
-        for instant in table.timeline.history(latest.version):
-            ended.update((instant["transaction"], *instant["fenced"]))
-        cleaning.data += [e for e, owner in stray if owner in ended and e.modified_ns // 1000 <= is_old]
+    if stray:
+        unpublished = _unpublished(table, latest, cleaning.fenced, [(e.path, owner) for e, owner in stray])
+        cleaning.data += [e for e, _ in stray if e.path in unpublished and e.modified_ns // 1000 <= is_old]
     if not found.live:  # else it may be a live task's, that waits for rows
         unfinished = [e for e in found.data if e.path.rsplit("/", 1)[-1].startswith(TEMPORARY_PREFIX)]
         cleaning.data += [e for e in unfinished if e.modified_ns // 1000 <= is_old]
+
+
+def _unpublished(table: Table, latest: Instant, fenced: Iterable[str], owned: Sequence[tuple[str, str]]) -> set[str]:
+    """Of (path, the transaction that wrote it), the paths that no version ever named, of transactions that ended here.
+    Another index over the same lake names its files alike, and what has not ended here is not ours to remove.
+
+    What a transaction published may be live no more, and not remembered as gone: a sync did not find it, since it lay
+    elsewhere for a while. So the version that it made is asked; where that was cleaned, nothing tells, and it stays.
+    """
+    given_up = set(fenced)
+    made: dict[str, int] = {}
+    for instant in table.timeline.history(latest.version):
+        given_up.update(instant["fenced"])
+        made[instant["transaction"]] = instant["version"]
+    found = {path for path, owner in owned if owner in given_up}
+    readable = set(retained(latest, latest.cleaned))
+    for owner in {owner for _, owner in owned if made.get(owner) in readable}:
+        paths = [path for path, other in owned if other == owner]
+        then = Snapshot(table.timeline.read(made[owner]), table.readers)
+        found.update(set(paths) - then.find(paths).keys())
+    return found
 
 
 def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:

@@ -1,0 +1,62 @@
+"""Columns that are kept from the filters of Spark's Parquet reader, which would leave out row groups that match.
+
+Spark hands comparisons on to its reader, which holds them against a file's statistics in the type that the *file* has.
+Where that is narrower than the column's, the literal is cut to it: 3 us to 0 ms, so `t < 3 us` leaves out a file of
+TIMESTAMP(ms) that is all 0; 123456789.01 as a DECIMAL(15, 2) wraps round in a file of DECIMAL(5, 2), or ends the query.
+Integers and floats it leaves alone. Of such columns the reader is told nothing; Spark compares the rows that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from ..engine.predicates.widening import plain_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ..engine.timeline import FileSchema
+
+Path = tuple[str, ...]
+
+
+def shielded(frame: DataFrame, schema: pa.Schema, stored: Iterable[FileSchema]) -> DataFrame:
+    """The same rows of files of these schemas, in columns of which the reader is told nothing where it would err."""
+    for path in sorted(_cut_paths(schema, stored)):
+        top, rest = path[0], path[1:]
+        if top not in frame.columns:
+            continue
+        leaf = F.col(_quoted(path))
+        seen = F.greatest(leaf, leaf)  # the value itself, and no column to Spark
+        frame = frame.withColumn(top, F.col(_quoted(path[:1])).withField(_quoted(rest), seen) if rest else seen)
+    return frame
+
+
+def _cut_paths(schema: pa.Schema, stored: Iterable[FileSchema]) -> set[Path]:
+    """The columns, and fields of structs, of a type that literals are cut to, where some file has another. Of a file
+    that was only told of nobody knows what it has."""
+    found: set[Path] = set()
+    for known in stored:
+        for name in known.schema.names:
+            if schema.get_field_index(name) >= 0:
+                kinds = known.schema.field(name).type, schema.field(name).type
+                found.update(_unlike(*map(plain_type, kinds), (name,), known.is_told))
+    return found
+
+
+def _unlike(stored: pa.DataType, own: pa.DataType, path: Path, is_told: bool) -> Iterator[Path]:
+    if pa.types.is_struct(stored) and pa.types.is_struct(own):
+        for field in own:
+            if stored.get_field_index(field.name) >= 0:
+                kinds = stored.field(field.name).type, field.type
+                yield from _unlike(*map(plain_type, kinds), (*path, field.name), is_told)
+    elif (is_told or stored != own) and (pa.types.is_decimal(own) or pa.types.is_timestamp(own)):
+        yield path
+
+
+def _quoted(path: Path) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
