@@ -22,7 +22,14 @@ from collections.abc import Callable
 
 import numpy as np
 from numba import config, njit
-from numba.core import caching
+from numba.core.caching import (  # an ImportError, where numba has them no more, leaves the plain twins
+    CompileResultCacheImpl,
+    FunctionCache,
+    InTreeCacheLocator,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+    _CacheLocator,
+)
 
 
 def compiled(function):
@@ -37,7 +44,7 @@ def compiled(function):
     return kernel
 
 
-class _Temporary(caching._CacheLocator):
+class _Temporary(_CacheLocator):
     """A folder of the user's own under the one for temporary files (or NUMBA_CACHE_DIR), named by the module's source:
     an archive that is unpacked a second time, under another name, finds what the first one left."""
 
@@ -80,17 +87,17 @@ def _private_folder() -> str:
     return path
 
 
-class _Places(caching.CompileResultCacheImpl):
+class _Places(CompileResultCacheImpl):
     # Not numba's own for archives: its name in the home is of the archive's path, so it would be found by nobody.
     _locator_classes = (
-        caching.UserProvidedCacheLocator,
-        caching.InTreeCacheLocator,
-        caching.UserWideCacheLocator,
+        UserProvidedCacheLocator,
+        InTreeCacheLocator,
+        UserWideCacheLocator,
         _Temporary,
     )
 
 
-class _Kept(caching.FunctionCache):
+class _Kept(FunctionCache):
     """numba's cache, whose harms cost a compilation and no more: a disk that is full, a file cut short by a crash."""
 
     _impl_class = _Places

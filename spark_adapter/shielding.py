@@ -43,8 +43,8 @@ def _cut_paths(schema: pa.Schema, stored: Iterable[FileSchema]) -> set[Path]:
     for known in stored:
         for name in known.schema.names:
             if schema.get_field_index(name) >= 0:
-                kinds = known.schema.field(name).type, schema.field(name).type
-                found.update(_unlike(*map(plain_type, kinds), (name,), known.is_told))
+                stored_as, own = known.schema.field(name).type, schema.field(name).type
+                found.update(_unlike(plain_type(stored_as), plain_type(own), (name,), known.is_told))
     return found
 
 
@@ -52,8 +52,8 @@ def _unlike(stored: pa.DataType, own: pa.DataType, path: Path, is_told: bool) ->
     if pa.types.is_struct(stored) and pa.types.is_struct(own):
         for field in own:
             if stored.get_field_index(field.name) >= 0:
-                kinds = stored.field(field.name).type, field.type
-                yield from _unlike(*map(plain_type, kinds), (*path, field.name), is_told)
+                inner = plain_type(stored.field(field.name).type)
+                yield from _unlike(inner, plain_type(field.type), (*path, field.name), is_told)
     elif (is_told or stored != own) and (pa.types.is_decimal(own) or pa.types.is_timestamp(own)):
         yield path
 
