@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from ..engine.timeline import FileSchema
 
+_listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
 _STATS_AT_ONCE = 8
@@ -244,19 +246,21 @@ class _Files:
 @contextlib.contextmanager
 def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
     """Within, Spark looks at so many paths by itself: beyond some number (32) it would run a job to do that. (A session
-    of Spark Connect looks at them later, when this is over.)"""
-    before = spark.conf.getAll.get(_LISTING_THRESHOLD)
-    if int(before or 32) > paths:
-        yield
-        return
-    spark.conf.set(_LISTING_THRESHOLD, str(paths + 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_LISTING_THRESHOLD)
-        else:
-            spark.conf.set(_LISTING_THRESHOLD, before)
+    of Spark Connect looks at them later, when this is over.) One thread at a time, or they would restore each other's
+    setting."""
+    with _listing:
+        before = spark.conf.getAll.get(_LISTING_THRESHOLD)
+        if int(before or 32) > paths:
+            yield
+            return
+        spark.conf.set(_LISTING_THRESHOLD, str(paths + 1))
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(_LISTING_THRESHOLD)
+            else:
+                spark.conf.set(_LISTING_THRESHOLD, before)
 
 
 def _check_name(path: str) -> None:

@@ -90,7 +90,8 @@ def lookup(
         names = [*leading, *(name for name in names if name not in leading)]
         given = keys.select(*[keys[_quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
         schema = to_arrow_schema(given.schema, timezone="UTC")
-        key_set(schema.empty_table().rename_columns(names), [leaves[name] for name in names])  # or it raises
+        one = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # of no row, fewer casts are refused
+        key_set(one, [leaves[name] for name in names])  # or it raises
         if len(names) == 1:
             few = given.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:

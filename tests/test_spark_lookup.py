@@ -165,6 +165,13 @@ def test_keys_of_other_types_are_compared_as_values(spark, lake: Path, many: Non
         sks.lookup(spark, lake, texts, [], index_path=lake.parent / "whole")
 
 
+def test_keys_whose_type_is_never_cast_are_refused_at_once(spark, tmp_path: Path) -> None:
+    """Of no row Arrow casts what it refuses to cast of any."""
+    ss.create(tmp_path, schema=pa.schema([("d", pa.decimal128(10, 2))])).close()
+    with pytest.raises(ss.SchemaError, match="'d' are int64"):
+        sks.lookup(spark, tmp_path, spark.range(3).withColumnRenamed("id", "d"), "d")
+
+
 def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
     spark, lake: Path, many: None, tmp_path: Path
 ) -> None:

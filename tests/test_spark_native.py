@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter.native import _listed_by_the_driver
 from test_spark_types import SHARED
 
 if TYPE_CHECKING:
@@ -304,6 +307,27 @@ def test_thousands_of_files_and_the_session_as_it_was(spark: SparkSession, tmp_p
     session.conf.set(THRESHOLD, "7")
     sks.read_parquet(session, tmp_path)
     assert session.conf.get(THRESHOLD) == "7"
+
+
+def test_threads_that_read_at_once_leave_the_setting_as_it_was() -> None:
+    class Conf(dict):
+        getAll = property(lambda self: self)
+        set, unset = dict.__setitem__, dict.pop
+
+    session, first_is_over = SimpleNamespace(conf=Conf()), threading.Event()
+
+    def second() -> None:
+        with _listed_by_the_driver(session, 200):
+            first_is_over.wait(10)
+
+    with _listed_by_the_driver(session, 100):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        assert session.conf == {THRESHOLD: "101"}
+    first_is_over.set()
+    thread.join(10)
+    assert session.conf == {}
 
 
 def test_refusals_name_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
