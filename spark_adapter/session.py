@@ -126,10 +126,12 @@ def scan(
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
     """What a Column means over a table, under the settings of a session: `from_column`."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
+    # Where nothing is said of it, it goes by the mode.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
-    if legacy is None:  # then it goes by the mode
-        legacy = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
-    session = Session(str(zone), str(case).lower() == "true", str(legacy).lower() == "true")
+    is_null = str(legacy).lower() == "true"
+    if legacy is None:
+        is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
+    session = Session(str(zone), str(case).lower() == "true", is_null)
     return from_column(column, schema, session)
 
 
