@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 import strategies_predicates as base
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import multiset
@@ -88,7 +89,7 @@ def _tables(draw: st.DrawFn, root: str, schema: pa.Schema, names: list[str]) -> 
     return table, parts
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
     """Keys of any columns, against indexes of them, of the first of them, of others, and of none."""

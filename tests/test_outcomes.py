@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import canon
@@ -89,7 +90,7 @@ def cases(draw):
     return units, draw(predicates(schema)), draw(st.none() | st.integers(0, 2**32))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(160))
 @given(cases())
 def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
     units, node, seed = case
@@ -103,7 +104,7 @@ def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
                 assert BIT[row_matches(node, row)] & outcome_set, (str(form), row, outcome_set)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80))
 @given(cases())
 def test_membership_narrows_soundly(case):
     units, node, _ = case

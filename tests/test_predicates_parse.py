@@ -10,6 +10,7 @@ import sys
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.predicates import (
@@ -39,7 +40,7 @@ from strategies_predicates import predicates, schemas, tables
 X = Column("x")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(160))
 @given(schemas().flatmap(predicates))
 def test_printed_predicates_read_back_equal(node):
     assert parse(str(node)) == node
@@ -47,7 +48,7 @@ def test_printed_predicates_read_back_equal(node):
     assert hash(pickle.loads(pickle.dumps(node))) == hash(node)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     st.text(min_size=1), st.text() | st.binary() | st.floats() | st.decimals(places=5) | st.integers() | st.datetimes()
 )
@@ -143,7 +144,7 @@ def test_errors_show_the_place():
     assert again.position == 12 and str(again) == str(caught.value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120))
 @given(st.text(alphabet="xy1.'\"`()<>=!-,;%\\ \nANDORTInullike*[]{}:?@#$", max_size=25))
 def test_no_text_raises_anything_else(text):
     with contextlib.suppress(SkipstoneError):

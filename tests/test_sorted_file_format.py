@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import skipstone.hfile_like
 import zstandard
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
@@ -388,7 +389,7 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(48))
 @given(
     entries=st.one_of(
         st.dictionaries(keys, values_with(strings), max_size=60)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
@@ -30,7 +31,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(160))
 @given(numbers=NUMBERS, data=st.data())
 def test_a_line_gives_back_its_numbers(numbers, data):
     given_numbers = np.array(numbers, dtype=np.uint64)
@@ -48,7 +49,7 @@ def test_a_line_gives_back_its_numbers(numbers, data):
     assert [line.at(int(i)) for i in places] == numbers
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     values=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(5, 9), min_size=1, max_size=30),
     flags=st.lists(st.booleans(), min_size=30, max_size=30),
@@ -78,7 +79,7 @@ def test_items_of_no_width_are_refused(size, count, most):
         read_line(0, 0, bytes(size), 0, count, most, Where("f", 0))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(160))
 @given(
     values=st.lists(
         st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300) | st.integers(2**36, 2**36 + 2**34),
@@ -97,7 +98,7 @@ def test_what_lies_outside_is_told_of_items_as_they_lie(values, ends, data):
         assert outside(line, len(values), low, high).tolist() == wanted
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(160))
 @given(numbers=NUMBERS | st.lists(st.sampled_from([3, 2**40, 2**63]), min_size=1, max_size=40))
 def test_planes_chains_and_lists_give_back_their_numbers(numbers):
     given_numbers = np.array(numbers, dtype=np.uint64)

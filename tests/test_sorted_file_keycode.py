@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError
@@ -11,7 +12,7 @@ from skipstone.hfile_like import KeyLayout
 LAYOUT = KeyLayout([("kind", 1), ("column", 3), ("partition", 4), ("sequence", 8)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     widths=st.lists(st.integers(1, 8), min_size=1, max_size=4),
     data=st.data(),

@@ -6,6 +6,7 @@ import uuid
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
@@ -35,7 +36,7 @@ def names(draw) -> list[bytes]:
     return sorted({name.encode() for name in draw(st.lists(make, min_size=1, max_size=60))})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     keys=names(), others=st.lists(NAMES.map(str.encode), max_size=5), block_size=st.sampled_from([900, 5000, 1 << 20])
 )
@@ -91,7 +92,7 @@ def test_names_as_keys_take_few_bytes(makes, bytes_a_key):
     assert reader.blocks()[0].length <= 5000 * bytes_a_key + 600
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     column=st.lists(NAMES | st.none() | st.text(max_size=3), min_size=1, max_size=50),
     others=st.lists(NAMES, max_size=4),

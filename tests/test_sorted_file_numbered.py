@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import InvalidArgumentError, SchemaError
@@ -92,7 +93,7 @@ def files(draw):
     return data, prefixes, entries, ordered
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     made=files(),
     names=st.none() | st.lists(st.sampled_from(SCHEMA.names), unique=True),
@@ -153,7 +154,7 @@ def as_bound(name: str, value):
     return int(value) if name == "f" else value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50))
 @given(made=files())
 def test_summaries_are_exact(made):
     file, _, _, ordered = made

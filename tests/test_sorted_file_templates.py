@@ -6,6 +6,7 @@ import uuid
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
@@ -88,7 +89,7 @@ def columns(draw):
     return column_of(items, draw(st.sampled_from(KINDS)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120))
 @given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data())
 def test_every_string_comes_back(column, block_size, data):
     picks = sorted(data.draw(st.sets(st.integers(0, len(column) - 1))))
@@ -136,7 +137,7 @@ def test_too_many_sets_of_lengths_are_no_template():
     assert encoding_of(check(column_of(items, pa.string()), [0, 399], block_size=1 << 24)) != TEMPLATE
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     numbers=st.lists(st.integers(0, 10**18 - 1) | st.integers(0, 10**5), min_size=1, max_size=30),
     more=st.integers(0, 5),

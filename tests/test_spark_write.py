@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,7 +219,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy:
     return st.none() | st.lists(_values(kind.value_type), min_size=size or 0, max_size=2 if size is None else size)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_the_way_there_and_back_changes_nothing(data: st.DataObject) -> None:
     """Any values of any types, as they go to Spark and come from it again."""
