@@ -64,10 +64,15 @@ os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run side by side by file; those that share a Spark or a server run in one process."""
+    """Tests run side by side by file; those that share a Spark or a server run in one process, and begin first, since
+    they take longest."""
+    groups = ("spark_cluster", "spark", "s3_server")
+    order = {}
     for item in items:
-        shared = [name for name in ("spark_cluster", "spark", "s3_server") if name in getattr(item, "fixturenames", ())]
+        shared = [name for name in groups if name in getattr(item, "fixturenames", ())]
         item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
+        order[item] = groups.index(shared[0]) if shared else len(groups)
+    items.sort(key=order.__getitem__)
 
 
 @pytest.fixture

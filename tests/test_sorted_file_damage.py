@@ -58,7 +58,7 @@ def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
     found = []
     for i, name in enumerate(names()):
         is_large = len(file_of(name)) >= _LARGE_BYTES
-        each = (7 if is_large else 1) if is_thorough() else share * (3 if is_large else 1)
+        each = (7 if is_large else 1) if is_thorough() else share * (6 if is_large else 2)
         found.append(Job(name, mode, share=each, first=(first + i) % each, **more))
     return found
 
@@ -89,7 +89,7 @@ def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: P
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    count = 3000 if is_thorough() else 8
+    count = 3000 if is_thorough() else 5
     told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=count, compiled=compiled))
     assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
 
@@ -109,7 +109,7 @@ def test_a_read_past_a_section_is_a_crash() -> None:
 
 
 def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
-    rounds = "3000" if is_thorough() else "20"
+    rounds = "3000" if is_thorough() else "10"
     program = PROGRAM.parent / "sorted_file_encoders.py"
     done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr[-3000:]
