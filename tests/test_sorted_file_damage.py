@@ -58,13 +58,13 @@ def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
     found = []
     for i, name in enumerate(names()):
         is_large = len(file_of(name)) >= _LARGE_BYTES
-        each = (7 if is_large else 1) if is_thorough() else share * (6 if is_large else 2)
+        each = (7 if is_large else 1) if is_thorough() else share * (3 if is_large else 1)
         found.append(Job(name, mode, share=each, first=(first + i) % each, **more))
     return found
 
 
 def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
-    share = 797
+    share = 1597
     told = harm(tmp_path, jobs_of("flips", share))
     # Only padding outside blocks may be touched unseen.
     for name, one in zip(names(), told, strict=True):
@@ -74,13 +74,13 @@ def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_truncation_is_found(tmp_path: Path) -> None:
-    told = harm(tmp_path, jobs_of("cuts", 47))
+    told = harm(tmp_path, jobs_of("cuts", 97))
     assert all(one["refused"] == one["tried"] > 0 for one in told)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    jobs = jobs_of("repaired", 2603, first=7 + 1301 * compiled, compiled=compiled)
+    jobs = jobs_of("repaired", 5209, first=7 + 2603 * compiled, compiled=compiled)
     if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
         jobs = [replace(job, share=max(3, job.share)) for job in jobs]
     told = harm(tmp_path, jobs)
