@@ -26,7 +26,7 @@ from skipstone.engine.timeline import timeline as timeline_module
 
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 5  # trees
-TREES_MAX = 1 << 30 if is_thorough() else 30
+TREES_MAX = 1 << 30 if is_thorough() else 16
 
 
 @dataclass
