@@ -19,10 +19,8 @@ DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
-# The files of tests side by side, those of one Spark or one server together and first (tests/conftest.py). They wait
-# for processes and disks a third of their time: one more at a time than there are processors, at most four.
-WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# The files of tests side by side, those of one Spark or one server together and first (tests/conftest.py).
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 KERNEL_TESTS = $(wildcard tests/test_*kernel*.py tests/test_bloom*.py tests/test_hash*.py tests/test_sorted_file*.py)
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
