@@ -30,7 +30,7 @@ How a query runs, file by file of this folder:
                 rewritten how its files are to be
     attach      attaching to a lake, footers read by executors
     pyspark_skipstone    a top-level package: by it Spark finds the data source without register()
-    semi_join   many keys looked up: joined against a secondary index, the rest by Spark
+    semi_join   many keys looked up: joined against a secondary index, the rest by Spark; joining is its executors' part
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
