@@ -39,6 +39,7 @@ def create(
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
+    attach: Attacher = attach_all,
 ) -> Table:
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
@@ -59,40 +60,13 @@ def create(
         storage_options: what opens an object store: endpoint, region, credentials, by the names that deltalake, obstore
             or fsspec have for them. Environment and roles serve without. Kept in memory alone, and never shown.
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
+        attach: who reads the footers of a listing (`spark_adapter.create` has executors do it).
 
     Raises:
         NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
             is not Parquet (in a listing such files are pending: `verify` reports them).
     """
-    return create_by(
-        attach_all,
-        location,
-        schema=schema,
-        partitioning=partitioning,
-        source=source,
-        files=files,
-        columns=columns,
-        index_path=index_path,
-        storage_options=storage_options,
-        progress=progress,
-    )
-
-
-def create_by(
-    attach: Attacher,
-    location: str | os.PathLike,
-    *,
-    schema: pa.Schema | None = None,
-    partitioning: str | Sequence[str] | pa.Schema | None = "hive",
-    source: str = "directory",
-    files: Sequence[str] | pa.Table | None = None,
-    columns: Sequence[str] | None = None,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
-) -> Table:
-    """`create`, with footers read by `attach`, which is called as `attach_all`."""
     if source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
     if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..engine.commit.attaching import TASK_FILES
 from ..engine.commit.leftovers import Leftovers
-from ..engine.create import create_by
+from ..engine.create import create as create_here
 from ..engine.ingest.attach import attach_files
 from ..engine.ingest.listing import entries_of
 from ..engine.ingest.task_result import TaskResult
@@ -48,7 +48,7 @@ def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Tabl
     Raises:
         As `skipstone.create`.
     """
-    return create_by(partial(_attach, spark), path, **options)
+    return create_here(path, attach=partial(_attach, spark), **options)
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,11 @@ def _connect_literal(node: Any) -> Tree:
     return Opaque(str(node), f"a literal of {node._dataType.simpleString()} is not understood")
 
 
+def quoted(*parts: str) -> str:
+    """A name as Spark takes it for what it is, whatever characters its parts hold: the inverse of `_name_parts`."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
 def _name_parts(text: str) -> tuple[str, ...] | None:
     """The parts of a name as Spark splits it: at dots, save between backticks. None where it would refuse."""
     parts, position = [], 0

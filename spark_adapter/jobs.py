@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 _INLINE_BYTES = 4 << 20  # parts of fewer bytes together go with the plan
 _POLL_S = 0.1
-_UNKNOWN_SLOTS = 8  # where the session does not tell how many tasks run at a time (Spark Connect)
+_UNKNOWN_SLOTS = 8
 _PART_SCHEMA = "number long, part binary, path string, offset long, size long"
 _ARROW_PARTS = pa.schema(
     [
@@ -82,10 +82,15 @@ class _Done:
     warned: list[tuple[type[Warning], str]]
 
 
-def slots(spark: SparkSession) -> int:
-    """How many tasks run at a time, as far as the session tells."""
+def known_slots(spark: SparkSession) -> int | None:
+    """How many tasks run at a time; None where the session does not tell (Spark Connect)."""
     context = getattr(spark, "_sc", None)
-    return _UNKNOWN_SLOTS if context is None else max(1, context.defaultParallelism)
+    return None if context is None else max(1, context.defaultParallelism)
+
+
+def slots(spark: SparkSession) -> int:
+    """The same, with a guess for who does not tell."""
+    return known_slots(spark) or _UNKNOWN_SLOTS
 
 
 def run_parts(

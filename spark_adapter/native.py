@@ -33,6 +33,7 @@ from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
+from .column_tree import quoted
 from .parquet_types import holds_nanoseconds, is_read_as
 from .session import read_column
 from .shielding import shielded
@@ -82,8 +83,7 @@ def read_parquet(
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
-        if len(set(plan.columns)) < len(plan.columns):
-            raise SchemaError(f"columns= names a column twice: {', '.join(plan.columns)}")
+        wire_schema(table.schema, plan.columns)  # or it raises
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
         wanted = _filter(where, plan)
         found = files.frame(spark)
@@ -91,7 +91,7 @@ def read_parquet(
             found = shielded(found, table.schema, files.schemas())
     if wanted is not None:
         found = found.where(wanted)
-    return found.select([f"`{name.replace('`', '``')}`" for name in plan.columns])
+    return found.select([quoted(name) for name in plan.columns])
 
 
 def _root(path: str | os.PathLike, location: str) -> str:

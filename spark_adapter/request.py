@@ -30,7 +30,7 @@ from __future__ import annotations
 import base64
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ _ARROW_TYPES = frozenset(
     {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
-_STORAGE = "storage."
+STORAGE_PREFIX = "storage."
 _KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual")
 _LOST = frozenset({"where", "index_path", "version", "log_position", "predicate"})  # by a table of Spark's catalog
 
@@ -71,7 +71,7 @@ class Request:
         given = {name.lower(): value for name, value in options.items()}
         if "provider" in given:  # CREATE TABLE: Spark keeps the columns, and shows the options once
             names = {name.removeprefix("option.") for name in given}
-            lost = sorted(name for name in names if name in _LOST or name.startswith(_STORAGE))
+            lost = sorted(name for name in names if name in _LOST or name.startswith(STORAGE_PREFIX))
             if lost:
                 raise InvalidArgumentError(
                     f"Spark reads a catalog's table without the options that it was made with, so {lost[0]} would be "
@@ -79,12 +79,11 @@ class Request:
                     "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
                 )
             given = {name: value for name, value in given.items() if name == "path"}
-        storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
-        unknown = sorted(given.keys() - set(_KNOWN) - storage.keys())
+        unknown = unknown_options(given, _KNOWN)
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes {', '.join(_KNOWN[:4])}, "
-                f"{_STORAGE}*"
+                f"{STORAGE_PREFIX}*"
             )
         if not given.get("path"):
             raise InvalidArgumentError(
@@ -94,21 +93,21 @@ class Request:
         if "where" in given and "predicate" in given:
             raise InvalidArgumentError("give option where or option predicate, not both")
         return cls(
-            path=_local(given["path"]),
+            path=local_path(given["path"]),
             where=given.get("where"),
             predicate=given.get("predicate"),
-            index_path=_local(given["index_path"]) if "index_path" in given else None,
+            index_path=local_path(given["index_path"]) if "index_path" in given else None,
             version=_number("version", given.get("version")),
             log_position=given.get("log_position"),
             parallelism=_number("parallelism", given.get("parallelism")),
             residual=given.get("residual"),
-            storage_options=StorageOptions({name.removeprefix(_STORAGE): value for name, value in storage.items()}),
+            storage_options=storage_options_in(given),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
         values = {name: getattr(self, name) for name in _KNOWN}
-        storage = {f"{_STORAGE}{name}": value for name, value in self.storage_options.items()}
+        storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
 
     def predicate_node(self) -> Node | str | None:
@@ -147,7 +146,20 @@ class _PredicateUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
-def _local(path: str) -> str:
+def unknown_options(given: Mapping[str, str], known: Sequence[str]) -> list[str]:
+    """Names of options (in lower case) that are neither among those known nor for the storage, sorted."""
+    lowered = {name.lower() for name in known}
+    return sorted(name for name in given if name not in lowered and not name.startswith(STORAGE_PREFIX))
+
+
+def storage_options_in(given: Mapping[str, str]) -> StorageOptions:
+    """What the options say for the storage, under its own names."""
+    return StorageOptions(
+        {name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)}
+    )
+
+
+def local_path(path: str) -> str:
     """Hadoop writes file:/a/b for what is file:///a/b elsewhere."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 

@@ -29,6 +29,7 @@ from ..engine.scan.key_set import key_set
 from ..engine.scan.lookup import FEW_KEYS, span_of
 from ..engine.scan.plan import Plan
 from ..errors import InvalidArgumentError, SchemaError
+from .column_tree import quoted
 from .jobs import slots
 from .joining import Batches, Pinned, Rest, encode_keys, find_rows, read_rest, read_rows
 from .packing import pack
@@ -88,7 +89,7 @@ def lookup(
         index = best_index(snapshot.instant, names)
         leading = [] if index is None else leading_names(snapshot.instant, index, names)
         names = [*leading, *(name for name in names if name not in leading)]
-        given = keys.select(*[keys[_quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
+        given = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
         schema = to_arrow_schema(given.schema, timezone="UTC")
         one = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # of no row, fewer casts are refused
         key_set(one, [leaves[name] for name in names])  # or it raises
@@ -97,12 +98,15 @@ def lookup(
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
                 # The version that was asked for, not the one seen: only the latest goes with the log of another format.
-                places: dict[str, Any] = {
-                    "index_path": index_path,
-                    "version": version,
-                    "storage_options": storage_options,
-                }
-                return scan(spark, path, where, columns, **places)
+                return scan(
+                    spark,
+                    path,
+                    where,
+                    columns,
+                    index_path=index_path,
+                    version=version,
+                    storage_options=storage_options,
+                )
         return _joined(spark, table, given, names, index, len(leading), columns)
 
 
@@ -117,8 +121,6 @@ def _joined(
 ) -> DataFrame:
     wanted = table.scan(columns=columns).columns
     wire_schema(table.schema, wanted)  # or it raises
-    if len(set(wanted)) < len(wanted):
-        raise SchemaError(f"columns= names a column twice: {', '.join(wanted)}")
     tops = [top_level(table.schema, name) for name in names]
     key = "key of the row"
     while key in table.schema.names:
@@ -154,11 +156,11 @@ def _joined(
         found = doubtful[0] if len(doubtful) == 1 else doubtful[0].union(doubtful[1])
         encoded = given.mapInArrow(_encode(pinned, table.schema), "key binary").withColumnRenamed("key", key)
         found = found.join(encoded, [key], "left_semi")
-        answers.append(found.select(*[found[_quoted(name)] for name in base]))
+        answers.append(found.select(*[found[quoted(name)] for name in base]))
     if not answers:  # no file may hold a key
         return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
     found = answers[0] if len(answers) == 1 else answers[0].union(answers[1])
-    return found.select(*[found[_quoted(name)] for name in wanted])
+    return found.select(*[found[quoted(name)] for name in wanted])
 
 
 def _rows_by_index(spark: SparkSession, given: DataFrame, pinned: Pinned) -> DataFrame:
@@ -233,10 +235,6 @@ def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
     if missing:
         raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(keys.columns)}")
     return names
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 # What Spark is given to run: functions of batches alone.

@@ -13,8 +13,9 @@ from pyspark.sql import Column
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse, unknowns
-from ..errors import SchemaError
+from .column_tree import quoted
 from .from_columns import from_column, without_unknowns
+from .jobs import known_slots
 from .meaning import Session
 from .request import Request, encode_predicate
 from .residual import columns_needed
@@ -97,8 +98,6 @@ def scan(
         plan = table.scan(where, columns)
         plan.check_evaluable()
         names = list(plan.columns)
-        if len(set(names)) < len(names):
-            raise SchemaError(f"columns= names a column twice: {', '.join(names)}")
         wire = wire_schema(table.schema, names)
         if residual is not None:
             whole = readable_schema(table.schema)
@@ -112,7 +111,7 @@ def scan(
             index_path=None if index_path is None else table.index_storage.uri,
             version=table.version,
             log_position=table.log_position,
-            parallelism=_parallelism(spark),
+            parallelism=known_slots(spark),
             storage_options=table.storage_options,
         )
     register(spark)
@@ -120,7 +119,7 @@ def scan(
     if residual is None:
         return frame
     tested = frame.where(residual)
-    return tested if wire.names == names else tested.select(*("`" + name.replace("`", "``") + "`" for name in names))
+    return tested if wire.names == names else tested.select(*map(quoted, names))
 
 
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
@@ -148,9 +147,3 @@ def _active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _parallelism(spark: SparkSession) -> int | None:
-    """How many tasks run at a time; None where the session does not tell (Spark Connect)."""
-    context = getattr(spark, "_sc", None)
-    return None if context is None else max(1, context.defaultParallelism)

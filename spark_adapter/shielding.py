@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ..engine.predicates.widening import plain_type
+from .column_tree import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,9 +31,9 @@ def shielded(frame: DataFrame, schema: pa.Schema, stored: Iterable[FileSchema]) 
         top, rest = path[0], path[1:]
         if top not in frame.columns:
             continue
-        leaf = F.col(_quoted(path))
+        leaf = F.col(quoted(*path))
         seen = F.greatest(leaf, leaf)  # the value itself, and no column to Spark
-        frame = frame.withColumn(top, F.col(_quoted(path[:1])).withField(_quoted(rest), seen) if rest else seen)
+        frame = frame.withColumn(top, F.col(quoted(top)).withField(quoted(*rest), seen) if rest else seen)
     return frame
 
 
@@ -56,7 +57,3 @@ def _unlike(stored: pa.DataType, own: pa.DataType, path: Path, is_told: bool) ->
                 yield from _unlike(inner, plain_type(field.type), (*path, field.name), is_told)
     elif (is_told or stored != own) and (pa.types.is_decimal(own) or pa.types.is_timestamp(own)):
         yield path
-
-
-def _quoted(path: Path) -> str:
-    return ".".join("`" + name.replace("`", "``") + "`" for name in path)

@@ -46,9 +46,11 @@ _BATCH_BYTES_MAX = 16 << 20  # a batch lies whole in the JVM's memory, beside th
 def wire_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
     """The wire types of a table's columns: of all, or of those named, in that order.
 
-    Raises SchemaError naming a column that Spark has no type for.
+    Raises SchemaError naming a column that Spark has no type for, or that `columns` names twice.
     """
     names = schema.names if columns is None else columns
+    if columns is not None and len(set(columns)) < len(columns):
+        raise SchemaError(f"columns= names a column twice: {', '.join(columns)}")
     return pa.schema([pa.field(name, wire_type(schema.field(name).type, name)) for name in names])
 
 

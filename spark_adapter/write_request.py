@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ..engine.storage_options import StorageOptions
 from ..errors import InvalidArgumentError
-from .request import _STORAGE, _local
+from .request import STORAGE_PREFIX, local_path, storage_options_in, unknown_options
 
 OVERWRITE_MODE = "partitionOverwriteMode"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
@@ -44,12 +44,11 @@ class WriteRequest:
     def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
         """The save that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
         given = {name.lower(): value for name, value in options.items()}
-        storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
-        unknown = sorted(given.keys() - {name.lower() for name in _KNOWN} - storage.keys())
+        unknown = unknown_options(given, _KNOWN)
         if unknown:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known where the data source skipstone writes; it takes "
-                f"{', '.join(_KNOWN)}, {_STORAGE}*"
+                f"{', '.join(_KNOWN)}, {STORAGE_PREFIX}*"
             )
         if not given.get("path"):
             raise InvalidArgumentError(
@@ -57,13 +56,13 @@ class WriteRequest:
                 "catalog it cannot, since Spark does not tell it where that lies"
             )
         return cls(
-            path=_local(given["path"]),
+            path=local_path(given["path"]),
             partitioning=_names(given.get("partitioning")),
             key=given.get("key"),
             is_dynamic=_mode(given.get(OVERWRITE_MODE.lower())),
-            index_path=_local(given["index_path"]) if "index_path" in given else None,
+            index_path=local_path(given["index_path"]) if "index_path" in given else None,
             sizes={name: _size(name, given[name]) for name in _SIZES if name in given},
-            storage_options=StorageOptions({name.removeprefix(_STORAGE): value for name, value in storage.items()}),
+            storage_options=storage_options_in(given),
         )
 
 
