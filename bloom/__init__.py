@@ -13,7 +13,7 @@ from .builder import SplitBlockBuilder
 from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .probes import Probes, probes_for
+from .probes import Probes, answers_together, probes_for
 from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import (
     SplitBlockFilter,
@@ -32,6 +32,7 @@ __all__ = [
     "Probes",
     "SplitBlockBuilder",
     "SplitBlockFilter",
+    "answers_together",
     "bucket_of",
     "cheapest_blocks",
     "distinct",

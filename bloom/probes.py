@@ -7,6 +7,7 @@ and NaN is not asked for at all, because its bytes may be any of millions: it ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,14 @@ class Probes:
         if self.unknown is not None:
             hits[self.unknown] = True
         return hits
+
+
+def answers_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+    """What each of several asks, answered by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
+    questions = [probes.questions for probes in several]
+    hits = hits_of(np.concatenate(questions))
+    ends = np.cumsum([len(hashes) for hashes in questions])
+    return [probes.answers(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
 
 
 def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:

@@ -130,6 +130,21 @@ def test_inequalities_and_nulls_are_counted_from_the_index_alone(table: ss.Table
     assert opened.storage.reading() == before, "no data file was read"
 
 
+@pytest.mark.parametrize("terms", [7, 40])
+def test_a_predicate_of_more_terms_than_are_judged_one_by_one(table: ss.Table, terms: int) -> None:
+    table.create_index("a", kind="secondary")
+    table.create_index(["a", "c"], kind="secondary")
+    table.create_index("b", kind="bloom")
+    texts = [f"(a != {i} OR b = 'k{i}')" for i in range(terms)]
+    _check(
+        table,
+        " AND ".join(texts),
+        lambda r: all((r["a"] is not None and r["a"] != i) or r["b"] == f"k{i}" for i in range(terms)),
+    )
+    pairs = [f"(a = {i} AND c = {10 * i})" for i in range(terms)]
+    _check(table, " OR ".join(pairs), lambda r: r["a"] is not None and r["a"] < terms and r["c"] == 10 * r["a"])
+
+
 def test_a_file_in_which_every_row_is_what_is_not_sought_is_skipped(tmp_path: Path) -> None:
     for at, values in enumerate(([5, 5, None], [5, 6, None], [None, None], [7])):
         pq.write_table(

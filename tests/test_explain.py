@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from skipstone import col
 from skipstone.engine.predicates import prepare
 from skipstone.engine.predicates.evidence import Evidence
 from skipstone.engine.scan.reasons import REASONS, Known, Reason, judge, parts_of
@@ -122,6 +123,14 @@ def test_files_that_are_kept_with_their_slice(tmp_path: Path) -> None:
     assert plan.explain("old") == "old: skipped: a later slice of its file group took its place"
     assert table.scan("a = 7").explain("log").splitlines()[1:] == ["  `a` = 7: true for no row; values are in [10, 20]"]
     assert table.layout("a").files == 2
+
+
+def test_a_long_predicate_is_shown_by_its_beginning(table: ss.Table) -> None:
+    listed = table.scan(col("x").is_in(list(range(100_000)))).explain()
+    assert "`x` IN (0.0e0, 1.0e0" in listed and "19.0e0, ... 99,980 more)" in listed
+    terms = table.scan(" AND ".join(f"x != {i} AND (x < {i} OR x > {i})" for i in range(500))).explain()
+    assert "(`x` < 0.0e0 OR `x` > 0.0e0)" in terms and " more" in terms
+    assert len(listed) < 5_000 and len(terms) < 100_000
 
 
 def test_codes_that_a_version_rarely_shows() -> None:

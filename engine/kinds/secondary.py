@@ -39,6 +39,7 @@ ROWS_MAX = 1 << 21
 PUBLISHED_ROWS = 1 << 26
 """A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
+_FEW_FILES = 4096
 
 
 class SecondaryKind:
@@ -114,13 +115,14 @@ class SecondaryKind:
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> list[Question]:
         asked = []
+        row_counts = _RowCounts(snapshot)
         for index in indexes:
             names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
             code = OrderedCode(types)
             reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
             for fit in fits_of(bound, names):
                 ranges = key_ranges(code, fit.key_parts)
-                asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges)))
+                asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
         ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
         return list(_worth_asking(ranked, snapshot.instant.version))
 
@@ -171,7 +173,8 @@ def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedP
 class AskedPositions:
     """A secondary index, and the part of a predicate whose rows it tells.
 
-    entries    how many it holds of what is sought, at most
+    entries       how many it holds of what is sought, at most
+    row_counts    of files; shared by all questions about one predicate
     """
 
     index: IndexState
@@ -180,6 +183,7 @@ class AskedPositions:
     reader: SecondaryReader
     ranges: KeyRanges
     entries: int
+    row_counts: _RowCounts
     step: str = "positions"
     column: str = ""
     note: str = ""
@@ -213,17 +217,36 @@ class AskedPositions:
             found = self.reader.counts(self.ranges)
             counts = _sums(ids, found.file_ids, found.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
-        impossible = covered & (self._are_all(ids, counts, snapshot) if self.fit.is_all_but else counts == 0)
+        impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
         outcomes[impossible] = ANY & ~TRUE
         return Answer({self.fit.part: outcomes}, covered, rows=rows)
 
-    def _are_all(self, ids: np.ndarray, counts: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+
+class _RowCounts:
+    """How many rows files have, where that is exact. Of a few files it is looked up once, whoever asks."""
+
+    def __init__(self, snapshot: Snapshot):
+        self._snapshot = snapshot
+        self._ids: np.ndarray | None = None
+        self._exact = np.empty(0, dtype=np.int64)
+
+    def are_all(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """bool [files]: those in which so many rows are all."""
+        if len(ids) <= _FEW_FILES:
+            if self._ids is not ids:
+                self._ids, self._exact = ids, self._of(ids)
+            return (counts > 0) & (counts == self._exact)
         found = np.zeros(len(ids), dtype=bool)
         some = np.flatnonzero(counts)
-        known = snapshot.rows(ids[some], ["row_count", "rows_exact"])
+        found[some] = counts[some] == self._of(ids[some])
+        return found
+
+    def _of(self, ids: np.ndarray) -> np.ndarray:
+        """int64 [files]: -1 where the number is not exact, or the file is not live."""
+        known = self._snapshot.rows(ids, ["row_count", "rows_exact"])
+        found = np.full(len(ids), -1, dtype=np.int64)
         at = np.searchsorted(ids, to_numpy(known.column("file_id")))
-        found[at] = to_numpy(known.column("rows_exact")) & (counts[at] == to_numpy(known.column("row_count")))
+        found[at] = np.where(to_numpy(known.column("rows_exact")), to_numpy(known.column("row_count")), -1)
         return found
 
 

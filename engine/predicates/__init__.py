@@ -40,10 +40,10 @@ from .bind import bind, resolve
 from .bound import ColumnLeaf, ColumnRef, Leaf
 from .evidence import Evidence
 from .leaves import leaf_outcomes, member_outcomes, probe_values
-from .outcomes import ANY, FALSE, NULL, TRUE, can_match, evaluate, only_true
+from .outcomes import ANY, FALSE, NULL, TRUE, by_first_child, can_match, evaluate, only_true, parts_within
 from .rows import matches
 from .simplify import simplify
-from .walk import columns_of, leaves_of, unknowns
+from .walk import brief, columns_of, leaves_of, unknowns
 
 __all__ = [
     "ANY",
@@ -71,6 +71,8 @@ __all__ = [
     "StartsWith",
     "Unknown",
     "bind",
+    "brief",
+    "by_first_child",
     "can_match",
     "col",
     "columns_of",
@@ -81,6 +83,7 @@ __all__ = [
     "member_outcomes",
     "only_true",
     "parse",
+    "parts_within",
     "prepare",
     "probe_values",
     "resolve",

@@ -69,6 +69,10 @@ class Leaf(Node):
         return isinstance(other, Leaf) and self._key == other._key
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._key)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ treats it as unknown: contradictory evidence must never prune.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -83,12 +83,33 @@ def evaluate(
     about one leaf is intersected (&) there. `inner` holds what is known, of units, of negations, and of conjunctions
     (maybe parts of larger ones) as a whole: more than follows from their parts.
     """
-    result = _evaluate(node, leaf_outcomes, inner or {})
+    inner = inner or {}
+    result = _evaluate(node, leaf_outcomes, inner, by_first_child(inner))
     return result if result.shape == (count,) else np.broadcast_to(result, (count,)).copy()
 
 
+def by_first_child(parts: Iterable[Node]) -> dict[Node, list[And]]:
+    """The conjunctions among some parts of a predicate, so that those within a larger one are found by its children."""
+    found: dict[Node, list[And]] = {}
+    for part in parts:
+        if isinstance(part, And):
+            found.setdefault(part.children[0], []).append(part)
+    return found
+
+
+def parts_within(node: And, conjunctions: Mapping[Node, Sequence[And]]) -> Iterator[And]:
+    """Those conjunctions all of whose children are children of `node`."""
+    if conjunctions:
+        children = set(node.children)
+        for child in node.children:
+            yield from (part for part in conjunctions.get(child, ()) if children.issuperset(part.children))
+
+
 def _evaluate(
-    node: Node, leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray], inner: Mapping[Node, np.ndarray]
+    node: Node,
+    leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray],
+    inner: Mapping[Node, np.ndarray],
+    conjunctions: Mapping[Node, Sequence[And]],
 ) -> np.ndarray:
     if isinstance(node, Leaf | ColumnLeaf):
         return leaf_outcomes(node)
@@ -96,14 +117,13 @@ def _evaluate(
         combined, neutral = (and_outcomes, TRUE) if isinstance(node, And) else (or_outcomes, FALSE)
         result = np.array([neutral], dtype=np.uint8)
         for child in node.children:
-            result = combined(result, _evaluate(child, leaf_outcomes, inner))
+            result = combined(result, _evaluate(child, leaf_outcomes, inner, conjunctions))
         if isinstance(node, And):
-            for part, sets in inner.items():
-                if isinstance(part, And) and set(part.children) <= set(node.children):
-                    result = result & (sets | np.uint8(ANY & ~TRUE))  # TRUE where all parts are, and only there
+            for part in parts_within(node, conjunctions):
+                result = result & (inner[part] | np.uint8(ANY & ~TRUE))  # TRUE where all parts are, and only there
         return result
     if isinstance(node, Not):
-        result = not_outcomes(_evaluate(node.child, leaf_outcomes, inner))
+        result = not_outcomes(_evaluate(node.child, leaf_outcomes, inner, conjunctions))
         return result & inner[node] if node in inner else result
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)

@@ -1,11 +1,14 @@
-"""What a predicate is made of: its leaves, its columns, and what of it is not understood."""
+"""What a predicate is made of: its leaves, its columns, what of it is not understood; and a short form for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from .ast import And, Cast, Column, Node, Not, Operand, Or, Unknown
+from .ast import And, Cast, Column, In, Node, Not, Operand, Or, Unknown
 from .bound import ColumnLeaf, Leaf
+
+_SHOWN_MAX = 20  # values of a list, or terms of a conjunction
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -51,3 +54,18 @@ def _column_name(operand: Operand | None) -> str | None:
     while isinstance(operand, Cast):
         operand = operand.operand
     return operand.name if isinstance(operand, Column) else None
+
+
+def brief(node: Node) -> str:
+    """A predicate for people: the first values of a long list, the first of many terms. No SQL where it was cut."""
+    if isinstance(node, In | Leaf) and len(node.values) > _SHOWN_MAX:
+        listed = str(replace(node, values=node.values[:_SHOWN_MAX]))
+        return f"{listed.removesuffix(')')}, ... {len(node.values) - _SHOWN_MAX:,} more)"
+    if isinstance(node, And | Or) and node.children:
+        terms = [f"({brief(c)})" if isinstance(c, And | Or) else brief(c) for c in node.children[:_SHOWN_MAX]]
+        more = len(node.children) - len(terms)
+        terms += [f"... {more:,} more"] if more else []
+        return (" AND " if isinstance(node, And) else " OR ").join(terms)
+    if isinstance(node, Not) and isinstance(node.child, In | Leaf | And | Or):
+        return f"NOT ({brief(node.child)})"
+    return str(node)

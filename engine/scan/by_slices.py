@@ -17,7 +17,7 @@ from .pruned import Pruned
 from .row_sets import add_known
 from .steps import Step, Steps
 from .units import units_of
-from .verdicts import AnyLeaf, leaf_sets
+from .verdicts import AnyLeaf, is_judged_after, leaf_sets
 
 
 def prune_slices(
@@ -39,25 +39,27 @@ def prune_slices(
         outcomes = {leaf: np.full(units.count, ANY, dtype=np.uint8) for leaf in leaves}
         pruned = _kept(Pruned(bound, units, np.zeros(units.count, dtype=bool), outcomes), bound)
         step.went_out = pruned.units.files.num_rows
-    for question in questions:
+    for number, question in enumerate(questions, 1):
         if pruned.units.count:
             with steps.step(question.step, "files") as step:
-                pruned = _answered(pruned, bound, question, gatherer, step)
+                _answered(pruned, question, gatherer, step)
+                if is_judged_after(number, len(questions)):
+                    pruned = _kept(pruned, bound)
+                step.went_out = pruned.units.files.num_rows
     if pruned.units.count:
         with steps.step("statistics", "files") as step:
             pruned = _by_statistics(pruned, bound, gatherer, step)
     return pruned
 
 
-def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Pruned:
+def _answered(pruned: Pruned, question: Question, gatherer: Gatherer, step: Step) -> None:
     """What an index says of files, brought together for slices. Of a conjunction it says nothing there: its parts may
     be TRUE in rows of different files."""
     units, snapshot = pruned.units, gatherer.snapshot
     ids, segments = (to_numpy(units.files.column(name)) for name in ("file_id", "segment"))
     step.index, step.came_in, step.note = question.label, len(ids), question.note
     if question.is_dear:
-        step.went_out = len(ids)
-        return pruned
+        return
     covered = covered_files(question.index, snapshot.instant.version, ids, lambda _: segments)
     answer = question.answer(ids, covered, snapshot, gatherer.damaged)
     step.note, step.uncovered = question.note, int((~answer.spoken).sum())
@@ -68,9 +70,6 @@ def _answered(pruned: Pruned, bound: Node, question: Question, gatherer: Gathere
     add_known(pruned.rows, {part: replace(rows, spoken=rows.spoken & alone) for part, rows in answer.rows.items()})
     if answer.fine is not None:
         pruned.fine[question.column] = answer.fine
-    pruned = _kept(pruned, bound)
-    step.went_out = pruned.units.files.num_rows
-    return pruned
 
 
 def _by_statistics(pruned: Pruned, bound: Node, gatherer: Gatherer, step: Step) -> Pruned:

@@ -7,12 +7,12 @@ value from each filter. All row groups are evaluated at once. A part that is dam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from ...bloom import Probes
+from ...bloom import Probes, answers_together
 from ...errors import CorruptionError, StorageError
 from ..ahead import side_by_side
 from ..indexes import stats
@@ -124,38 +124,45 @@ def _by_filters(
     tasks: Sequence[FileTask], leaves: list[AnyLeaf], fine: FineRows, storage: Storage, strict: bool
 ) -> dict[Leaf, np.ndarray]:
     """bool [value, row group] for each leaf that some file's filter speaks of: False where it cannot be there."""
-    asked: list[tuple[Leaf, int, Probes]] = []
-    found: dict[Leaf, np.ndarray] = {}
-    for leaf in leaves:
-        values = probe_values(leaf)
-        if values is None or not isinstance(leaf, Leaf):
-            continue
-        probes_by: dict[str, Probes | None] = {}
-        for i, task in enumerate(tasks):
+    sought = {leaf: values for leaf in leaves if isinstance(leaf, Leaf) and (values := probe_values(leaf)) is not None}
+    asked: list[_Asked] = []
+    probes_by: dict[tuple[Leaf, str], Probes | None] = {}
+    for i, task in enumerate(tasks):
+        by_column: dict[str, _Asked] = {}
+        for leaf, values in sought.items() if task.may_prune else ():
             known = task.filters.get(leaf.column)
-            if known is None or not task.may_prune:
+            if known is None:
                 continue
             name = known[1].hash_name
-            if name not in probes_by:
-                probes_by[name] = probes_of(values, name)
-            probes = probes_by[name]
+            if (leaf, name) not in probes_by:
+                probes_by[leaf, name] = probes_of(values, name)
+            probes = probes_by[leaf, name]
             if probes is not None:
-                asked.append((leaf, i, probes))
-                if leaf not in found:
-                    found[leaf] = np.ones((len(values), len(fine.task)), dtype=bool)
+                by_column.setdefault(leaf.column, _Asked(i, leaf.column)).probes[leaf] = probes
+        asked += by_column.values()
+    hits = {leaf: np.ones((len(sought[leaf]), len(fine.task)), dtype=bool) for one in asked for leaf in one.probes}
 
-    def hits_of(one: tuple[Leaf, int, Probes]) -> np.ndarray | CorruptionError | StorageError:
-        leaf, i, probes = one
-        path, filters = tasks[i].filters[leaf.column]
+    def answers_of(one: _Asked) -> list[np.ndarray] | CorruptionError | StorageError:
+        path, filters = tasks[one.task].filters[one.column]
         try:
-            return probes.answers(filters.probe(storage, path, probes.questions))
+            return answers_together(list(one.probes.values()), lambda hashes: filters.probe(storage, path, hashes))
         except (CorruptionError, StorageError) as error:
             return error
 
-    for (leaf, i, _), hits in zip(asked, side_by_side(storage, hits_of, asked, "skipstone-filters"), strict=True):
-        if isinstance(hits, np.ndarray):
-            units = np.flatnonzero(fine.task == i)
-            found[leaf][:, units] = hits[:, fine.row_group[units]]
+    for one, answers in zip(asked, side_by_side(storage, answers_of, asked, "skipstone-filters"), strict=True):
+        if isinstance(answers, list):
+            units = np.flatnonzero(fine.task == one.task)
+            for leaf, answer in zip(one.probes, answers, strict=True):
+                hits[leaf][:, units] = answer[:, fine.row_group[units]]
         else:
-            left_out(hits, strict)
-    return found
+            left_out(answers, strict)
+    return hits
+
+
+@dataclass
+class _Asked:
+    """What the filter of one column of a file is asked: of all leaves of that column at once."""
+
+    task: int
+    column: str
+    probes: dict[Leaf, Probes] = field(default_factory=dict)

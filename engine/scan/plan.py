@@ -17,7 +17,7 @@ from ..ahead import ahead
 from ..ingest.leaves import top_level
 from ..ingest.sources import parquet_options
 from ..manifest.snapshot import Snapshot, Tail
-from ..predicates import Node, columns_of, prepare, unknowns
+from ..predicates import Node, brief, columns_of, prepare, unknowns
 from ..storage import Counted, options_of
 from ..timeline import Instant
 from ..views import files_view
@@ -86,7 +86,7 @@ class Plan:
         self._gatherer = Gatherer(snapshot, strict)
 
     def __repr__(self) -> str:
-        return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {self.bound}>"
+        return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
 
     # -- what would be read -------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Plan:
     @property
     def asked(self) -> str:
         """What the rows are chosen by, as a text."""
-        return str(self.bound)
+        return brief(self.bound)
 
     @property
     def instant(self) -> Instant:

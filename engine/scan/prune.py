@@ -33,7 +33,7 @@ from .row_sets import add_known
 from .slices import SNAPSHOT
 from .steps import Step, Steps
 from .units import plain_units
-from .verdicts import About, AnyLeaf, leaf_sets
+from .verdicts import About, AnyLeaf, is_judged_after, leaf_sets
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
@@ -75,11 +75,7 @@ def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mo
     found: Candidates | None = None
     if questions:
         # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
-        found = Candidates.all_of(snapshot.numbers(partition_ids), leaves)
-        for question in questions:
-            if len(found.ids) and not _is_answered(question, found):
-                with steps.step(question.step, "files") as step:
-                    found = _answered(found, bound, question, gatherer, step)
+        found = _asked(Candidates.all_of(snapshot.numbers(partition_ids), leaves), bound, questions, gatherer, steps)
     opening = steps.reading()
     sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
     # Of a few files that filters left, the row groups' own statistics are read next, and say more. Where the very rows
@@ -114,10 +110,7 @@ def prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.nda
 def _prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.ndarray) -> Pruned:
     leaves, unheard = leaves_of(bound), Steps()
     found = _by_values(Candidates.all_of(ids, leaves).judged(bound), bound, leaves, gatherer)
-    for question in questions_of(snapshot, bound, gatherer.damaged):
-        if len(found.ids):
-            with unheard.step(question.step, "files") as step:
-                found = _answered(found, bound, question, gatherer, step)
+    found = _asked(found, bound, questions_of(snapshot, bound, gatherer.damaged), gatherer, unheard)
     sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
     if sources and len(found.ids):
         found, _ = by_statistics(bound, leaves, sources, Ranges.of_partitions(None), found, snapshot.segments)
@@ -136,7 +129,8 @@ def _file_count(snapshot: Snapshot, partition_ids: np.ndarray | None) -> int:
 def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
     """True where an index knows the rows of each file in which each leaf is TRUE; or where a filter has said, for each
     of a few files, that the very values sought may be there."""
-    left = [leaf for leaf in leaves if not _is_known(leaf, found)]
+    known = _known_leaves(found)
+    left = [leaf for leaf in leaves if leaf not in known]
     if left and len(found.ids) > SETTLED_FILES_MAX:
         return False
     for leaf in left:
@@ -146,23 +140,38 @@ def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
     return True
 
 
-def _is_known(leaf: AnyLeaf, found: Candidates) -> bool:
-    """Whether the rows in which a leaf is TRUE, or a conjunction that it is in, are known of every file."""
-    return any(known.is_exact and known.spoken.all() for part, known in found.rows.items() if leaf in leaves_of(part))
+def _known_leaves(found: Candidates) -> set[AnyLeaf]:
+    """The leaves of which, or of a conjunction with which, each file's rows are known in which they are TRUE."""
+    exact = [part for part, known in found.rows.items() if known.is_exact and known.spoken.all()]
+    return {leaf for part in exact for leaf in leaves_of(part)}
 
 
-def _is_answered(question: Question, found: Candidates) -> bool:
-    """Whether what an index could tell is known already, to the row."""
-    leaves = {leaf for part in question.parts for leaf in leaves_of(part)}
-    return all(_is_known(leaf, found) for leaf in leaves)
+def _asked(
+    found: Candidates, bound: Node, questions: Sequence[Question], gatherer: Gatherer, steps: Steps
+) -> Candidates:
+    """Those that may match by what indexes answer; one that could tell only what is known to the row is not asked."""
+    known: set[AnyLeaf] = set()
+    is_judged = True
+    for number, question in enumerate(questions, 1):
+        if not len(found.ids):
+            break
+        if not all(leaf in known for part in question.parts for leaf in leaves_of(part)):
+            with steps.step(question.step, "files") as step:
+                _answered(found, question, gatherer, step)
+                is_judged = is_judged_after(number, len(questions))
+                if is_judged:
+                    found = found.judged(bound)
+                    known = _known_leaves(found)
+                step.went_out = len(found.ids)
+    return found if is_judged else found.judged(bound)
 
 
-def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gatherer, step: Step) -> Candidates:
+def _answered(found: Candidates, question: Question, gatherer: Gatherer, step: Step) -> None:
+    """Narrows outcomes by what one index says of them."""
     snapshot = gatherer.snapshot
     step.index, step.came_in, step.note = question.label, len(found.ids), question.note
     if question.is_dear:
-        step.went_out = len(found.ids)
-        return found
+        return
     covered = covered_files(question.index, snapshot.instant.version, found.ids, snapshot.segments)
     answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
     step.note, step.uncovered = question.note, int((~answer.spoken).sum())
@@ -174,9 +183,6 @@ def _answered(found: Candidates, bound: Node, question: Question, gatherer: Gath
     add_known(found.rows, answer.rows)
     if answer.fine is not None:
         found.fine[question.column] = answer.fine
-    found = found.judged(bound)
-    step.went_out = len(found.ids)
-    return found
 
 
 def _by_values(found: Candidates, bound: Node, leaves: Sequence[AnyLeaf], gatherer: Gatherer) -> Candidates:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
 from ..ingest.footers import leaf_type
-from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Unknown, columns_of
+from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Unknown, brief, columns_of
 from ..predicates.intervals import interval_of
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.widening import is_exact_widening
@@ -73,7 +73,7 @@ class Part:
     is_negated: bool = False
 
     def __str__(self) -> str:
-        text = self.node.text if isinstance(self.node, Unknown) else str(self.node)
+        text = self.node.text if isinstance(self.node, Unknown) else brief(self.node)
         return f"NOT ({text})" if self.is_negated else text
 
 

@@ -7,14 +7,13 @@ be TRUE in any row: all of them, which is more than is known, and so never count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..predicates import And, Node, Or
+from ..predicates import And, Node, Or, by_first_child, parts_within
 
 if TYPE_CHECKING:
     from ..indexes.secondary_reader import Positions
@@ -89,44 +88,61 @@ def rows_matching(bound: Node, known: Mapping[Node, RowsOf], ids: np.ndarray) ->
     if not known or not len(ids):
         return None
     order = np.argsort(ids, kind="stable")
-    return _of(bound, known, ids[order], order)
+    return _Located(known, by_first_child(known), ids[order], order).rows_of(bound)
 
 
-def _of(node: Node, known: Mapping[Node, RowsOf], ids: np.ndarray, order: np.ndarray) -> RowSets:
-    if node in known:
-        return _located(known[node], ids, order)
-    if isinstance(node, Or):
-        parts = [_of(child, known, ids, order) for child in node.children]
-        return reduce(_either, parts)
-    if isinstance(node, And):
-        of_child = {child: _of(child, known, ids, order) for child in node.children}
-        exact = {child: rows.is_exact.copy() for child, rows in of_child.items()}
-        every = list(of_child.values())
-        for part, told in known.items():  # conjunctions of some of the children
-            if isinstance(part, And) and set(part.children) <= set(node.children):
-                rows = _located(told, ids, order)
+@dataclass
+class _Located:
+    """What indexes know of parts of a predicate, by the places of the files.
+
+    conjunctions    the parts that are, by their first children
+    ids             uint64, ascending; `order` is where each stood
+    """
+
+    known: Mapping[Node, RowsOf]
+    conjunctions: Mapping[Node, Sequence[And]]
+    ids: np.ndarray
+    order: np.ndarray
+
+    def rows_of(self, node: Node) -> RowSets:
+        if node in self.known:
+            return self._located(node)
+        if isinstance(node, Or):
+            return _paired(_either, [self.rows_of(child) for child in node.children])
+        if isinstance(node, And):
+            of_child = {child: self.rows_of(child) for child in node.children}
+            exact = {child: rows.is_exact.copy() for child, rows in of_child.items()}
+            every = list(of_child.values())
+            for part in parts_within(node, self.conjunctions):
+                rows = self._located(part)
                 every.append(rows)
                 for child in part.children:
                     exact[child] |= rows.is_exact
-        found = reduce(_both, every)
-        return RowSets(found.keys, found.is_all_but, np.logical_and.reduce(list(exact.values())))
-    return _unknown(len(ids))
+            both = _paired(_both, every)
+            return RowSets(both.keys, both.is_all_but, np.logical_and.reduce(list(exact.values())))
+        return _unknown(len(self.ids))
+
+    def _located(self, part: Node) -> RowSets:
+        told = self.known[part]
+        if not len(self.ids):
+            return _unknown(0)
+        at = np.minimum(np.searchsorted(self.ids, told.positions.file_ids), len(self.ids) - 1)
+        place = self.order[at]
+        here = (self.ids[at] == told.positions.file_ids) & told.spoken[place]
+        keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | told.positions.rows[here])
+        return RowSets(keys, np.where(told.spoken, told.is_all_but, True), told.spoken & told.is_exact)
+
+
+def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:
+    """All sets made one, neighbours first: one after the other, the rows of the first would be gone through again for
+    every other."""
+    while len(sets) > 1:
+        sets = [combine(*sets[i : i + 2]) if i + 1 < len(sets) else sets[i] for i in range(0, len(sets), 2)]
+    return sets[0]
 
 
 def _unknown(files: int) -> RowSets:
     return RowSets(np.empty(0, dtype=np.int64), np.ones(files, dtype=bool), np.zeros(files, dtype=bool))
-
-
-def _located(known: RowsOf, ids: np.ndarray, order: np.ndarray) -> RowSets:
-    """What an index knows, by the places of the files. `ids` are sorted: `order` is where each stood."""
-    positions = known.positions
-    if not len(ids):
-        return _unknown(0)
-    at = np.minimum(np.searchsorted(ids, positions.file_ids), len(ids) - 1)
-    place = order[at]
-    here = (ids[at] == positions.file_ids) & known.spoken[place]
-    keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | positions.rows[here])
-    return RowSets(keys, np.where(known.spoken, known.is_all_but, True), known.spoken & known.is_exact)
 
 
 def _both(a: RowSets, b: RowSets) -> RowSets:

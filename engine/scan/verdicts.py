@@ -11,6 +11,14 @@ AnyLeaf = Leaf | ColumnLeaf
 # What is known of a column: (evidence, bool [units] of whom it speaks), one for each type in which it was indexed.
 # Evidence in one type says nothing at all of units of another: not even that their values lie within the type.
 About = list[tuple[Evidence, np.ndarray]]
+_JUDGED_EACH_MAX = 8
+
+
+def is_judged_after(number: int, total: int) -> bool:
+    """Whether the whole predicate is evaluated after the answer of that number (from 1) of so many: after each of the
+    first, then ever more seldom, so that a predicate of thousands of parts takes time as their number, not its square.
+    """
+    return number <= _JUDGED_EACH_MAX or number & (number - 1) == 0 or number == total
 
 
 def leaf_sets(leaf: AnyLeaf, evidence: dict[str, About], count: int) -> np.ndarray:
