@@ -18,7 +18,7 @@ from typing import BinaryIO
 from ...errors import SkipstoneError, StorageError
 from ...hfile_like.output import fsync_folder
 from ..storage_options import StorageOptions
-from .interface import Entry, FileMissingError
+from .interface import Entry, FileMissingError, check_inside
 
 TEMPORARY_PREFIX = "._tmp-"
 _DURABLE_FOLDERS_MAX = 100_000
@@ -141,8 +141,14 @@ class LocalStorage:
         return files, folders
 
     def delete(self, path: str) -> None:
-        with contextlib.suppress(FileMissingError), _refusals(path):
-            os.unlink(self.local_path(path))
+        check_inside(path)
+        if not self.has_link(path):
+            with contextlib.suppress(FileMissingError), _refusals(path):
+                os.unlink(self.local_path(path))
+
+    def has_link(self, path: str) -> bool:
+        names = path.split("/")
+        return any(os.path.islink(os.path.join(self.root, *names[:count])) for count in range(1, len(names) + 1))
 
     def _leads_inside(self, entry: os.DirEntry) -> bool:
         """True for a link to a folder of this root, or above it: those are listed under their own names, and to follow

@@ -25,7 +25,7 @@ from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..storage_options import StorageOptions
 from . import refusals
 from .connect import connect
-from .interface import Entry, UncertainPutError
+from .interface import Entry, UncertainPutError, check_inside
 from .places import Place, is_uri, place_of, tidied
 from .range_file import RangeFile
 from .ranges import Range, merged_ranges, parts_of
@@ -164,9 +164,13 @@ class ObjectStorage:
         raise self._uncertain(key)
 
     def delete(self, path: str) -> None:
+        check_inside(path)
         key = self._key(path)
         with contextlib.suppress(FileNotFoundError):
             self._asked(lambda: self._client.delete(key), key)
+
+    def has_link(self, path: str) -> bool:
+        return False
 
     def _upload(self, path: str, file: Any) -> None:
         size_bytes, key = file.seek(0, os.SEEK_END), self._key(path)
