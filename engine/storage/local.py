@@ -167,9 +167,10 @@ class LocalStorage:
             _make_folders(folder, self.root)
             file = open(temporary, "wb")  # noqa: SIM115 - closed below, before the name is taken away
         try:
-            with file:
-                yield file, temporary
+            yield file, temporary
         finally:
+            with contextlib.suppress(OSError):  # what matters was flushed, or its error is on the way already
+                file.close()
             with contextlib.suppress(OSError):  # one that stays is hidden, and read by nobody
                 os.unlink(temporary)
 
@@ -185,9 +186,13 @@ def _make_folders(folder: str, root: str) -> None:
         folder = os.path.dirname(folder)
     for path in reversed(fresh):
         is_made = False
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(path)
             is_made = True
+        except FileExistsError:
+            if not os.path.isdir(path):
+                told = f"{path}: a folder belongs here, and a file is in its place, or a link that leads nowhere"
+                raise StorageError(f"{told}; move it away") from None
         try:
             fsync_folder(os.path.dirname(path))
         except PermissionError:  # a folder of somebody else, who made what is in it

@@ -120,14 +120,17 @@ class ObjectStorage:
     def create(self, path: str) -> Iterator[BinaryIO]:
         # Sent when it is whole: then nothing needs to be taken back, and a failed upload begins again.
         key = self._key(path)
-        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-") as file:
-            try:
-                yield file  # type: ignore[misc]
-            except SkipstoneError:
-                raise
-            except OSError as error:
-                raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+        file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-")  # noqa: SIM115 - closed below
+        try:
+            yield file  # type: ignore[misc]
             self._upload(path, file)
+        except SkipstoneError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):  # nothing that it holds is needed any more
+                file.close()
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)
