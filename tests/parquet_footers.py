@@ -33,7 +33,7 @@ def rewrite_footer(
     if created_by is None:
         del footer[_CREATED_BY]
     else:
-        footer[_CREATED_BY] = (thrift.BINARY, thrift.a_binary(created_by.encode()))
+        footer[_CREATED_BY] = (thrift.BINARY, thrift.a_binary(created_by.encode("utf-8", "surrogateescape")))
     if not has_orders:
         del footer[_COLUMN_ORDERS]
 

@@ -131,6 +131,7 @@ WRITERS = [
     ),
     Writer("somebody's own", _signed, False, _counts()),
     Writer(None, _signed, False, _counts()),
+    Writer("one whose name is no text \udcff", _right, True, _counts()),
     Writer("parquet-cpp version 1.2.0", _signed, False, _counts()),
     Writer(
         "parquet-cpp version 1.5.1-SNAPSHOT",
@@ -205,7 +206,7 @@ def test_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_foot
         assert (plan.min("x"), plan.max("x")) == (min(everything), max(everything))
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: str(writer.created_by)[:30])
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])
 def test_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Path, writer: Writer) -> None:
     counted = set()
     for name, stored in TYPES.items():

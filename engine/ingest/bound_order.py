@@ -66,9 +66,17 @@ class BoundOrder:
         return leaf in self._defined
 
     @cached_property
+    def _created_by(self) -> str:
+        """The writer's name and version; "" where it gives none that can be read."""
+        try:
+            return self._metadata.created_by or ""
+        except UnicodeDecodeError:
+            return ""
+
+    @cached_property
     def _writer(self) -> tuple[str, tuple[int, ...]]:
         """(application, version); ("", ()) where the footer does not say."""
-        said = _VERSION.match(self._metadata.created_by or "")
+        said = _VERSION.match(self._created_by)
         return (said[1], (int(said[2]), int(said[3]), int(said[4]))) if said else ("", ())
 
     @cached_property
@@ -76,14 +84,14 @@ class BoundOrder:
         """The leaves whose bounds are in the order of the type, says the footer. pyarrow does not pass that on, but
         writes it again: the orders follow the writer's name, at the footer's end, so nothing else is parsed. Where
         there is no name, no footer is believed."""
-        name = (self._metadata.created_by or "").encode()
+        if not self._created_by:
+            return frozenset()
         sink = pa.BufferOutputStream()
         self._metadata.write_metadata_file(sink)
         data = sink.getvalue().to_pybytes()
-        head = thrift.a_binary(name)
-        at = data.rfind(head) + len(head)
-        head_of_orders = bytes([_COLUMN_ORDERS - _CREATED_BY << 4 | thrift.LIST])
-        if not name or data[at : at + 1] != head_of_orders:
+        name = thrift.a_binary(self._created_by.encode())
+        at = data.rfind(name) + len(name)
+        if data[at : at + 1] != bytes([_COLUMN_ORDERS - _CREATED_BY << 4 | thrift.LIST]):
             return frozenset()
         count, kind, at = thrift.items_at(data, at + 1)
         defined = set()
