@@ -80,6 +80,7 @@ TYPES = {
 IN_BYTES = ("string", "binary", "fixed")
 DECIMALS_IN_BYTES = ("decimal in 16", "decimal in 3", "decimal in bytes")
 UNSIGNED = ("uint32", "uint64")
+ONE_OF_EACH = ("string", "decimal in 3", "decimal in bytes", "uint32", "half", "decimal in an int", "int64", "double")
 ALWAYS_RIGHT = ("decimal in an int", "int32", "int64", "double", "bool", "date", "timestamp")
 
 
@@ -154,6 +155,10 @@ WRITERS = [
         True,
         EVERYTHING - {"decimal in bytes"},
     ),
+    Writer(
+        "delta-rs version py-1.6.6", _right_but(("decimal in bytes",), _bytes), True, EVERYTHING - {"decimal in bytes"}
+    ),
+    Writer("DuckDB version v1.4.1 (build b390a7c376)", _right, True, EVERYTHING - {"decimal in bytes"}),
     Writer("Polars", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, ("half",))),
     Writer("ClickHouse v25.3.1.2703", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, ("half",))),
 ]
@@ -181,7 +186,7 @@ def _write(path: Path, name: str, values: list, writer: Writer, *, also_new: boo
     )
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 @given(name=st.sampled_from(sorted(TYPES)), writer=st.sampled_from(WRITERS), also_new=st.booleans(), data=st.data())
 def test_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_footer(
     name: str, writer: Writer, also_new: bool, data: st.DataObject
@@ -209,8 +214,8 @@ def test_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_foot
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])
 def test_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Path, writer: Writer) -> None:
     counted = set()
-    for name, stored in TYPES.items():
-        folder = tmp_path / name
+    for name in ONE_OF_EACH:
+        stored, folder = TYPES[name], tmp_path / name
         folder.mkdir()
         middle = stored.values[len(stored.values) // 2]
         _write(folder / "0.parquet", name, [middle], writer)
@@ -218,7 +223,7 @@ def test_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Pat
         kept = [kept_paths(table, col("x") == value) for value in stored.values if value != middle]
         assert kept in ([[]] * len(kept), [["0.parquet"]] * len(kept))
         counted.update([name] if kept[0] == [] else [])
-    assert counted == writer.counts
+    assert counted == writer.counts & set(ONE_OF_EACH)
 
 
 def test_bounds_of_which_one_is_nan_do_not_count(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from . import thrift
 
 _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-_VERSION = re.compile(r"(\S+) version v?(\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"(\S+) version (?:v|py-)?(\d+)\.(\d+)\.(\d+)")
 _CREATED_BY, _COLUMN_ORDERS, _TYPE_DEFINED = 6, 7, 1  # field ids of FileMetaData and ColumnOrder
 
 # From which version on a writer compares decimals in bytes as numbers. By length alone those of parquet-rs did not
@@ -38,6 +38,7 @@ _DECIMALS_SINCE = {
     ("parquet-cpp-arrow", "FIXED_LEN_BYTE_ARRAY"): (4, 0, 0),  # PARQUET-1655
     ("parquet-cpp-arrow", "BYTE_ARRAY"): (4, 0, 0),
     ("parquet-rs", "FIXED_LEN_BYTE_ARRAY"): (14, 0, 0),  # arrow-rs#1532
+    ("delta-rs", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),  # a later parquet-rs
     ("DuckDB", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),
 }
 _UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
