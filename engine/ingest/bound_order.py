@@ -6,8 +6,8 @@ before footers named the order (`column_orders`, 2017: parquet-mr 1.10, parquet-
 
 - where the footer says for that column that its bounds are in the order of the type: then they are `min_value` and
   `max_value`; else all that pyarrow has to give are the deprecated `min` and `max`, and it does not say which it gave
-- and the writer is not known to have compared wrong all the same. Of decimals in bytes so many writers did that only
-  those count that are known to be right.
+- and the writer is not known to have compared otherwise all the same. Many did so with decimals in bytes, so of these
+  only those of writers count that are known to be right.
 
 This is stricter than parquet-mr's `CorruptStatistics` and Arrow's `ApplicationVersion::HasCorrectStatistics`, which
 believe deprecated bounds where both are equal, and Arrow those of decimals of any writer. What they leave out beside
@@ -30,8 +30,8 @@ _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _VERSION = re.compile(r"(\S+) version (?:v|py-)?(\d+)\.(\d+)\.(\d+)")
 _CREATED_BY, _COLUMN_ORDERS, _TYPE_DEFINED = 6, 7, 1  # field ids of FileMetaData and ColumnOrder
 
-# From which version on a writer compares decimals in bytes as numbers. By length alone those of parquet-rs did not
-# (arrow-rs#10860, arrow-rs#11073), and DuckDB writes none.
+# From which version on a writer compares decimals in bytes as numbers. parquet-rs does not yet where their lengths
+# differ (arrow-rs#10860, arrow-rs#11073); DuckDB writes no such ones.
 _DECIMALS_SINCE = {
     ("parquet-mr", "FIXED_LEN_BYTE_ARRAY"): (1, 10, 0),
     ("parquet-mr", "BYTE_ARRAY"): (1, 10, 0),
