@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, StorageError
 
 FILES_A_MONTH = 4
 ROW_GROUPS_A_FILE = 4
@@ -69,9 +69,17 @@ def uuids(count: int) -> pa.Array:
 
 
 def write_lake(table: pa.Table, path: str, progress: Callable[[str, int, int | None], None] | None) -> Lake:
-    """Writes the flights as a hive-partitioned lake. `path` must be empty, or not be there yet."""
+    """Writes the flights as a hive-partitioned lake. `path` must be empty, or not be there yet. Raises StorageError
+    where it cannot be written."""
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise InvalidArgumentError(f"{path}: is there already and not empty; name a new directory with --path")
+    try:
+        return _written(table, path, progress)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error}); name another directory with --path") from error
+
+
+def _written(table: pa.Table, path: str, progress: Callable[[str, int, int | None], None] | None) -> Lake:
     files = row_groups = size_bytes = 0
     for month in range(1, 13):
         rows = table.filter(pc.equal(table["month"], month)).drop_columns(["year", "month"])

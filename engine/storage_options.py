@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from urllib.parse import quote
 
 from ..errors import InvalidArgumentError
 
@@ -45,10 +46,13 @@ class StorageOptions(Mapping[str, str]):
         return f"StorageOptions({', '.join(f'{name}={HIDDEN}' for name in self._values)})"
 
     def secrets(self) -> list[str]:
-        """The values that nothing may show, longest first."""
-        found = {
-            value
-            for name, value in self._values.items()
-            if not name.endswith(_TOLD) and len(value) >= _SHORTEST_SECRET and value not in ("true", "false")
-        }
-        return sorted(found, key=len, reverse=True)
+        """The texts that nothing may show, longest first: of what may be told, who signs in, and what signs a URL."""
+        found: set[str] = set()
+        for name, value in self._values.items():
+            if not name.endswith(_TOLD):
+                found |= {value, quote(value, safe="")}
+            elif "://" in value:
+                user = value.partition("://")[2].rpartition("@")[0]
+                found |= {user, user.partition(":")[2], value.partition("?")[2]}
+        shown = {text for text in found if len(text) < _SHORTEST_SECRET} | {"true", "false"}
+        return sorted(found - shown, key=len, reverse=True)

@@ -167,3 +167,8 @@ NAN = float("nan")
 )
 def test_same_rows(left: dict, right: dict, same: bool) -> None:
     assert same_rows(pa.table(left), pa.table(right)) is same
+
+
+def test_a_demo_that_cannot_be_written_says_where(made_up: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _demo("--path", "/dev/null/lake") == 2
+    assert "/dev/null/lake: cannot be written" in capsys.readouterr().err

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 
 OWN_FOLDERS = ("runs", "tasks", "pending", "timeline")
 OWN_ACTIONS = ("clean", "fence")
-_TRANSACTION = re.compile(r"(?:^|/)([0-9a-f]{32})-[^/]*\.sbf$")
-_DATA = re.compile(rf"(?:^|/){FILE_PREFIX}([0-9a-f]{{32}})-[^/]*\.parquet$")
+# The names that we give, to the letter: whatever has another is somebody else's, wherever it lies.
+_OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
+_TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|pending|timeline(?:/[0-9]+)?")
+_DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
 
 
@@ -117,7 +120,8 @@ def clean(
         table.move_to(base)
     named = _named(table, base, cleaning.cleaned)
     live = {marker.transaction for marker in found.live}
-    doomed = [("data", entry) for entry in cleaning.data] + list(_doomed(found, named, live, age_us))
+    doomed = [("data", entry) for entry in cleaning.data]
+    doomed += [(kind, e) for kind, e in _doomed(found, named, live, age_us) if not table.index_storage.has_link(e.path)]
     for done, (kind, entry) in enumerate(doomed, start=1):
         if not dry_run:
             _remove(table, kind, entry)
@@ -141,20 +145,23 @@ def _found(table: Table, age_us: int, delete_data: bool) -> Found:
     own = [entry for folder in OWN_FOLDERS for entry in _walk(table.index_storage, folder)]
     data = []
     if delete_data:
-        data = list(_walk(table.storage, "", skipped=(INDEX_FOLDER,)))
+        data = list(_walk(table.storage, ""))
     markers = table.timeline.markers.in_flight()
     now = now_us()
     dead = [m for m in markers if now - m.time_us >= age_us]
     return Found(own, data, dead, [m for m in markers if m not in dead], now)
 
 
-def _walk(storage: Storage, folder: str, skipped: Sequence[str] = ()) -> Iterator[Entry]:
+def _walk(storage: Storage, folder: str) -> Iterator[Entry]:
+    """What lies below a folder; links to folders are not followed, and no index in it is looked into."""
     waiting = [folder]
     while waiting:
         at = waiting.pop()
+        if at and storage.has_link(at):
+            continue
         files, folders = storage.list_folder(at)
         yield from files
-        waiting += [f"{at}/{name}" if at else name for name in folders if at or name not in skipped]
+        waiting += [f"{at}/{name}" if at else name for name in folders if name != INDEX_FOLDER]
 
 
 def _cleaning(table: Table, latest: Instant, found: Found, retain_versions: int, age_us: int) -> Cleaning:
@@ -251,18 +258,17 @@ def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator
     gone_before_us = found.now_us - age_us
     dead = {m.transaction for m in found.dead}
     for entry in found.own:
-        folder, name = entry.path.split("/", 1)[0], entry.path.rsplit("/", 1)[-1]
-        if folder == "pending" and transaction_of(name) in dead:
+        folder, _, name = entry.path.rpartition("/")
+        if transaction_of(entry.path) in dead:
             yield "marker", entry
         elif entry.modified_ns // 1000 > gone_before_us:
             continue
-        elif name.startswith(TEMPORARY_PREFIX):
+        elif _TEMPORARY.fullmatch(name) and _TEMPORARY_FOLDER.fullmatch(folder):
             yield "temporary", entry
-        elif folder in ("runs", "tasks"):
-            owner = _TRANSACTION.search(entry.path)
+        elif own := _OF_TRANSACTION.fullmatch(entry.path):
             is_named = named.fine is None or entry.path in named.fine or entry.path in named.runs
-            if owner and owner[1] not in live and not is_named:
-                yield folder.removesuffix("s"), entry
+            if own[3] not in live and not is_named:
+                yield own[1].removesuffix("s"), entry
 
 
 def _remove(table: Table, kind: str, entry: Entry) -> None:
@@ -293,22 +299,24 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
     chosen = []
     for at, row in enumerate(gone.to_pylist()):
         entry = listed.get(row["path"])
-        if entry is None or row["path"] in protected:
+        if entry is None or row["path"] in protected or table.storage.has_link(row["path"]):
             continue
         if entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]):
             chosen.append(at)
             cleaning.data.append(entry)
     if chosen:
         cleaning.gone = gone.take(pa.array(chosen))
-    is_old = found.now_us - age_us
-    owned = [(entry, owner[1]) for entry in found.data if (owner := _DATA.search(entry.path))]
+    names = [(entry, entry.path.rpartition("/")[2]) for entry in found.data]
+    owned = [(entry, owner[1]) for entry, name in names if (owner := _DATA.fullmatch(name))]
     stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
+    leftover: list[Entry] = []
     if stray:
         unpublished = _unpublished(table, latest, cleaning.fenced, [(e.path, owner) for e, owner in stray])
-        cleaning.data += [e for e, _ in stray if e.path in unpublished and e.modified_ns // 1000 <= is_old]
+        leftover += [e for e, _ in stray if e.path in unpublished]
     if not found.live:  # else it may be a live task's, that waits for rows
-        unfinished = [e for e in found.data if e.path.rsplit("/", 1)[-1].startswith(TEMPORARY_PREFIX)]
-        cleaning.data += [e for e in unfinished if e.modified_ns // 1000 <= is_old]
+        leftover += [entry for entry, name in names if _TEMPORARY.fullmatch(name)]
+    is_old = [e for e in leftover if e.modified_ns // 1000 <= found.now_us - age_us]
+    cleaning.data += [e for e in is_old if not table.storage.has_link(e.path)]
 
 
 def _unpublished(table: Table, latest: Instant, fenced: Iterable[str], owned: Sequence[tuple[str, str]]) -> set[str]:

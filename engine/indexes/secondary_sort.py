@@ -6,6 +6,7 @@ takes, round by round, what is not above the least last key of the batches at ha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_and_data
-from ...errors import InvalidArgumentError, StorageError
+from ...errors import InvalidArgumentError, SkipstoneError, StorageError
 from ...hfile_like.key_order import sorted_keys, taken_keys
 from ...hfile_like.keys import KEY_BYTES_MAX
 from ...hfile_like.ordered import OrderedCode
@@ -101,23 +102,32 @@ class EntrySorter:
 
     def _spill(self) -> None:
         batch = self._sorted()
-        try:
+        with _refusals():
             if self._folder is None:
                 self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
             path = os.path.join(self._folder, str(len(self._spilled)))
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, ENTRY_SCHEMA) as stream:
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     stream.write_batch(batch.slice(start, _BATCH_ROWS))
-        except OSError as error:
-            raise StorageError(
-                f"sorting needs room on the disk ({error}); set TMPDIR to a folder that has it"
-            ) from error
         self._spilled.append(path)
 
 
 def _read(path: str) -> Iterator[pa.RecordBatch]:
-    with pa.OSFile(path, "rb") as source, pa.ipc.open_stream(source) as stream:
+    with _refusals(), pa.OSFile(path, "rb") as source, pa.ipc.open_stream(source) as stream:
         yield from stream
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except SkipstoneError:
+        raise
+    except OSError as error:
+        told = (
+            f"sorting needs room on the disk, and what was written there ({error}); set TMPDIR to a folder that has it"
+        )
+        raise StorageError(told) from error
 
 
 def without_files(batch: pa.RecordBatch, gone: np.ndarray) -> pa.RecordBatch:

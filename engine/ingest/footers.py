@@ -2,7 +2,8 @@
 
 A footer is believed where writers are known to tell the truth, and no further:
 
-- float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; a bound that is NaN is no bound
+- bounds that may be in another order than the values' are none (`bound_order.py`)
+- float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
 - INT96 has no defined order: no bounds
 - bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
 - unsigned values come as signed numbers and are read back by their width; times come in the file's own unit
@@ -25,6 +26,7 @@ import pyarrow as pa
 from ... import canon
 from ...errors import CorruptionError, SkipstoneError
 from ..storage import Entry, FileMissingError, Storage
+from .bound_order import BoundOrder
 from .column_stats import ColumnStats, shortened
 
 if TYPE_CHECKING:
@@ -147,11 +149,11 @@ def parse_footer(metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool]
     leaves = list(_leaves(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
-        known = leaf_types(schema)
+        known, order = leaf_types(schema), BoundOrder(metadata)
         for index, (path, kind) in enumerate(leaves):
             if path not in known or not wanted(path):
                 continue
-            read = _bound_reader(metadata.schema.column(index), kind)
+            read = _bound_reader(metadata.schema.column(index), kind) if order.is_right(index, known[path]) else None
             stats[path] = [_chunk_stats(g.column(index), read, kind) for g in groups]
     return Footer(plain_schema(schema), row_groups_of(metadata), stats, schema)
 
@@ -253,7 +255,7 @@ def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> Col
     upper: Any = None
     if read is not None and found.has_min_max:
         lower, upper = read(found.min_raw), read(found.max_raw)
-        if lower is not None and upper is not None and lower > upper:
+        if lower is None or upper is None or lower > upper:
             lower = upper = None
     exact = not canon.is_bytes_like(plain_type(kind))
     return shortened(
@@ -275,8 +277,6 @@ def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
     kind = plain_type(kind)
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json())
-    if physical == "INT96":
-        return None
     if canon.is_bytes_like(kind):
         return bytes if physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") else None
     if pa.types.is_decimal(kind):

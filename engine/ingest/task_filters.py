@@ -11,6 +11,7 @@ all of them, which is then folded. That costs nothing beside the inserting.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,8 @@ class Spool:
     def close(self) -> None:
         self._held = []
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what did not fit is needed no more
+                self._file.close()
 
     def put(self, words: np.ndarray) -> int:
         """Keeps uint32 [blocks, 8]; returns its number. Raises StorageError where the temporary file takes no more."""
@@ -60,16 +62,19 @@ class Spool:
         return len(self._held) - 1
 
     def words(self, number: int, first: int, last: int) -> np.ndarray:
-        """uint32 [last - first, 8]: some blocks of what was put."""
+        """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
+        give them back."""
         held = self._held[number]
         if isinstance(held, np.ndarray):
             return held[first:last]
         assert self._file is not None
-        self._file.seek(held + _BLOCK_BYTES * first)
-        return np.frombuffer(self._file.read(_BLOCK_BYTES * (last - first)), dtype=np.uint32).reshape(-1, 8)
+        with _refusals():
+            self._file.seek(held + _BLOCK_BYTES * first)
+            data = self._file.read(_BLOCK_BYTES * (last - first))
+        return np.frombuffer(data, dtype=np.uint32).reshape(-1, 8)
 
     def _write(self) -> None:
-        try:
+        with _refusals():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
             self._file.seek(0, io.SEEK_END)
@@ -77,9 +82,16 @@ class Spool:
                 if isinstance(held, np.ndarray):
                     self._held[number] = self._file.tell()
                     self._file.write(held.tobytes())
-        except OSError as error:
-            raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
+            self._file.flush()
         self._held_bytes = 0
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
 
 
 class FineFilters:

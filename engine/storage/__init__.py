@@ -60,7 +60,8 @@ def open_storages(
     location: str | os.PathLike, index_path: str | os.PathLike | None, options: Mapping[str, object] | None
 ) -> tuple[Counted, Counted]:
     """The storages of a table and of its index, which lies in the table's folder unless `index_path` is given; both
-    with the same options. Raises InvalidArgumentError for options where neither is an object store."""
+    with the same options. Raises InvalidArgumentError for options where neither is an object store, StorageError where
+    the index's folder is a file."""
     options = StorageOptions(options)
     data = open_storage(location, options)
     if index_path is None:
@@ -68,6 +69,11 @@ def open_storages(
     elif not isinstance(index_path, (str, os.PathLike)):
         raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
     index = open_storage(index_path, options)
+    if isinstance(index, LocalStorage) and index.kind() == "file":
+        raise StorageError(
+            f"{index.uri}: the index belongs here, and a file is in its place, or a link that leads to no folder; move "
+            "it away, or keep the index elsewhere with index_path="
+        )
     if options and isinstance(data, LocalStorage) and isinstance(index, LocalStorage):
         raise InvalidArgumentError(f"storage_options are for object stores, and {data.uri} is a local folder")
     return Counted(data), Counted(index)

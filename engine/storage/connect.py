@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...errors import InvalidArgumentError, StorageError
 from ..storage_options import StorageOptions
@@ -80,9 +81,26 @@ def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
         config.setdefault("account_name", account)
     told = [options.get(name, "") for name in _ENDPOINTS[kind]]
     told += [os.environ.get(name.upper(), "") for name in _ENDPOINTS[kind] if name.startswith(_PREFIXES[kind])]
+    for endpoint in told:
+        _check_url(endpoint, kind)
     if any(endpoint.lower().startswith("http://") for endpoint in told) and "aws_allow_http" not in config:
         config.setdefault("allow_http", "true")  # who writes http:// has said so
     return config
+
+
+def _check_url(endpoint: str, kind: str) -> None:
+    """Raises InvalidArgumentError, which does not show it, for an endpoint whose host cannot be told from the rest of
+    it: obstore would panic."""
+    try:
+        parts = urlsplit(endpoint)
+        is_url = not parts.netloc or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:  # a port that is no number
+        is_url = False
+    if not is_url:
+        raise InvalidArgumentError(
+            f"storage_options= for {kind}://: an endpoint is a URL as https://HOST:PORT, and what is given is none; "
+            "credentials belong in options of their own"
+        )
 
 
 def _profile(options: StorageOptions) -> str | None:

@@ -109,8 +109,20 @@ class Storage(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Removes a file; no error where it is gone already."""
+        """Removes a file; no error where it is gone already. One that `has_link` stays. Raises StorageError for a path
+        that leads out of the root."""
         ...
+
+    def has_link(self, path: str) -> bool:
+        """True where a symbolic link stands below the root on the way to a file, or in its place: then it may lie
+        elsewhere, and is another's."""
+        ...
+
+
+def check_inside(path: str) -> None:
+    """Raises StorageError for a path that leads out of the root: nothing there is ever removed."""
+    if path.startswith("/") or "://" in path or ".." in path.split("/"):
+        raise StorageError(f"{path}: does not lie below the root, and is not removed")
 
 
 class Ranged:

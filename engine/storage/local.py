@@ -18,7 +18,7 @@ from typing import BinaryIO
 from ...errors import SkipstoneError, StorageError
 from ...hfile_like.output import fsync_folder
 from ..storage_options import StorageOptions
-from .interface import Entry, FileMissingError
+from .interface import Entry, FileMissingError, check_inside
 
 TEMPORARY_PREFIX = "._tmp-"
 _DURABLE_FOLDERS_MAX = 100_000
@@ -141,8 +141,14 @@ class LocalStorage:
         return files, folders
 
     def delete(self, path: str) -> None:
-        with contextlib.suppress(FileMissingError), _refusals(path):
-            os.unlink(self.local_path(path))
+        check_inside(path)
+        if not self.has_link(path):
+            with contextlib.suppress(FileMissingError), _refusals(path):
+                os.unlink(self.local_path(path))
+
+    def has_link(self, path: str) -> bool:
+        names = path.split("/")
+        return any(os.path.islink(os.path.join(self.root, *names[:count])) for count in range(1, len(names) + 1))
 
     def _leads_inside(self, entry: os.DirEntry) -> bool:
         """True for a link to a folder of this root, or above it: those are listed under their own names, and to follow
@@ -161,9 +167,10 @@ class LocalStorage:
             _make_folders(folder, self.root)
             file = open(temporary, "wb")  # noqa: SIM115 - closed below, before the name is taken away
         try:
-            with file:
-                yield file, temporary
+            yield file, temporary
         finally:
+            with contextlib.suppress(OSError):  # what matters was flushed, or its error is on the way already
+                file.close()
             with contextlib.suppress(OSError):  # one that stays is hidden, and read by nobody
                 os.unlink(temporary)
 
@@ -179,9 +186,13 @@ def _make_folders(folder: str, root: str) -> None:
         folder = os.path.dirname(folder)
     for path in reversed(fresh):
         is_made = False
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(path)
             is_made = True
+        except FileExistsError:
+            if not os.path.isdir(path):
+                told = f"{path}: a folder belongs here, and a file is in its place, or a link that leads nowhere"
+                raise StorageError(f"{told}; move it away") from None
         try:
             fsync_folder(os.path.dirname(path))
         except PermissionError:  # a folder of somebody else, who made what is in it

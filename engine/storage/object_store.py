@@ -25,7 +25,7 @@ from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..storage_options import StorageOptions
 from . import refusals
 from .connect import connect
-from .interface import Entry, UncertainPutError
+from .interface import Entry, UncertainPutError, check_inside
 from .places import Place, is_uri, place_of, tidied
 from .range_file import RangeFile
 from .ranges import Range, merged_ranges, parts_of
@@ -120,14 +120,17 @@ class ObjectStorage:
     def create(self, path: str) -> Iterator[BinaryIO]:
         # Sent when it is whole: then nothing needs to be taken back, and a failed upload begins again.
         key = self._key(path)
-        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-") as file:
-            try:
-                yield file  # type: ignore[misc]
-            except SkipstoneError:
-                raise
-            except OSError as error:
-                raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+        file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-")  # noqa: SIM115 - closed below
+        try:
+            yield file  # type: ignore[misc]
             self._upload(path, file)
+        except SkipstoneError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):  # nothing that it holds is needed any more
+                file.close()
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)
@@ -164,9 +167,13 @@ class ObjectStorage:
         raise self._uncertain(key)
 
     def delete(self, path: str) -> None:
+        check_inside(path)
         key = self._key(path)
         with contextlib.suppress(FileNotFoundError):
             self._asked(lambda: self._client.delete(key), key)
+
+    def has_link(self, path: str) -> bool:
+        return False
 
     def _upload(self, path: str, file: Any) -> None:
         size_bytes, key = file.seek(0, os.SEEK_END), self._key(path)

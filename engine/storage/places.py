@@ -64,14 +64,17 @@ def place_of(uri: str) -> Place | None:
     Raises InvalidArgumentError for a URI that holds credentials (without showing it), or names nothing.
     """
     found = _URI.match(uri)
-    kind = _SCHEMES.get(found[1].lower()) if found else None
-    if found is None or kind is None:
+    if found is None:
         return None
-    host, key = found[2], found[3] or ""
-    if ":" in host or (kind != "az" and "@" in host) or _has_signature(key):
+    kind, host, key = _SCHEMES.get(found[1].lower()), found[2], found[3] or ""
+    user, is_user, _ = host.rpartition("@")
+    of_store = kind is not None and (":" in host or (kind != "az" and bool(is_user)))
+    if of_store or ":" in user or _has_signature(f"{host}/{key}"):
         raise InvalidArgumentError(
             f"a {found[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
         )
+    if kind is None:
+        return None
     bucket, _, rest = host.partition("@")
     if not bucket:
         raise InvalidArgumentError(f"{uri}: names no bucket")
@@ -89,6 +92,6 @@ def tidied(key: str, shown: str) -> str:
 
 
 def _has_signature(key: str) -> bool:
-    """True for a key with a query behind it that signs the request: that of a URL made to be shared."""
+    """True for a text with a query behind it that signs the request: that of a URL made to be shared."""
     query = key.partition("?")[2].lower()
     return any(f"{name}=" in query for name in ("sig", "signature", "x-amz-signature", "x-amz-credential", "token"))

@@ -23,6 +23,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>|\"code\":\s*\"([^\"]{1,100})\"")
 _MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
+_USER = re.compile(r"(?<=://)[^/\s\"']*@")
 _QUERY = re.compile(r"\?[^\s\"')]*")
 _WORTH_ANOTHER_TRY = (408, 425, 429)  # of what is otherwise the caller's fault
 _HOPELESS = ("builder error", "Config error", "UnknownConfigurationKey")
@@ -94,11 +95,11 @@ def refusal(error: BaseException, shown: str, options: StorageOptions) -> Storag
 
 
 def scrubbed(text: str, options: StorageOptions) -> str:
-    """A text without secrets: the options' and the environment's values, and whatever signs a URL."""
+    """A text without secrets: the options' and the environment's values, and who signs in, or what signs, in a URL."""
     variables = {value for name, value in os.environ.items() if _SECRET_VARIABLES.match(name) and len(value) >= 8}
     for secret in [*options.secrets(), *sorted(variables, key=len, reverse=True)]:
         text = text.replace(secret, HIDDEN)
-    return _QUERY.sub("", text)
+    return _QUERY.sub("", _USER.sub("", text))
 
 
 def pause(attempt: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from .clock import now_us
 
 FOLDER = "pending"
 BEAT_S = 60.0
+_OWN = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(?:-[0-9a-f]{{12}})?\.json")
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,13 @@ class Markers:
 
     def in_flight(self) -> list[Marker]:
         """One for each transaction that has markers: its youngest time and its oldest base; the oldest first. A marker
-        that cannot be read still stands for its transaction."""
+        that cannot be read still stands for its transaction; files of other names are no markers."""
         files, _ = self._storage.list_folder(FOLDER)
         found: dict[str, Marker] = {}
         for entry in files:
-            name = entry.path.rsplit("/", 1)[-1]
-            if not name.endswith(".json") or name.startswith("."):
+            transaction = transaction_of(entry.path)
+            if transaction is None:
                 continue
-            transaction = transaction_of(name)
             try:
                 marker = _marker(self._storage.read(entry.path))
             except FileMissingError:
@@ -114,9 +115,10 @@ class Markers:
         self._storage.put(_path(name), json.dumps(asdict(marker)).encode())
 
 
-def transaction_of(name: str) -> str:
-    """The transaction that a marker's file name, or that of one of its tasks, stands for."""
-    return name.removesuffix(".json").partition("-")[0]
+def transaction_of(path: str) -> str | None:
+    """The transaction that a marker, or that of one of its tasks, stands for; None for a path that no marker has."""
+    own = _OWN.fullmatch(path)
+    return own[1] if own else None
 
 
 class _Heart:

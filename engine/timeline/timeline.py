@@ -210,6 +210,9 @@ class Timeline:
     def _hinted(self) -> Instant | None:
         try:
             told = self.storage.read(_HINT)
+        except StorageError:  # missing, or no file: a hint is never needed
+            return None
+        try:
             if len(told) > _VERSION_DIGITS_MAX or is_archived(self.storage, _folder_of(int(told))):
                 return None
             return self._probe(int(told))

@@ -26,7 +26,7 @@ from ....errors import NotATableError, NotReadableError, SchemaError
 from ...storage import FileMissingError, Storage
 from .. import hive
 from . import DELTA, Changes, Columns, Known
-from .files import first_line, head_mark, log_files, loose_schema, missing_package, table_path, told
+from .files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
 from .naming import Naming
 from .partition_text import partition_texts
 
@@ -137,8 +137,8 @@ class DeltaSource:
     # -- a whole state ------------------------------------------------------------------------------------------------
 
     def _whole(self, version: int | None) -> DeltaState:
-        with told(self._storage.uri, "deltalake"):
-            table = _delta_table(self._storage.uri, version, self._options)
+        with told(self._storage, "deltalake"):
+            table = _delta_table(self._storage, version, self._options)
             columns = _columns(table)
             return DeltaState(
                 table.version(),
@@ -166,8 +166,8 @@ class DeltaSource:
         )
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        with told(self._storage.uri, "deltalake"):
-            table = _delta_table(self._storage.uri, None if position is None else int(position), self._options)
+        with told(self._storage, "deltalake"):
+            table = _delta_table(self._storage, None if position is None else int(position), self._options)
             wanted = set(paths)
             return {path: rows for path, rows in self._vectors(table) if path in wanted}
 
@@ -262,16 +262,17 @@ def _empty_as_null(values: pa.Array) -> pa.Array:
 # -- through deltalake ------------------------------------------------------------------------------------------------
 
 
-def _delta_table(uri: str, version: int | None, options: dict[str, str]) -> Any:
+def _delta_table(storage: Storage, version: int | None, options: dict[str, str]) -> Any:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
     except ImportError as error:
         raise missing_package("deltalake", "delta") from error
     try:
-        return DeltaTable(uri, version=version, storage_options=options or None)
+        return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:
-        raise NotATableError(f"{uri}: no Delta table there ({first_line(error)})") from error
+        said, cause = what_is_said(storage, error)
+        raise NotATableError(f"{storage.uri}: no Delta table there ({said})") from cause
 
 
 def _columns(table: Any) -> Columns:

@@ -12,6 +12,8 @@ from ....arrays import string_array
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
 from ...predicates.widening import is_list
 from ...storage import FileMissingError, Storage, relative_path
+from ...storage.places import is_uri
+from ...storage.refusals import scrubbed
 from ..footers import plain_type
 from . import LOG_FILES
 
@@ -89,16 +91,19 @@ def missing_package(package: str, extra: str) -> InvalidArgumentError:
 
 
 @contextlib.contextmanager
-def told(uri: str, package: str) -> Iterator[None]:
+def told(storage: Storage, package: str) -> Iterator[None]:
     """What a package raises about a log becomes a StorageError that names the table."""
     try:
         yield
     except (SkipstoneError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # what a library's Rust part raises in a panic is no Exception
-        raise StorageError(f"{uri}: {package} cannot read its log ({first_line(error)})") from error
+        said, cause = what_is_said(storage, error)
+        raise StorageError(f"{storage.uri}: {package} cannot read its log ({said})") from cause
 
 
-def first_line(error: BaseException) -> str:
-    """An error's text, cut at its first line."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def what_is_said(storage: Storage, error: BaseException) -> tuple[str, BaseException | None]:
+    """(the first line of what a package says of a log, without secrets; the cause to name). Of an object store no cause
+    is named: its text may show requests whole, and so what signs them."""
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return scrubbed(line, storage.options), None if is_uri(storage.uri) else error

@@ -57,7 +57,7 @@ class IcebergSource:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == path and since.mark == mark:
             return None
-        with told(self._storage.uri, "pyiceberg"):
+        with told(self._storage, "pyiceberg"):
             return IcebergState(self._storage, path, mark, _static_table(self._storage, path, self._options), since)
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
@@ -119,11 +119,11 @@ class IcebergState:
         return str(self.table.metadata.table_uuid)
 
     def columns(self) -> Columns:
-        with told(self.storage.uri, "pyiceberg"):
+        with told(self.storage, "pyiceberg"):
             return self._columns
 
     def changes(self) -> Changes:
-        with told(self.storage.uri, "pyiceberg"):
+        with told(self.storage, "pyiceberg"):
             found = self._since()
             if found is not None:
                 return found
@@ -131,7 +131,7 @@ class IcebergState:
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        with told(self.storage.uri, "pyiceberg"):
+        with told(self.storage, "pyiceberg"):
             applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
             files: dict[str, pa.Table] = {}
             found = {}

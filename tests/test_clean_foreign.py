@@ -1,0 +1,171 @@
+"""Clean removes only what is the index's own: by name to the letter, below its own root, and through no link."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+LONG_AGO = 1_000_000_000
+TX = "0123456789abcdef0123456789abcdef"
+TEMPORARY = f"._tmp-{TX}"
+
+OWN = [
+    f"pending/{TX}.json",
+    f"pending/{TX}-0123456789ab.json",
+    f"pending/{TEMPORARY}",
+    f"runs/01/{TX}-0-m.sbf",
+    f"tasks/01/{TX}-attached-0.sbf",
+    f"tasks/01/{TEMPORARY}",
+    f"timeline/00000/{TEMPORARY}",
+    f"timeline/{TEMPORARY}",
+]
+FOREIGN = [
+    "pending/orders.json",
+    "pending/orders",
+    "pending/orders-backup.csv",
+    "pending/2024/orders-1.parquet",
+    f"pending/2024/{TX}.json",
+    f"pending/2024/{TEMPORARY}",
+    f"pending/{TX}",
+    f"pending/{TX}.json.bak",
+    f"pending/{TX}-backup.json",
+    f"pending/{TX}0.json",
+    f"pending/{TX.upper()}.json",
+    "pending/._tmp-mine",
+    f"runs/{TX}-0-m.sbf",
+    f"runs/02/{TX}-0-m.sbf",
+    f"runs/01/old/{TX}-0-m.sbf",
+    f"runs/01/{TX}.sbf",
+    f"runs/01/{TX}-0-m.sbf.bak",
+    f"runs/01/copy-of-{TX}-0-m.sbf",
+    f"tasks/01/{TX}-a b.sbf",
+    f"tasks/01/{TEMPORARY}.txt",
+    f"tasks/{TEMPORARY}",
+    f"elsewhere/{TX}-0-m.sbf",
+    TEMPORARY,
+]
+
+
+def _write(root: Path, names: list[str]) -> set[Path]:
+    """Old files below a root."""
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("precious")
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return {root / name for name in names}
+
+
+def _standing(paths: set[Path]) -> set[Path]:
+    return {path for path in paths if os.path.lexists(path)}
+
+
+def _lake(root: Path, **options: object) -> ss.Table:
+    table = ss.create(root / "lake", schema=pa.schema([("x", pa.int64()), ("p", pa.string())]), **options)
+    with table.transaction() as tx:
+        tx.write(pa.table({"x": [1, 2], "p": ["a", "b"]}))
+    return table
+
+
+def test_clean_removes_files_whose_names_are_its_own_and_no_others(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    table = _lake(tmp_path, index_path=root)
+    own, foreign = _write(root, OWN), _write(root, FOREIGN)
+    told = table.clean()
+    assert {root / path for path in told["path"].to_pylist()} == own
+    assert _standing(own) == set() and _standing(foreign) == foreign
+    assert table.scan("x = 2").count() == 1 and table.verify(deep=True) == []
+
+
+def test_foreign_files_among_the_markers_are_no_transactions(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    table = _lake(tmp_path, index_path=root)
+    _write(root, FOREIGN)
+    version = table.version
+    table.clean()
+    assert table.version == version and "inflight" not in table.history()["state"].to_pylist()
+
+
+def test_clean_of_data_leaves_files_that_only_look_like_its_own(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    names = ["._tmp-mine", f"._tmp-{TX}.txt", f"part-{TX}.parquet", f"part-{TX}-mine.parquet", f"part-{TX}-1-2.parquet"]
+    foreign = _write(tmp_path / "lake", [*names, *(f"p=a/{name}" for name in names)])
+    foreign |= _write(tmp_path / "lake/archive/.skipstone/runs/01", [TEMPORARY])
+    own = _write(tmp_path / "lake", [TEMPORARY, f"p=a/{TEMPORARY}"])
+    table.clean(delete_data=True)
+    assert _standing(own) == set() and _standing(foreign) == foreign
+
+
+@pytest.mark.parametrize("linked", ["pending", "runs/01", "tasks", "timeline/00000"])
+def test_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: str) -> None:
+    table = _lake(tmp_path)
+    root, outside = Path(table.index_storage.root), tmp_path / "outside"
+    if (root / linked).exists():
+        (root / linked).rename(outside)
+    inside = [name.removeprefix(f"{linked}/") for name in OWN if name.startswith(f"{linked}/")]
+    foreign = _write(outside, inside)
+    (root / linked).symlink_to(outside, target_is_directory=True)
+    table.clean()
+    assert foreign and _standing(foreign) == foreign and (root / linked).is_symlink()
+
+
+def test_clean_leaves_a_link_in_the_place_of_a_file(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    [target] = _write(tmp_path, ["target"])
+    link = Path(table.index_storage.root) / f"runs/01/{TX}-0-m.sbf"
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(target)
+    assert table.clean()["path"].to_pylist() == []
+    assert link.is_symlink() and target.exists()
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_clean_of_data_removes_nothing_behind_a_link(tmp_path: Path, is_folder: bool) -> None:
+    """A file that went from the table, what a dead writer left, and a temporary."""
+    lake, outside = tmp_path / "lake", tmp_path / "outside"
+    outside.mkdir()
+    lake.mkdir()
+    pq.write_table(pa.table({"x": [1]}), outside / "b.parquet")
+    pq.write_table(pa.table({"x": [1]}), lake / "a.parquet")
+    name = "link/b.parquet" if is_folder else "b.parquet"
+    foreign = {outside / "b.parquet"}
+    if is_folder:
+        foreign |= _write(outside, [TEMPORARY])
+    (lake / "link" if is_folder else lake / name).symlink_to(outside if is_folder else outside / "b.parquet")
+    table = ss.create(lake)
+    assert table.scan().count() == 2
+    with table.transaction() as tx:
+        tx.remove([name])
+    told = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert "data" not in told["kind"].to_pylist() and _standing(foreign | {lake / name}) == foreign | {lake / name}
+    assert table.scan().count() == 1
+
+
+def test_a_transaction_that_fails_removes_nothing_behind_a_link(tmp_path: Path) -> None:
+    table = ss.create(tmp_path / "lake", schema=pa.schema([("x", pa.int64()), ("p", pa.string())]), partitioning=["p"])
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "lake/p=a").symlink_to(outside)
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"x": [1], "p": ["a"]}))
+        tx.add_task(task.result)
+        [written] = outside.iterdir()
+        raise ZeroDivisionError
+    assert list(outside.iterdir()) == [written]
+    assert table.sync() == table.version and table.scan().count() == 0  # it never becomes the table's
+
+
+@pytest.mark.parametrize("path", ["../outside", "p=a/../../outside", "/etc/nothing", "file:///etc/nothing"])
+def test_nothing_outside_of_a_root_is_removed(tmp_path: Path, path: str) -> None:
+    [outside] = _write(tmp_path, ["outside"])
+    table = _lake(tmp_path)
+    with pytest.raises(ss.StorageError, match="below the root"):
+        table.storage.delete(path)
+    assert outside.exists()
