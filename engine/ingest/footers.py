@@ -221,7 +221,7 @@ def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]
 
 
 def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    if isinstance(kind, pa.BaseExtensionType):
+    if isinstance(kind, pa.BaseExtensionType) and canon.order_class(kind) is None:
         yield from _walk(None, kind.storage_type)
     elif pa.types.is_struct(kind):
         for i in range(kind.num_fields):

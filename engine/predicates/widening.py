@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ... import canon
+from .literals import DAY_NS, NS_PER_UNIT
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 _DECIMAL_DIGITS_MAX = 76
@@ -83,9 +84,20 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return pa.decimal256(whole + scale, scale) if whole + scale <= 76 else None
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
         return pa.float64()
-    instants = (left, right)
-    if all(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in instants):
-        return pa.timestamp(max((getattr(kind, "unit", "ms") for kind in instants), key=_UNIT_FINENESS.__getitem__))
+    counts = ns_per_count(left), ns_per_count(right)
+    if counts[0] is not None and counts[1] is not None and counts[0][0] == counts[1][0]:
+        return left if counts[0][1] <= counts[1][1] else right
+    return None
+
+
+def ns_per_count(kind: pa.DataType) -> tuple[str, int] | None:
+    """(what a type counts: "instant", "time" or "duration", nanoseconds a count); None where it counts no time."""
+    if pa.types.is_date(kind):
+        return "instant", DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms"]
+    families = {"instant": pa.types.is_timestamp, "time": pa.types.is_time, "duration": pa.types.is_duration}
+    for family, is_of in families.items():
+        if is_of(kind):
+            return family, NS_PER_UNIT[kind.unit]
     return None
 
 
