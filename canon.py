@@ -38,7 +38,6 @@ _UUID = "arrow.uuid"
 _STORED_VALUES = frozenset({_UUID, "arrow.json"})
 
 
-@cache
 def compared_type(kind: pa.DataType) -> pa.DataType:
     """The type in which values are compared and indexed: of a dictionary that of its values, of an extension type known
     by name that of its storage. Any other type as it is: where `order_class` has none for it, it is not compared."""
@@ -49,7 +48,6 @@ def compared_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-@cache
 def is_uuid(kind: pa.DataType) -> bool:
     """Arrow's UUIDs, as 16 bytes of which the first are the most significant: their order is that of the bytes."""
     if pa.types.is_dictionary(kind):
@@ -57,10 +55,14 @@ def is_uuid(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _UUID
 
 
-@cache
 def order_class(kind: pa.DataType) -> str | None:
     """ "code", "bytes", or None for a type whose values have no order here."""
     kind = compared_type(kind)
+    return None if isinstance(kind, pa.BaseExtensionType) else _order_class(kind)  # others' types need not be hashable
+
+
+@cache
+def _order_class(kind: pa.DataType) -> str | None:
     if pa.types.is_decimal(kind):
         return "code" if kind.precision <= _CODE_DECIMAL_DIGITS_MAX else "bytes"
     if is_bytes_like(kind):
@@ -75,10 +77,14 @@ def order_class(kind: pa.DataType) -> str | None:
     return None
 
 
-@cache
 def is_bytes_like(kind: pa.DataType) -> bool:
     """String, binary, their large, view and fixed-size kinds, and what is stored as one of them."""
     kind = compared_type(kind)
+    return not isinstance(kind, pa.BaseExtensionType) and _is_bytes_like(kind)
+
+
+@cache
+def _is_bytes_like(kind: pa.DataType) -> bool:
     return (
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)

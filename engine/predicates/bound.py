@@ -31,6 +31,9 @@ class ColumnRef:
     type: pa.DataType
     is_uuid: bool = False
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.path))  # an extension type need not be hashable
+
 
 @dataclass(frozen=True, eq=False)
 class Leaf(Node):
@@ -77,7 +80,7 @@ class Leaf(Node):
     def __str__(self) -> str:
         name = str(Column(self.ref.name))
         shown = [uuid.UUID(bytes=value.as_py()) for value in self.values] if self.ref.is_uuid else self.values
-        values = [str(Literal(value)) for value in shown]  # type: ignore[arg-type]
+        values = [str(Literal(value)) for value in shown]
         if self.op in ("in", "not in"):
             return f"{name} {self.op.upper()} ({', '.join(values)})"
         if self.pattern is not None:

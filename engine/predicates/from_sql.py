@@ -38,13 +38,12 @@ from .ast import (
 )
 from .literals import Temporal, parse_temporal, parse_uuid
 
-
 _QUOTED_OR_ESCAPE = re.compile(
     r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
     re.DOTALL | re.IGNORECASE,
 )
-"""What is quoted or a comment (the group), or the standard's ESCAPE '\\': in a string of Spark's the backslash there would
-escape the quote, and nothing that begins so is an ESCAPE of one character."""
+"""What is quoted or a comment (the group), or the standard's ESCAPE '\\': in a string of Spark's the backslash there
+would escape the quote, and nothing that begins so is an ESCAPE of one character."""
 
 
 class _NotUnderstoodError(Exception):
