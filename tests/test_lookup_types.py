@@ -134,3 +134,48 @@ def test_rule_42_keys_mean_equals_however_many_they_are(drawn: tuple[pa.DataType
             patch.setattr(module, "FEW_KEYS", many)
             assert _ids(table.lookup(keys, "k")) == expected, many
             assert _ids(table.lookup(given_keys["pairs"])) == expected
+
+
+def test_rule_42_no_float_is_rounded_into_a_decimal(tmp_path: Path) -> None:
+    values = [decimal.Decimal("0.12"), decimal.Decimal("7.00")]
+    pq.write_table(pa.table({"k": pa.array(values, pa.decimal128(10, 2)), "id": [0, 1]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    few = [0.123, 0.1249, 7.0]
+    for keys in (few, [*few, *(1e6 + n for n in range(module.FEW_KEYS))]):
+        assert _ids(table.lookup(keys, "k")) == [1]
+        assert _ids(table.lookup(pa.table({"k": keys, "id": [0.0, 0.0, 1.0, *([9.0] * (len(keys) - 3))]}))) == [1]
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_float_that_is_several_decimals_finds_each(tmp_path: Path, is_indexed: bool) -> None:
+    """Beside a float a decimal is its nearest double, and far from zero many have the same."""
+    values = [decimal.Decimal(10**20 + n) for n in (-(10**5), -1, 0, 1, 10**5)]
+    columns = {"k": pa.array(values, pa.decimal128(38, 2)), "n": [1] * 5, "id": range(5)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    if is_indexed:
+        table.create_index("k", kind="secondary")
+        table.create_index(["n", "k"], kind="secondary")
+    assert _ids(table.scan(col("k") == 1e20)) == [1, 2, 3]
+    many = [1e20, *map(float, range(module.FEW_KEYS))]
+    assert _ids(table.lookup([1e20], "k")) == _ids(table.lookup(many, "k")) == [1, 2, 3]
+    assert _ids(table.lookup(pa.table({"n": [1] * len(many), "k": many}))) == [1, 2, 3]
+
+
+def test_keys_of_another_kind_are_refused_however_many_they_are(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2], "l": [[1], [2]]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    for count in (1, module.FEW_KEYS + 1):
+        for keys, what in (
+            (["x"] * count, "string, the column is int64: 'x' cannot be compared with it"),
+            ([True] * count, "bool, the column is int64: cast them"),
+            ([b"1"] * count, "binary, the column is int64: cast them"),
+            ([[1]] * count, "list<item: int64>, the column is int64: which is no type of a key"),
+        ):
+            with pytest.raises(ss.SchemaError) as error:
+                table.lookup(keys, "k")
+            assert str(error.value) == f"keys of 'k' are {what}"
+        with pytest.raises(ss.SchemaError, match=r"column 'l' is list<.*>, in which keys cannot be looked up"):
+            table.lookup([1] * count, "l")
+        assert table.lookup(["1", " 2 "] * count, "k").count() == 2
+        assert table.lookup(pa.nulls(count), "k").count() == 0

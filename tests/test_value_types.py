@@ -196,7 +196,7 @@ def test_a_registered_type_that_has_no_hash_is_refused_by_name(tmp_path: Path, m
 
     pa.register_extension_type(Unhashable())
     try:
-        with pytest.raises(ss.SchemaError, match="column 'x' is extension<example.unhashable"):
+        with pytest.raises(ss.SchemaError, match=r"column 'x' is extension<example\.unhashable"):
             _lake(tmp_path, _stored(Unhashable(), [1]))
     finally:
         pa.unregister_extension_type("example.unhashable")

@@ -71,7 +71,7 @@ def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:
 
 def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     """The tuples of a table of keys, whose columns bear the names of the table's, of which these are the types. Those
-    with a null are no key: null equals nothing. Numbers and timestamps may be of other types than the columns.
+    with a null are no key: null equals nothing. Numbers, timestamps and bytes may be of other types than the columns.
 
     Raises SchemaError for keys of types that are not compared with the columns', and for a float that is several values
     of a column of decimals.

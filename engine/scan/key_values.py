@@ -33,8 +33,8 @@ _INT64_END, _UINT64_END = 2.0**63, 2.0**64
 
 def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool = True) -> pa.Array:
     """The keys as values of a column: of a type of its class (`ordered_class`), or doubles where a key equals several
-    of its decimals. Without `reads_text`, only numbers beside numbers, and timestamps beside timestamps, may be of
-    another type.
+    of its decimals. Without `reads_text`, only numbers beside numbers, timestamps beside timestamps and bytes beside
+    bytes may be of another type.
 
     Raises SchemaError for keys that cannot be compared with the column.
     """
@@ -76,10 +76,10 @@ def _is_compared(kind: pa.DataType, ref: ColumnRef, reads_text: bool) -> bool:
         return True
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(ref.type):
         return True
-    if not reads_text:
+    if canon.is_bytes_like(ref.type) and canon.is_bytes_like(kind):
+        return reads_text or not (is_text(canon.compared_type(kind)) or is_text(ref.type))
+    if not reads_text or canon.is_bytes_like(ref.type):
         return False
-    if canon.is_bytes_like(ref.type):
-        return canon.is_bytes_like(kind)
     counts = ns_per_count(kind), ns_per_count(ref.type)
     if counts[0] is not None and counts[1] is not None:
         return counts[0][0] == counts[1][0]
