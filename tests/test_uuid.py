@@ -184,3 +184,23 @@ def test_what_a_task_writes_is_indexed(tmp_path: Path) -> None:
     assert table.lookup([str(u) for u in IDS] * 50, on="u").count() == 40
     with pytest.raises(ss.SchemaError, match="partition column 'u'"):
         ss.create(tmp_path / "p", schema=table.schema, partitioning=["u"])
+
+
+def test_files_that_call_uuids_bytes_are_of_one_column_with_those_that_do_not(tmp_path: Path) -> None:
+    some = [u.bytes for u in IDS[:4]]
+    kinds = {"a": pa.binary(16), "b": pa.uuid(), "c": pa.binary(16)}
+    for name, kind in kinds.items():
+        pq.write_table(pa.table({"u": pa.array(some, kind), "n": range(4)}), tmp_path / f"{name}.parquet")
+    table = ss.create(tmp_path)
+    assert table.schema.field("u").type == pa.uuid()
+    assert _found(table, f"u = '{IDS[2]}'") == [IDS[2]] * 3
+    with table.transaction() as tx:
+        with pytest.raises(ss.SchemaError, match="values of type string are not written"):
+            tx.write(pa.table({"u": ["sixteen letters."], "n": [1]}))
+        with pytest.raises(ss.SchemaError, match="does not fit"):
+            tx.write(pa.table({"u": [b"short"], "n": [1]}))
+        tx.write(pa.table({"u": some[:1], "n": [1]}))
+    assert _found(table, f"u = '{IDS[0]}'") == [IDS[0]] * 4
+    pq.write_table(pa.table({"u": list(map(str, IDS)), "n": range(len(IDS))}), tmp_path / "d.parquet")
+    with pytest.raises(ss.SchemaError, match="'u'"):
+        ss.create(tmp_path, index_path=tmp_path / "other")

@@ -29,9 +29,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def is_exact_widening(source: pa.DataType, target: pa.DataType) -> bool:
     """True where a cast from source to target keeps every value and the order of all. Zones do not matter."""
+    are_uuids = canon.is_uuid(source) or canon.is_uuid(target)
     source, target = plain_type(source), plain_type(target)
-    if source == target:
-        return True
+    if source == target or are_uuids:  # a text of 16 characters is no UUID
+        return source == target
     if canon.is_bytes_like(source):
         return canon.is_bytes_like(target)
     if pa.types.is_integer(source):
@@ -113,6 +114,10 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pa.types.is_null(one):
         return other
+    for uuids, others in ((one, other), (other, one)):
+        if canon.is_uuid(uuids):
+            return uuids if canon.compared_type(uuids) == canon.compared_type(others) else None
+    one, other = canon.compared_type(one), canon.compared_type(other)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         children = {f.name: f.type for f in one}
         for field in other:
