@@ -15,17 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import from_numpy, to_numpy, valid_mask
+from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from ...hfile_like.ordered import ordered_class
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef
 from ..predicates.coerce import NoMeaningError
-from ..predicates.literals import literal_sql, literal_value
+from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
 from ..predicates.patterns import is_text
 from ..predicates.raw_arrays import array_of
 from ..predicates.widening import ns_per_count
 
+_USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
 _EXACT_PRODUCT = 2.0**51  # numbers below have doubles less than a half apart, whose products with 10**22 round but once
 _EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
 _INT64_END, _UINT64_END = 2.0**63, 2.0**64
@@ -94,7 +95,10 @@ def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
     kind, column = keys.type, ref.type
     is_same = ordered_class(kind) == ordered_class(column)
     if ref.is_uuid or are_uuids:
-        return keys if is_same and are_uuids else _by_literals(keys, are_uuids, ref)
+        if is_same and are_uuids:
+            return keys
+        found = _texts_in_uuids(keys) if ref.is_uuid and is_text(kind) else None
+        return _by_literals(keys, are_uuids, ref) if found is None else found
     if canon.is_bytes_like(column):
         return _bytes_in(keys, column)
     if is_same:
@@ -159,6 +163,20 @@ def _bytes_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
     stored = canon.order_bytes(keys)
     fits = pc.equal(pc.binary_length(stored), column.byte_width)
     return pc.if_else(fits, stored, pa.nulls(len(stored), stored.type)).cast(column)
+
+
+def _texts_in_uuids(keys: pa.Array) -> pa.Array | None:
+    """The bytes of UUIDs in their usual form; None where some text is of another, or is no UUID."""
+    if not pc.all(pc.match_substring_regex(keys, _USUAL_UUID)).as_py():
+        return None
+    digits = pc.replace_substring(keys.drop_null(), "-", "")
+    stored = np.frombuffer(bytes.fromhex("".join(digits.to_pylist())), dtype=np.uint8).reshape(-1, UUID_BYTES)
+    valid = valid_mask(keys)
+    if valid is None:
+        return binary_rows(stored).cast(pa.binary(UUID_BYTES))
+    rows = np.zeros((len(keys), UUID_BYTES), dtype=np.uint8)
+    rows[valid] = stored
+    return binary_rows(rows, valid).cast(pa.binary(UUID_BYTES))
 
 
 def _counts_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
