@@ -10,7 +10,9 @@ strings compare by their UTF-8 bytes, timestamps by instant.
              at most 18 digits. Codes are of the column's own type: a literal is cast to that type first.
     bytes    binary that orders (memcmp) as the values do: string, binary, wider decimals
 
-Every other type (list, map, struct, null, interval) has no class and is not indexed.
+Every other type (list, map, struct, null, interval) has no class and is not indexed. Of extension types only those of
+`_STORED_VALUES` have the class of what they are stored as: their values are equal, and order, as the stored ones do. Of
+any other we do not know that (Arrow's bool8 stores 2 and 3 for the same True), so it has none.
 
 **Hash forms** feed the filters. Values that are equal under any width or unit share a form, so int32 5 and int64 5
 hash alike, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
@@ -32,13 +34,35 @@ from .arrays import binary_array, binary_rows, fixed_rows, from_numpy, joined, o
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _CODE_DECIMAL_DIGITS_MAX = 18
+_UUID = "arrow.uuid"
+_STORED_VALUES = frozenset({_UUID, "arrow.json"})
+
+
+def compared_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are compared and indexed: of a dictionary that of its values, of an extension type known
+    by name that of its storage. Any other type as it is: where `order_class` has none for it, it is not compared."""
+    if pa.types.is_dictionary(kind):
+        return compared_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _STORED_VALUES:
+        return compared_type(kind.storage_type)
+    return kind
+
+
+def is_uuid(kind: pa.DataType) -> bool:
+    """Arrow's UUIDs, as 16 bytes of which the first are the most significant: their order is that of the bytes."""
+    if pa.types.is_dictionary(kind):
+        return is_uuid(kind.value_type)
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _UUID
+
+
+def order_class(kind: pa.DataType) -> str | None:
+    """ "code", "bytes", or None for a type whose values have no order here."""
+    kind = compared_type(kind)
+    return None if isinstance(kind, pa.BaseExtensionType) else _order_class(kind)  # others' types need not be hashable
 
 
 @cache
-def order_class(kind: pa.DataType) -> str | None:
-    """ "code", "bytes", or None for a type whose values have no order here."""
-    if pa.types.is_dictionary(kind):
-        return order_class(kind.value_type)
+def _order_class(kind: pa.DataType) -> str | None:
     if pa.types.is_decimal(kind):
         return "code" if kind.precision <= _CODE_DECIMAL_DIGITS_MAX else "bytes"
     if is_bytes_like(kind):
@@ -53,9 +77,14 @@ def order_class(kind: pa.DataType) -> str | None:
     return None
 
 
-@cache
 def is_bytes_like(kind: pa.DataType) -> bool:
-    """String, binary, their large, view and fixed-size kinds."""
+    """String, binary, their large, view and fixed-size kinds, and what is stored as one of them."""
+    kind = compared_type(kind)
+    return not isinstance(kind, pa.BaseExtensionType) and _is_bytes_like(kind)
+
+
+@cache
+def _is_bytes_like(kind: pa.DataType) -> bool:
     return (
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
@@ -68,13 +97,11 @@ def is_bytes_like(kind: pa.DataType) -> bool:
 
 
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One plain array: chunks joined, dictionaries decoded."""
+    """One plain array: chunks joined, dictionaries decoded, extensions taken off."""
     if isinstance(array, pa.ChunkedArray):
         array = joined(array)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    while isinstance(array, pa.ExtensionArray) or pa.types.is_dictionary(array.type):
+        array = array.storage if isinstance(array, pa.ExtensionArray) else array.dictionary_decode()
     return array
 
 
@@ -130,8 +157,7 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 def values_of_codes(codes: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
     """The values that have these order codes, in a "code" type: what `order_codes` took apart, put together again;
     null where not `valid`. A zero comes back as 0.0, a NaN as the canonical one."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = compared_type(kind)
     if pa.types.is_boolean(kind):
         return from_numpy(codes != 0, valid)
     if pa.types.is_floating(kind):
@@ -154,7 +180,8 @@ def values_of_bytes(stored: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not pa.types.is_decimal(kind):
-        return stored.cast(kind)
+        values = stored.cast(compared_type(kind))
+        return pa.ExtensionArray.from_storage(kind, values) if isinstance(kind, pa.BaseExtensionType) else values
     width = kind.bit_width // 8
     valid = valid_mask(stored)
     padded = stored if valid is None else stored.fill_null(binary_array([bytes(width)])[0])
@@ -206,8 +233,7 @@ class HashForm:
 
 def hash_name(kind: pa.DataType) -> str | None:
     """The name of the hash form of a type; None for a type that cannot be hashed."""
-    if pa.types.is_dictionary(kind):
-        return hash_name(kind.value_type)
+    kind = compared_type(kind)
     if pa.types.is_decimal(kind):
         return f"decimal:{kind.scale}"
     if is_bytes_like(kind):

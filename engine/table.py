@@ -246,12 +246,13 @@ class Table:
 
         Args:
             keys: an Arrow table, or what speaks its C stream, of which all columns, or those of `on`, are the key; or
-                an array, or a list, of values of the one column `on`. Tens of millions are fine. A key with a null
-                equals nothing.
+                an array, or a list, of values of the one column `on`. Tens of millions are fine. Keys of any type
+                mean what `=` means of them; a key with a null, or of no value that the column can hold, equals
+                nothing.
             on: columns of the table, by name.
             columns, limit, reader: as in `scan`.
 
-        Raises SchemaError for columns that are not there, or keys of other types.
+        Raises SchemaError for columns that are not there, and for keys that cannot be compared with them.
         """
         from .scan.lookup import lookup
 

@@ -58,8 +58,7 @@ Piece: TypeAlias = np.ndarray | pa.Array  # uint8 [n, width] where all keys are 
 def ordered_class(kind: pa.DataType) -> str | None:
     """What types share: values of two types of one class that are equal have one encoding. None for a type that has no
     order here."""
-    if pa.types.is_dictionary(kind):
-        return ordered_class(kind.value_type)
+    kind = canon.compared_type(kind)
     if canon.order_class(kind) is None:
         return None
     if pa.types.is_decimal(kind):
@@ -100,8 +99,7 @@ class OrderedCode:
         for field in fields:
             if ordered_class(field.type) is None:
                 raise SchemaError(f"values of type {field.type} have no order: they cannot be a key")
-        kinds = [field.type for field in fields]
-        self.kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+        self.kinds = [canon.compared_type(field.type) for field in fields]
         self._marker_bytes = [int(field.nullable) for field in fields]
         self.widths = [
             None if (body := _body_bytes(kind, not marker)) is None else marker + body

@@ -72,12 +72,14 @@ class Operand:
 
 
 def plain_operand(column: Column, kind: pa.DataType) -> Operand:
-    """A column of this type, as it is."""
-    return Operand(column, (plain_type(kind),))
+    """A column of this type, as it is. Of an extension type Spark has the storage, whose values are not always ours."""
+    return Operand(column, (kind if isinstance(kind, pa.BaseExtensionType) else plain_type(kind),))
 
 
 def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> Operand | None:
     """A cast of a column of this type; None where it may change a value, or means another thing to Spark."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return None
     own = plain_type(kind)
     families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_text, _is_binary)
     of_one_family = any(family(own) and family(target) for family in families)

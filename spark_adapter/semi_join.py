@@ -66,8 +66,9 @@ def lookup(
 
     Args:
         path: the table's directory; executors must see it under the same name.
-        keys: a DataFrame with columns of the names in `on`. Numbers of another type are compared as numbers, and
-            timestamps of another unit as instants (without a zone: UTC); anything else must be of the column's type.
+        keys: a DataFrame with columns of the names in `on`. Numbers of another type are compared as numbers,
+            timestamps of another unit as instants (without a zone: UTC), and bytes with UUIDs; anything else must be
+            of the column's type.
         on: columns of the table, by name; fields of structs by dotted path, which is their name in `keys`, too.
         columns: what to read (default: all), in this order.
         index_path: where the index lies, if not in the table.
@@ -77,7 +78,8 @@ def lookup(
     Raises:
         NotATableError: no index there, or no such version. SchemaError: a column that is not there, keys of types that
         are not compared with the columns'. NotReadableError: files that only their own format's reader can read. When
-        it runs, CorruptionError (within Spark's own) for a secondary index that is damaged.
+        it runs, within Spark's own: CorruptionError for a secondary index that is damaged; SchemaError for a float
+        key that is the nearest double of several values of a wide decimal column.
     """
     names = _names(keys, on)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:

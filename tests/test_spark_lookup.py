@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import uuid
 from functools import reduce
 from pathlib import Path
 
@@ -165,11 +166,35 @@ def test_keys_of_other_types_are_compared_as_values(spark, lake: Path, many: Non
         sks.lookup(spark, lake, texts, [], index_path=lake.parent / "whole")
 
 
-def test_keys_whose_type_is_never_cast_are_refused_at_once(spark, tmp_path: Path) -> None:
-    """Of no row Arrow casts what it refuses to cast of any."""
+def test_keys_whose_type_is_never_compared_are_refused_at_once(spark, tmp_path: Path) -> None:
     ss.create(tmp_path, schema=pa.schema([("d", pa.decimal128(10, 2))])).close()
-    with pytest.raises(ss.SchemaError, match="'d' are int64"):
-        sks.lookup(spark, tmp_path, spark.range(3).withColumnRenamed("id", "d"), "d")
+    with pytest.raises(ss.SchemaError, match="'d' are date32"):
+        sks.lookup(spark, tmp_path, spark.sql("SELECT DATE '2020-01-01' AS d"), "d")
+
+
+def test_rule_42_no_key_is_rounded_into_the_column(spark, many: None, tmp_path: Path) -> None:
+    ids = [uuid.UUID(int=n) for n in range(4)]
+    columns = {
+        "d": pa.array([decimal.Decimal("0.12"), decimal.Decimal(1), decimal.Decimal(7), None], pa.decimal128(10, 2)),
+        "wide": pa.array([decimal.Decimal(10**20), decimal.Decimal(10**20 + 1), None, None], pa.decimal128(38, 0)),
+        "u": pa.array([u.bytes for u in ids], pa.uuid()),
+        "id": range(4),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    floats = "SELECT col1 AS d FROM VALUES (0.123D), (0.1249D), (1D), (2D)"
+    longs = "SELECT col1 AS d FROM VALUES (7L), (8L), (9L), (10L)"
+    bytes_of = "SELECT col1 AS u FROM VALUES " + ", ".join(f"(X'{n:032x}')" for n in (2, 5, 6, 7))
+    for is_indexed in (False, True):
+        for keys, on, expected in ((floats, "d", [1]), (longs, "d", [2]), (bytes_of, "u", [2])):
+            found = sks.lookup(spark, tmp_path, spark.sql(keys), on, ["id"]).toArrow()
+            assert found.column("id").to_pylist() == expected, (on, is_indexed)
+        if not is_indexed:
+            for on in ("d", "u", "wide"):
+                table.create_index(on, kind="secondary")
+    doubles = spark.sql("SELECT col1 AS wide FROM VALUES (1e20D), (1D), (2D), (3D)")
+    with pytest.raises(Exception, match="one is several values of decimal128"):
+        sks.lookup(spark, tmp_path, doubles, "wide").count()
 
 
 def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ... import canon
 from ...arrays import joined
 from ...errors import SchemaError
+from ..predicates.patterns import is_text
 from ..predicates.widening import is_exact_widening, is_list, plain_type
 
 
@@ -68,6 +70,8 @@ def _is_of_kind(source: pa.DataType, kind: pa.DataType) -> bool:
     """True where a cast that checks its values may be tried."""
     if pa.types.is_null(source) or is_exact_widening(source, kind):
         return True
+    if canon.is_uuid(kind):
+        return canon.is_bytes_like(source) and not is_text(source)
     if pa.types.is_nested(kind):
         return _nests_in(source, kind)
     if _is_number(source) and _is_number(kind):

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...errors import CorruptionError, SkipstoneError
+from ...errors import CorruptionError, SchemaError, SkipstoneError
 from ..storage import Entry, FileMissingError, Storage
 from .bound_order import BoundOrder
 from .column_stats import ColumnStats, shortened
@@ -165,7 +165,15 @@ def row_groups_of(metadata: Any) -> list[RowGroup]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata."""
+    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata.
+    Raises SchemaError for a type that Python cannot hash, as those may be that other packages register."""
+    for field in schema:
+        try:
+            hash(field)
+        except TypeError:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, a registered type without __hash__: define that first"
+            ) from None
     return pa.schema([pa.field(f.name, plain_type(f.type)) for f in schema])
 
 
@@ -223,7 +231,7 @@ def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]
 
 
 def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    if isinstance(kind, pa.BaseExtensionType):
+    if isinstance(kind, pa.BaseExtensionType) and canon.order_class(kind) is None:
         yield from _walk(None, kind.storage_type)
     elif pa.types.is_struct(kind):
         for i in range(kind.num_fields):

@@ -136,6 +136,7 @@ _TYPE_NAMES = {
     pa.date32(): "DATE",
     pa.timestamp("us", "UTC"): "TIMESTAMP",
     pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.uuid(): "UUID",
 }
 
 

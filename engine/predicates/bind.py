@@ -9,7 +9,9 @@ that has a meaning but not one that an index or our evaluator can follow becomes
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +38,10 @@ from .ast import (
     Unknown,
 )
 from .bound import ColumnLeaf, ColumnRef, Leaf, make_leaf
-from .coerce import NoMeaningError, Place, integer_range, place
+from .coerce import NoMeaningError, Place, integer_range, place, place_uuid
 from .literals import LiteralValue, Temporal
 from .patterns import is_text, parse_pattern
-from .widening import common_type, is_exact_widening, plain_type
+from .widening import common_type, is_exact_widening
 
 
 def bind(node: Node, schema: pa.Schema) -> Node:
@@ -64,7 +66,7 @@ def resolve(name: str, schema: pa.Schema) -> ColumnRef:
     path, kind = _walk(name, list(schema), name)
     if path is None:
         raise PredicateError(f"no column is named {name!r}{_near_matches(name, schema)}")
-    return ColumnRef(name, path, plain_type(kind))
+    return ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
 
 
 def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
@@ -75,7 +77,7 @@ def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...
     for field in fields:
         if not name.startswith(f"{field.name}."):
             continue
-        kind = plain_type(field.type)
+        kind = canon.compared_type(field.type)
         if pa.types.is_struct(kind):
             rest, leaf_kind = _walk(name[len(field.name) + 1 :], list(kind), whole)
             if rest is not None:
@@ -112,7 +114,9 @@ def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
         return resolve(operand.name, schema)
     if isinstance(operand, Cast):
         ref = _column_of(operand.operand, schema)
-        if ref is not None and is_exact_widening(ref.type, operand.type):
+        if ref is not None and canon.is_uuid(operand.type):
+            return replace(ref, is_uuid=True) if ref.type == canon.compared_type(operand.type) else None
+        if ref is not None and not ref.is_uuid and is_exact_widening(ref.type, operand.type):
             return ref
     return None
 
@@ -123,6 +127,12 @@ def _unknown(node: Node, reason: str) -> Unknown:
 
 def _no_meaning(node: Node, ref: ColumnRef, literal: Literal) -> PredicateError:
     hint = ""
+    if ref.is_uuid:
+        return PredicateError(
+            f"column {ref.name!r} holds UUIDs, and {literal} is none: write 32 hexadecimal digits, with or without "
+            "hyphens, or give a uuid.UUID or its 16 bytes",
+            text=str(node),
+        )
     if canon.is_bytes_like(ref.type) and isinstance(literal.value, int | float):
         hint = "; put the value in quotes"
     elif pa.types.is_temporal(ref.type):
@@ -164,22 +174,26 @@ def _without_order(node: Node, ref: ColumnRef, null_safe: bool = False) -> Node 
     if pa.types.is_null(ref.type):
         return Constant(False if null_safe else None)
     if canon.order_class(ref.type) is None:
-        return _unknown(node, f"values of type {ref.type} cannot be compared")
+        return _unknown(node, f"column {ref.name!r} is {ref.type}, whose values cannot be compared")
     return None
+
+
+def _described(ref: ColumnRef) -> str:
+    return f"column {ref.name!r} ({'uuid' if ref.is_uuid else ref.type})"
 
 
 def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> Node:
     """A column of a type that has an order, against literals that are not None: one, or any number for "in" and
     "not in". Raises NoMeaningError where the type gives a literal no meaning."""
     if op not in ("in", "not in"):
-        return _compare_place(ref, op, place(values[0], ref.type))
+        return _compare_place(ref, op, place_in(ref, values[0]))
     exact, parts = [], []
     numbers = [value for value in values if type(value) is int] if pa.types.is_integer(ref.type) else []
     if len(numbers) == len(values):  # a long list is mostly this
         low, high = integer_range(ref.type)
         exact, values = [value for value in numbers if low <= value <= high], ()
     for value in values:
-        at = place(value, ref.type)
+        at = place_in(ref, value)
         if at.where == "exact":
             exact.append(at.low)
         elif at.where == "span":
@@ -188,6 +202,11 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
         parts.insert(0, make_leaf(ref, "in", exact))
     found = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
     return Not(found) if op == "not in" else found
+
+
+def place_in(ref: ColumnRef, value: LiteralValue) -> Place:
+    """Where a literal that is not None lies among the values of a column that has an order. Raises NoMeaningError."""
+    return place_uuid(value) if ref.is_uuid else place(value, ref.type)
 
 
 def _compare_place(ref: ColumnRef, op: str, at: Place) -> Node:
@@ -243,11 +262,11 @@ def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
     if isinstance(value, Temporal):
         kinds = {"timestamp" if v.kind == "date" else v.kind for v in (value, other) if isinstance(v, Temporal)}
         return (value.ns,) if isinstance(other, Temporal) and len(kinds) == 1 else None
-    if isinstance(value, bool | str | bytes):
+    if isinstance(value, bool | str | bytes | uuid.UUID):
         if type(value) is not type(other):
             return None
         return (value.encode() if isinstance(value, str) else value,)
-    if isinstance(other, bool | str | bytes | Temporal) or other is None:
+    if isinstance(other, bool | str | bytes | uuid.UUID | Temporal) or other is None:
         return None
     if isinstance(value, float) and math.isnan(value):
         return (1, 0)  # above any number
@@ -264,8 +283,8 @@ def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: Colu
             return Constant(True)
         return make_leaf(left, "always" if op in ("=", "<=", ">=") else "never")
     kind = common_type(left.type, right.type)
-    if kind is None:
-        return _unknown(node, f"{left.type} and {right.type} cannot be compared")
+    if kind is None or (left.is_uuid != right.is_uuid and (is_text(left.type) or is_text(right.type))):
+        return _unknown(node, f"{_described(left)} and {_described(right)} cannot be compared")
     return ColumnLeaf(op, left, right, kind)
 
 
@@ -338,7 +357,9 @@ def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node
         return _unknown(node, "a cast may change values, or no column is named")
     if pa.types.is_null(ref.type):
         return Constant(None)
-    return ref if canon.is_bytes_like(ref.type) else _unknown(node, f"a pattern over {ref.type}")
+    if ref.is_uuid or not canon.is_bytes_like(ref.type):
+        return _unknown(node, f"a pattern over {_described(ref)}")
+    return ref
 
 
 def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:

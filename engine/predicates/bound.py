@@ -7,6 +7,7 @@ A leaf holds its literals in the column's own type, so it compares exactly. Two 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,11 +23,16 @@ from .raw_arrays import array_of
 
 @dataclass(frozen=True)
 class ColumnRef:
-    """A column found in a schema: its dotted name, the field names that lead to it, and the type of its values."""
+    """A column found in a schema: its dotted name, the field names that lead to it, the type in which its values are
+    compared, and whether these are UUIDs, beside which a literal is read as one."""
 
     name: str
     path: tuple[str, ...]
     type: pa.DataType
+    is_uuid: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.path))  # an extension type need not be hashable
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +83,8 @@ class Leaf(Node):
 
     def __str__(self) -> str:
         name = str(Column(self.ref.name))
-        values = [str(Literal(value)) for value in self.values]
+        shown = [uuid.UUID(bytes=value.as_py()) for value in self.values] if self.ref.is_uuid else self.values
+        values = [str(Literal(value)) for value in shown]
         if self.op in ("in", "not in"):
             return f"{name} {self.op.upper()} ({', '.join(values)})"
         if self.pattern is not None:

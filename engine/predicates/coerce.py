@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from .literals import DAY_NS, NS_PER_UNIT, LiteralValue, Temporal, parse_temporal
+from .literals import DAY_NS, NS_PER_UNIT, UUID_BYTES, LiteralValue, Temporal, parse_temporal, parse_uuid
 from .patterns import is_text
 
 
@@ -57,7 +58,7 @@ def place(value: LiteralValue, kind: pa.DataType) -> Place:
     if pa.types.is_temporal(kind):
         return _place_temporal(value, kind)
     number = _number_in(value, kind) if isinstance(value, str) else value
-    if isinstance(number, bytes | Temporal) or (
+    if isinstance(number, bytes | Temporal | uuid.UUID) or (
         isinstance(number, bool) != pa.types.is_boolean(kind)
         # 0 and 1 are how some front ends write booleans
         and not (pa.types.is_boolean(kind) and type(number) is int and number in (0, 1))
@@ -71,6 +72,15 @@ def place(value: LiteralValue, kind: pa.DataType) -> Place:
             return _place_float_in_decimals(number, kind.scale, end)
         return _place_number(number, 10 ** max(kind.scale, 0), 10 ** max(-kind.scale, 0), -end, end)
     return _place_number(number, 1, 1, *integer_range(kind))
+
+
+def place_uuid(value: LiteralValue) -> Place:
+    """`place` among UUIDs, which are compared as their 16 bytes: of a UUID, those bytes, or a text that is one."""
+    read = parse_uuid(value) if isinstance(value, str) else value
+    raw = read.bytes if isinstance(read, uuid.UUID) else read
+    if not isinstance(raw, bytes) or len(raw) != UUID_BYTES:
+        raise NoMeaningError(value)
+    return Place("exact", raw)
 
 
 def integer_range(kind: pa.DataType) -> tuple[int, int]:
@@ -167,6 +177,8 @@ def _place_temporal(value: LiteralValue, kind: pa.DataType) -> Place:
 
 
 def _place_bytes(value: LiteralValue, kind: pa.DataType) -> Place:
+    if isinstance(value, uuid.UUID):
+        value = str(value) if is_text(kind) else value.bytes
     if not isinstance(value, str | bytes):
         raise NoMeaningError(value)
     if is_text(kind):

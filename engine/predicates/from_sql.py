@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,14 @@ from .ast import (
     StartsWith,
     Unknown,
 )
-from .literals import Temporal, parse_temporal
+from .literals import Temporal, parse_temporal, parse_uuid
+
+_QUOTED_OR_ESCAPE = re.compile(
+    r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
+    re.DOTALL | re.IGNORECASE,
+)
+"""What is quoted or a comment (the group), or the standard's ESCAPE '\\': in a string of Spark's the backslash there
+would escape the quote, and nothing that begins so is an ESCAPE of one character."""
 
 
 class _NotUnderstoodError(Exception):
@@ -63,6 +71,7 @@ def from_sql(text: str) -> Node:
     sqlglot, exp, errors, dialect = _sqlglot()
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
+    text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
     try:
         trees = sqlglot.parse(text, read=dialect)
         if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
@@ -213,6 +222,7 @@ _READERS = {
     "Paren": _paren,
     "EQ": _comparison("="),
     "NullSafeEQ": _comparison("<=>"),
+    "NullSafeNEQ": lambda tree: Not(_comparison("<=>")(tree)),
     "NEQ": _comparison("!="),
     "LT": _comparison("<"),
     "LTE": _comparison("<="),
@@ -325,6 +335,8 @@ def _cast(tree: Any) -> Operand:
         return _temporal(value, "timestamp")
     if name == "TIME" and isinstance(value, str):
         return _temporal(value, "time")
+    if name == "UUID" and isinstance(value, str):
+        return _uuid(value)
     return Literal(_cast_literal(value, _arrow_type(tree.to)))
 
 
@@ -335,6 +347,13 @@ def _temporal(text: str, kind: str) -> Operand:
     if kind == "timestamp" or value.kind == kind:
         return Literal(value)
     raise PredicateError(f"'{text}' is no date but a timestamp; write TIMESTAMP '{text}'")
+
+
+def _uuid(text: str) -> Operand:
+    value = parse_uuid(text)
+    if value is None:
+        raise PredicateError(f"'{text}' is no UUID; write 32 hexadecimal digits, with or without hyphens")
+    return Literal(value)
 
 
 _TEMPORAL_EXAMPLES = {
@@ -385,6 +404,7 @@ def _arrow_type(to: Any) -> pa.DataType:
         "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
         "TIMESTAMPNTZ": pa.timestamp("us"),
         "TIMESTAMP": pa.timestamp("us"),
+        "UUID": pa.uuid(),
     }.get(name)
     if plain is not None and not to.expressions:
         return plain

@@ -25,7 +25,7 @@ from .intervals import NAN_CODE, ByteInterval, CodeInterval, Pair, interval_of, 
 from .literals import literal_value
 from .outcomes import ANY, FALSE, NULL, TRUE, evaluate
 from .raw_arrays import array_of
-from .widening import is_exact_widening, plain_type
+from .widening import is_exact_widening, ns_per_count, plain_type
 
 _EQUALITIES = ("=", "<=>", "in", "!=", "not in")
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -123,15 +123,18 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
 def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.ndarray:
     kinds = plain_type(left.type), plain_type(right.type)
     columns = leaf.left.type, leaf.right.type
+    counts = ns_per_count(kinds[0]), ns_per_count(kinds[1])
+    are_times = counts[0] is not None and counts[1] is not None and counts[0][0] == counts[1][0]
     exact = all(
-        is_exact_widening(kind, now) and is_exact_widening(kind, leaf.type)
+        is_exact_widening(kind, now) and (are_times or is_exact_widening(kind, leaf.type))
         for kind, now in zip(kinds, columns, strict=True)
     )
-    if not (exact and _share_codes(*kinds)):
+    if not (exact and (are_times or _share_codes(*kinds))):
         return np.full(len(left), ANY, dtype=np.uint8)
     first, second = interval_of(left, with_nan=True), interval_of(right, with_nan=True)
-    greater = less_or_equal_outcomes(first, second)[::-1]  # of a > b
-    less = less_or_equal_outcomes(second, first)[::-1]  # of a < b
+    units_ns = (counts[0][1], counts[1][1]) if counts[0] is not None and counts[1] is not None else (1, 1)
+    greater = _less_or_equal(first, second, *units_ns)[::-1]  # of a > b
+    less = _less_or_equal(second, first, *units_ns[::-1])[::-1]  # of a < b
     if leaf.op in ("=", "<=>", "!="):
         # equal where neither less nor greater: possible where both can fail, surely not where either must hold
         equal = less[1] & greater[1]
@@ -153,6 +156,21 @@ def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.nd
         result |= null.view(np.uint8) * np.uint8(NULL)
     crossed = (first.contradicts & left.may_be_value) | (second.contradicts & right.may_be_value)
     return _or_any(result, crossed)
+
+
+def _less_or_equal(
+    left: CodeInterval | ByteInterval, right: CodeInterval | ByteInterval, left_ns: int, right_ns: int
+) -> Pair:
+    """`less_or_equal_outcomes` of codes that count units of so many nanoseconds, of which one divides the other."""
+    if left_ns > right_ns:  # a <= b where a is not above the last count of its own at or before b
+        assert isinstance(right, CodeInterval)
+        ratio = left_ns // right_ns
+        right = CodeInterval(right.lower // ratio, right.upper // ratio)
+    elif left_ns < right_ns:  # a <= b where the first count of b's at or after a is not above b
+        assert isinstance(left, CodeInterval)
+        ratio = right_ns // left_ns
+        left = CodeInterval(*(end // ratio + (end % ratio != 0) for end in (left.lower, left.upper)))
+    return less_or_equal_outcomes(left, right)
 
 
 def _share_codes(kind: pa.DataType, other: pa.DataType) -> bool:

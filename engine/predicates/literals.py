@@ -1,7 +1,7 @@
 """Literals in one exact form, whatever they came as.
 
-A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, or a `Temporal`: an exact count
-of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
+A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, a UUID, or a `Temporal`: an exact
+count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
 Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
 `parse_temporal`; `literal_sql` prints what `from_sql` reads back.
@@ -14,18 +14,21 @@ import decimal
 import enum
 import math
 import re
+import uuid
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from ... import canon
 from ...errors import PredicateError
 
 DAY_NS = 86_400_000_000_000
 _SECOND_NS = 1_000_000_000
 _DECIMAL_EXPONENT_MAX = 1_000
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
+UUID_BYTES = 16
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
 
@@ -38,7 +41,7 @@ class Temporal:
     ns: int
 
 
-LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | Temporal | None"
+LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | uuid.UUID | Temporal | None"
 
 
 def literal_value(value: object) -> LiteralValue:
@@ -47,7 +50,7 @@ def literal_value(value: object) -> LiteralValue:
         return value  # type: ignore[return-value]
     if isinstance(value, enum.Enum):
         value = value.value
-    if value is None or isinstance(value, bool | Temporal):
+    if value is None or isinstance(value, bool | Temporal | uuid.UUID):
         return value
     if isinstance(value, pa.Scalar):
         return _from_arrow(value)
@@ -69,7 +72,7 @@ def literal_value(value: object) -> LiteralValue:
         return None
     raise PredicateError(
         f"{value!r} ({type(value).__name__}) cannot be a literal; "
-        "use a number, string, bytes, date, time or Arrow scalar"
+        "use a number, string, bytes, date, time, UUID or Arrow scalar"
     )
 
 
@@ -131,7 +134,13 @@ def _from_numpy(value: np.generic) -> LiteralValue:
 
 
 def _from_arrow(scalar: pa.Scalar) -> LiteralValue:
-    if isinstance(scalar, pa.DictionaryScalar | pa.ExtensionScalar):
+    if isinstance(scalar, pa.DictionaryScalar):
+        scalar = scalar.value
+    if isinstance(scalar, pa.ExtensionScalar):
+        if canon.order_class(scalar.type) is None:
+            raise PredicateError(f"a value of type {scalar.type} cannot be a literal; give what it stands for")
+        if canon.is_uuid(scalar.type) and scalar.is_valid:
+            return uuid.UUID(bytes=scalar.value.as_py())
         scalar = scalar.value
     if scalar is None or not scalar.is_valid:
         return None
@@ -157,6 +166,8 @@ _TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fract
 _ZONE = r"(?P<zone>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)"
 _TIMESTAMP_PATTERN = re.compile(rf"{_DATE}(?:[T ]{_TIME}\s?{_ZONE}?)?", re.ASCII)
 _TIME_PATTERN = re.compile(_TIME, re.ASCII)
+_UUID_DIGITS = r"([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+_UUID_PATTERN = re.compile(rf"(?:urn:uuid:)?{_UUID_DIGITS}|{{{_UUID_DIGITS}}}", re.ASCII | re.IGNORECASE)
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -186,6 +197,12 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
     if within is None:
         return None
     return Temporal("timestamp", ns + within - _zone_ns(match["zone"]))
+
+
+def parse_uuid(text: str) -> uuid.UUID | None:
+    """The UUID that a text names; None where it names none."""
+    match = _UUID_PATTERN.fullmatch(text.strip())
+    return None if match is None else uuid.UUID(hex=next(filter(None, match.groups())))
 
 
 def _time_of_day_ns(match: re.Match) -> int | None:
@@ -239,6 +256,8 @@ def literal_sql(value: LiteralValue) -> str:
         return string_sql(value)
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
+    if isinstance(value, uuid.UUID):
+        return f"UUID '{value}'"
     if value.kind == "duration":
         sign, ns = ("-", -value.ns) if value.ns < 0 else ("", value.ns)
         return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"

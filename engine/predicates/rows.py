@@ -20,7 +20,7 @@ from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf
 from .raw_arrays import array_of, constant_array
 from .walk import unknowns
-from .widening import plain_type
+from .widening import ns_per_count, plain_type
 
 _FUNCTIONS = {
     "=": pc.equal,
@@ -190,9 +190,11 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
-    left, right = (_in_type(ref, leaf.type, batch) for ref in (leaf.left, leaf.right))
     op = "=" if leaf.op == "<=>" else leaf.op
-    if pa.types.is_floating(leaf.type):
+    left, right = (_in_type(ref, leaf.type, batch) for ref in (leaf.left, leaf.right))
+    if ns_per_count(leaf.type) is not None:
+        found = _FUNCTIONS[op](_which_is_later(left, right), array_of([0], pa.int8())[0])
+    elif pa.types.is_floating(leaf.type):
         codes = [canon.order_codes(array) for array in (left, right)]
         both = pc.and_(left.is_valid(), right.is_valid())
         found = _FUNCTIONS[op](*(array_of(one, pa.int64()) for one in codes))
@@ -204,14 +206,31 @@ def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
     return pc.or_kleene(null_as_false(found), pc.and_(left.is_null(), right.is_null()))
 
 
+def _which_is_later(left: pa.Array, right: pa.Array) -> pa.Array:
+    """int8 [n]: the sign of left - right, null where either is, of counts of time in any two units. By dividing: what
+    the coarser counts may be beyond the finer one's range."""
+    counts = [canon.order_codes(array) for array in (left, right)]
+    units = [unit[1] for array in (left, right) if (unit := ns_per_count(array.type)) is not None]
+    coarse = int(units[1] > units[0])
+    ratio = units[coarse] // units[1 - coarse]
+    whole = counts[1 - coarse] // ratio
+    sign = np.sign(np.where(counts[coarse] == whole, -(counts[1 - coarse] % ratio), _order(counts[coarse], whole)))
+    found = from_numpy((-sign if coarse else sign).astype(np.int8))
+    return pc.if_else(pc.and_(left.is_valid(), right.is_valid()), found, pa.nulls(len(found), pa.int8()))
+
+
+def _order(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """1, 0 or -1: a difference might wrap."""
+    return (left > right).astype(np.int64) - (left < right)
+
+
 def _in_type(ref: ColumnRef, kind: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
+    """The values of a column in the type in which two are compared; times as they are."""
     array = _cast(canon.flatten(_column(ref, batch)), ref.type, ref.name)
+    if ns_per_count(kind) is not None:
+        return array
     if pa.types.is_integer(array.type) and pa.types.is_floating(kind):
         return array.cast(kind, safe=False)  # rounds to the nearest double, as Spark does
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        array = array.cast(pa.timestamp(array.type.unit))  # the instant, whatever zone shows it
-    if pa.types.is_timestamp(kind):
-        kind = pa.timestamp(kind.unit)
     if canon.is_bytes_like(array.type):
         kind = pa.large_binary()
     return _cast(array, plain_type(kind), ref.name)

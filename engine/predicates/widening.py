@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ... import canon
+from .literals import DAY_NS, NS_PER_UNIT
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 _DECIMAL_DIGITS_MAX = 76
@@ -28,9 +29,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def is_exact_widening(source: pa.DataType, target: pa.DataType) -> bool:
     """True where a cast from source to target keeps every value and the order of all. Zones do not matter."""
+    are_uuids = canon.is_uuid(source) or canon.is_uuid(target)
     source, target = plain_type(source), plain_type(target)
-    if source == target:
-        return True
+    if source == target or are_uuids:  # a text of 16 characters is no UUID
+        return source == target
     if canon.is_bytes_like(source):
         return canon.is_bytes_like(target)
     if pa.types.is_integer(source):
@@ -83,9 +85,20 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return pa.decimal256(whole + scale, scale) if whole + scale <= 76 else None
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
         return pa.float64()
-    instants = (left, right)
-    if all(pa.types.is_timestamp(kind) or pa.types.is_date(kind) for kind in instants):
-        return pa.timestamp(max((getattr(kind, "unit", "ms") for kind in instants), key=_UNIT_FINENESS.__getitem__))
+    counts = ns_per_count(left), ns_per_count(right)
+    if counts[0] is not None and counts[1] is not None and counts[0][0] == counts[1][0]:
+        return left if counts[0][1] <= counts[1][1] else right
+    return None
+
+
+def ns_per_count(kind: pa.DataType) -> tuple[str, int] | None:
+    """(what a type counts: "instant", "time" or "duration", nanoseconds a count); None where it counts no time."""
+    if pa.types.is_date(kind):
+        return "instant", DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms"]
+    families = {"instant": pa.types.is_timestamp, "time": pa.types.is_time, "duration": pa.types.is_duration}
+    for family, is_of in families.items():
+        if is_of(kind):
+            return family, NS_PER_UNIT[kind.unit]
     return None
 
 
@@ -101,6 +114,10 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pa.types.is_null(one):
         return other
+    for uuids, others in ((one, other), (other, one)):
+        if canon.is_uuid(uuids):
+            return uuids if canon.compared_type(uuids) == canon.compared_type(others) else None
+    one, other = canon.compared_type(one), canon.compared_type(other)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         children = {f.name: f.type for f in one}
         for field in other:

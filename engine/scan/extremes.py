@@ -61,10 +61,10 @@ def extreme(plan: Plan, column: str, which: str) -> Any:
 
 def _refuse(column: str, schema: pa.Schema) -> None:
     try:
-        top_level(schema, column)
+        kind = schema.field(top_level(schema, column)).type
     except KeyError:
         raise SchemaError(f"no column {column!r}; the table's columns are {', '.join(schema.names)}") from None
-    raise SchemaError(f"column {column!r} has no least and no greatest value: its type has no order")
+    raise SchemaError(f"column {column!r} ({kind}) has no least and no greatest value: its type has no order")
 
 
 class _Sought:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ... import canon
 from ...arrays import from_numpy, to_numpy
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, SchemaError
 from ...hfile_like.key_order import sorted_keys, taken_keys
-from ...hfile_like.ordered import OrderedCode, ordered_class
+from ...hfile_like.ordered import OrderedCode
+from ..predicates.bound import ColumnRef
+from .key_values import doubles_of, values_in_column
 
 
 @dataclass
@@ -23,7 +25,7 @@ class KeySet:
     """Distinct tuples of values, none of them null.
 
     code       how they are encoded
-    columns    the table's columns that they are values of
+    columns    the table's columns that they are values of, or whose values as doubles they are
     encoded    ascending, each once
     place      int64: of each, the row of the keys as they were given (the first of equal ones)
     """
@@ -46,7 +48,9 @@ class KeySet:
 
     def contains(self, values: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:
         """bool [n]: the tuple of `values`, a column each, is one of the keys."""
-        encoded = self.code.encode(values)
+        pairs = zip(values, self.code.kinds, strict=True)
+        compared = [doubles_of(array) if is_rounded(array.type, kind) else array for array, kind in pairs]
+        encoded = self.code.encode(compared)
         found = np.zeros(len(encoded), dtype=bool)
         if not len(self) or not len(encoded):
             return found
@@ -60,19 +64,34 @@ class KeySet:
         return found
 
 
-def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
-    """The tuples of a table of keys, whose columns bear the names and hold values of the types of the table's (or of
-    others of their class). Those with a null are no key: null equals nothing.
+def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:
+    """Whether a column's values are made doubles before they are compared."""
+    return pa.types.is_decimal(kind) and pa.types.is_floating(compared_as)
 
-    Raises SchemaError for keys of types that are not compared with the columns'.
+
+def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
+    """The tuples of a table of keys, whose columns bear the names of the table's, of which these are the types. Those
+    with a null are no key: null equals nothing. Numbers, timestamps and bytes may be of other types than the columns.
+
+    Raises SchemaError for keys of types that are not compared with the columns', and for a float that is several values
+    of a column of decimals.
     """
     columns = []
     for name, kind in zip(keys.column_names, kinds, strict=True):
-        column = keys.column(name)
-        if ordered_class(column.type) != ordered_class(kind):
-            column = _as_kind(column, kind, name)
+        ref = ColumnRef(name, (name,), canon.compared_type(kind), canon.is_uuid(kind))
+        column = values_in_column(keys.column(name), ref, reads_text=False)
+        if is_rounded(kind, column.type):
+            raise SchemaError(f"keys of {name!r} are floats, of which one is several values of {kind}: cast them to it")
         columns.append(column)
-    code = OrderedCode(kinds)
+    return key_set_of(pa.table(columns, names=keys.column_names), kinds)
+
+
+def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
+    """`key_set` of keys that `values_in_column` gave, of the columns' classes or doubles beside decimals."""
+    columns = keys.columns
+    code = OrderedCode(
+        [pa.float64() if is_rounded(kind, c.type) else kind for c, kind in zip(columns, kinds, strict=True)]
+    )
     whole = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
     given = np.flatnonzero(whole)
     if len(given) < len(whole):
@@ -80,31 +99,7 @@ def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     encoded = code.encode(columns)
     order, is_again = sorted_keys(encoded)
     order = order[~is_again]
-    return KeySet(code, list(keys.column_names), taken_keys(encoded, order), given[order])
-
-
-def _as_kind(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Numbers, and instants, as the column's type has them; null where that is no value of it: it equals none there."""
-    alike = any(is_one(column.type) and is_one(kind) for is_one in (_is_number, pa.types.is_timestamp))
-    try:
-        if not alike:
-            raise pa.ArrowNotImplementedError("they are not compared")
-        with contextlib.suppress(pa.ArrowInvalid):
-            return column.cast(kind)
-        there = column.cast(kind, safe=False)
-        same = pc.equal(there.cast(column.type, safe=False), column)
-        if _is_number(kind):  # what wraps around comes back as it was
-            is_below, was_below = (pc.less(part, pa.scalar(0, part.type)) for part in (there, column))
-            same = pc.and_(same, pc.equal(is_below, was_below))
-        return pc.if_else(same, there, pa.scalar(None, kind))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(
-            f"keys of {name!r} are {column.type}, the column is {kind}: cast them ({str(error).splitlines()[0]})"
-        ) from None
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return KeySet(code, keys.column_names, taken_keys(encoded, order), given[order])
 
 
 def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:

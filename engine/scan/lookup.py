@@ -18,16 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import to_numpy
-from ...errors import SchemaError
+from ...errors import PredicateError, SchemaError
 from ..ahead import ahead
 from ..indexes.secondary_reader import Positions
 from ..ingest.footers import leaf_types
 from ..ingest.leaves import leaf_array, top_level
-from ..predicates import Constant, Node, col, prepare
+from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..timeline import IndexState
 from .fine import RowGroups
 from .index_join import best_index, concatenated, index_names, leading_names, reader_of, spoken_of
-from .key_set import KeySet, key_set, keys_table
+from .key_set import KeySet, is_rounded, key_set_of, keys_table
+from .key_values import values_in_column
 from .plan import THREADS, Plan
 from .prune import prune
 from .pruned import Pruned
@@ -40,21 +41,19 @@ FEW_KEYS = 1024
 
 
 class Lookup(Plan):
-    """A plan for the rows whose values in some columns are those of one of many keys. Made by `Table.lookup`."""
+    """A plan for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
+    Made by `Table.lookup`."""
 
     def __init__(self, keys: pa.Table, *plan: Any):
         super().__init__(*plan)
         leaves = leaf_types(self.instant.schema)
-        for name in keys.column_names:
-            if name not in leaves:
-                raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}")
         self._kinds = {name: leaves[name] for name in keys.column_names}
         self._given = keys
-        self._index = best_index(self.instant, self._kinds)
+        self._in_index = [n for n, kind in self._kinds.items() if not is_rounded(kind, keys.schema.field(n).type)]
+        self._index = best_index(self.instant, self._in_index)
         if self._index is not None:  # its columns first
-            leading = index_names(self.instant, self._index)
-            order = sorted(keys.column_names, key=lambda n: leading.index(n) if n in leading else len(leading))
-            self._given = keys.select(order)
+            leading = self._leading(self._index)
+            self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
         self._keys = self._key_set(self._given)
 
     def __repr__(self) -> str:
@@ -66,7 +65,7 @@ class Lookup(Plan):
 
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""
-        return leading_names(self.instant, index, self._kinds)
+        return leading_names(self.instant, index, self._in_index)
 
     @cached_property
     def pruned(self) -> Pruned:
@@ -121,7 +120,7 @@ class Lookup(Plan):
         return concatenated(parts), covered
 
     def _key_set(self, keys: pa.Table) -> KeySet:
-        return key_set(keys, [self._kinds[name] for name in keys.column_names])
+        return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
     def _compared(self, found: Pruned, asked: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
@@ -173,16 +172,30 @@ def span_of(keys: pa.Table) -> Node:
     return span
 
 
+def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
+    """The columns of some names. Raises SchemaError for one that is not there, or is of no type of a key."""
+    leaves, found = leaf_types(schema), {}
+    for name in names:
+        try:
+            found[name] = resolve(name, schema)
+        except PredicateError:
+            raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}") from None
+        if name not in leaves and not pa.types.is_null(found[name].type):
+            raise SchemaError(f"column {name!r} is {found[name].type}, in which keys cannot be looked up")
+    return found
+
+
 def lookup(keys: object, on: str | Sequence[str] | None, *plan: Any) -> Plan:
     """See `Table.lookup`. `plan`: what a Plan takes, its predicate left out."""
-    found = keys_table(keys, on)
+    given = keys_table(keys, on)
     snapshot, storage, index_storage, *rest = plan
-    if found.num_columns == 1 and found.num_rows <= FEW_KEYS:
-        try:
-            values = found.column(0).drop_null().unique()
-        except pa.ArrowNotImplementedError:
-            raise SchemaError(
-                f"keys of {found.column_names[0]!r} are {found.column(0).type}, which is no type of a key"
-            ) from None
-        return Plan(snapshot, storage, index_storage, col(found.column_names[0]).is_in(values), *rest)
-    return Lookup(found, snapshot, storage, index_storage, None, *rest)
+    values = []
+    for name, ref in _columns(given.column_names, snapshot.instant.schema).items():
+        if pa.types.is_null(ref.type):
+            return Plan(snapshot, storage, index_storage, Constant(False), *rest)
+        values.append(values_in_column(given.column(name), ref))
+    if len(values) == 1 and given.num_rows <= FEW_KEYS:
+        where = col(given.column_names[0]).is_in(values[0].drop_null().unique())
+        return Plan(snapshot, storage, index_storage, where, *rest)
+    keys_of_columns = pa.table(values, names=given.column_names)
+    return Lookup(keys_of_columns, snapshot, storage, index_storage, None, *rest)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from .... import canon
 from ....arrays import string_array
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
 from ...predicates.widening import is_list
@@ -60,12 +61,14 @@ def log_files(
 
 def loose_schema(schema: pa.Schema) -> pa.Schema:
     """A schema in which columns of the same values have the same type, as `footers.plain_schema`, at every depth: no
-    "not null" either, no large types, no extensions."""
+    "not null" either, no large types, no extensions but UUIDs."""
     return pa.schema([pa.field(f.name, loose_type(f.type)) for f in schema])
 
 
 def loose_type(kind: pa.DataType) -> pa.DataType:
     """The type that `loose_schema` gives a column of a type."""
+    if canon.is_uuid(kind):
+        return kind
     if isinstance(kind, pa.BaseExtensionType):
         return loose_type(kind.storage_type)
     kind = plain_type(kind)

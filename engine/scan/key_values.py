@@ -1,0 +1,254 @@
+"""Keys of any type as values of the column that they are looked up in: what `=` says, for many keys at once.
+
+A key becomes the one value of the column that it equals, exactly; null where it equals none. Nothing is rounded into
+the column: 0.123 is no value of a decimal(10, 2). What a key equals is said by `predicates.coerce`, key by key; the
+kinds of keys that come in millions are converted as arrays here, to the same.
+
+A float key may equal several values of a wide decimal column, which is compared with it as doubles: then the keys stay
+doubles, and the column's values are made doubles (`doubles_of`) to be compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
+from ...errors import PredicateError, SchemaError
+from ...hfile_like.ordered import ordered_class
+from ..predicates.bind import place_in
+from ..predicates.bound import ColumnRef
+from ..predicates.coerce import NoMeaningError
+from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
+from ..predicates.patterns import is_text
+from ..predicates.raw_arrays import array_of
+from ..predicates.widening import ns_per_count
+
+_USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
+_EXACT_PRODUCT = 2.0**51  # numbers below have doubles less than a half apart, whose products with 10**22 round but once
+_EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
+_INT64_END, _UINT64_END = 2.0**63, 2.0**64
+
+
+def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool = True) -> pa.Array:
+    """The keys as values of a column: of a type of its class (`ordered_class`), or doubles where a key equals several
+    of its decimals. Without `reads_text`, only numbers beside numbers, timestamps beside timestamps and bytes beside
+    bytes may be of another type.
+
+    Raises SchemaError for keys that cannot be compared with the column.
+    """
+    try:
+        array = _plain(keys)
+        if pa.types.is_null(array.type):
+            return pa.nulls(len(array), ref.type)
+        if canon.order_class(keys.type) is None:
+            raise _other_type(keys.type, ref, "which is no type of a key")
+        if not _is_compared(keys.type, ref, reads_text):
+            raise _other_type(keys.type, ref, "cast them")
+        return _converted(array, canon.is_uuid(keys.type), ref)
+    except NoMeaningError as error:
+        raise _other_type(keys.type, ref, f"{literal_sql(error.value)} cannot be compared with it") from None
+    except (pa.ArrowException, PredicateError) as error:
+        raise _other_type(keys.type, ref, f"cast them: {str(error).splitlines()[0]}") from None
+
+
+def _plain(keys: pa.ChunkedArray) -> pa.Array:
+    """Keys in a type that Arrow can filter, take and count: no views, half floats or narrow decimals."""
+    array = canon.flatten(keys)
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        return array.cast(pa.large_string() if is_text(array.type) else pa.large_binary())
+    if pa.types.is_decimal(array.type) and array.type.bit_width < 128:
+        return array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _other_type(kind: pa.DataType, ref: ColumnRef, what: str) -> SchemaError:
+    own = "uuid" if ref.is_uuid else str(ref.type)
+    return SchemaError(f"keys of {ref.name!r} are {kind}, the column is {own}: {what}")
+
+
+def _is_compared(kind: pa.DataType, ref: ColumnRef, reads_text: bool) -> bool:
+    """Whether `=` has a meaning between keys of a type and a column, whatever their values."""
+    if ordered_class(kind) == ordered_class(ref.type) and canon.is_uuid(kind) == ref.is_uuid:
+        return True
+    if _is_number(kind) and _is_number(ref.type):
+        return True
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(ref.type):
+        return True
+    if canon.is_bytes_like(ref.type) and canon.is_bytes_like(kind):
+        return reads_text or not (is_text(canon.compared_type(kind)) or is_text(ref.type))
+    if not reads_text or canon.is_bytes_like(ref.type):
+        return False
+    counts = ns_per_count(kind), ns_per_count(ref.type)
+    if counts[0] is not None and counts[1] is not None:
+        return counts[0][0] == counts[1][0]
+    return is_text(canon.compared_type(kind)) or (pa.types.is_boolean(ref.type) and pa.types.is_integer(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
+    kind, column = keys.type, ref.type
+    is_same = ordered_class(kind) == ordered_class(column)
+    if ref.is_uuid or are_uuids:
+        if is_same and are_uuids:
+            return keys
+        found = _texts_in_uuids(keys) if ref.is_uuid and is_text(kind) else None
+        return _by_literals(keys, are_uuids, ref) if found is None else found
+    if canon.is_bytes_like(column):
+        return _bytes_in(keys, column)
+    if is_same:
+        return keys
+    if ns_per_count(column) is not None and ns_per_count(kind) is not None:
+        return _counts_in(keys, column)
+    if pa.types.is_floating(kind):
+        if pa.types.is_integer(column):
+            return _floats_in_integers(keys, column)
+        if pa.types.is_decimal(column):
+            found = _floats_in_decimals(keys, column)
+            return _by_literals(keys, are_uuids, ref) if found is None else found
+    elif pa.types.is_integer(kind) and pa.types.is_floating(column):
+        return _integers_in_floats(keys)
+    elif _is_number(kind) and (pa.types.is_integer(column) or pa.types.is_decimal(column)):
+        try:
+            return _decimals_in(keys, column)
+        except pa.ArrowInvalid:  # one is beyond the type
+            pass
+    return _by_literals(keys, are_uuids, ref)
+
+
+# -- key by key -------------------------------------------------------------------------------------------------------
+
+
+def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
+    coded = keys.dictionary_encode()
+    distinct = coded.dictionary
+    scalars = pa.ExtensionArray.from_storage(pa.uuid(), distinct) if are_uuids else distinct
+    raws, known = [], np.zeros(len(distinct), dtype=bool)
+    for i, scalar in enumerate(scalars):
+        value = literal_value(scalar)
+        if value is None:
+            continue
+        place = place_in(ref, value)
+        if place.where == "span":
+            return keys.cast(pa.float64())
+        known[i] = place.where == "exact"
+        if known[i]:
+            raws.append(place.low)
+    places = from_numpy(np.where(known, np.cumsum(known) - 1, 0), known).take(coded.indices)
+    values = array_of(raws, ref.type)
+    if pa.types.is_string_view(ref.type) or pa.types.is_binary_view(ref.type):  # Arrow cannot take from views
+        values = canon.order_bytes(values)
+    return values.take(places)
+
+
+# -- as arrays --------------------------------------------------------------------------------------------------------
+
+
+def _only(values: np.ndarray, is_equal: np.ndarray, keys: pa.Array) -> pa.Array:
+    """Values as an array, null where the key was, or equals none."""
+    valid = valid_mask(keys)
+    return from_numpy(values, is_equal if valid is None else is_equal & valid)
+
+
+def _bytes_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
+    if is_text(column) and not is_text(keys.type):
+        return canon.order_bytes(keys).cast(pa.large_string())  # or it raises: a text is UTF-8
+    if not pa.types.is_fixed_size_binary(column):
+        return canon.order_bytes(keys) if pa.types.is_fixed_size_binary(keys.type) else keys
+    stored = canon.order_bytes(keys)
+    fits = pc.equal(pc.binary_length(stored), column.byte_width)
+    return pc.if_else(fits, stored, pa.nulls(len(stored), stored.type)).cast(column)
+
+
+def _texts_in_uuids(keys: pa.Array) -> pa.Array | None:
+    """The bytes of UUIDs in their usual form; None where some text is of another, or is no UUID."""
+    if not pc.all(pc.match_substring_regex(keys, _USUAL_UUID)).as_py():
+        return None
+    digits = pc.replace_substring(keys.drop_null(), "-", "")
+    stored = np.frombuffer(bytes.fromhex("".join(digits.to_pylist())), dtype=np.uint8).reshape(-1, UUID_BYTES)
+    valid = valid_mask(keys)
+    if valid is None:
+        return binary_rows(stored).cast(pa.binary(UUID_BYTES))
+    rows = np.zeros((len(keys), UUID_BYTES), dtype=np.uint8)
+    rows[valid] = stored
+    return binary_rows(rows, valid).cast(pa.binary(UUID_BYTES))
+
+
+def _counts_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
+    """Counts of time in the column's unit."""
+    units = [unit[1] for kind in (keys.type, column) if (unit := ns_per_count(kind)) is not None]
+    counts = canon.order_codes(keys)
+    low, high = (-(2 ** (column.bit_width - 1)), 2 ** (column.bit_width - 1) - 1)
+    if units[0] >= units[1]:
+        ratio = units[0] // units[1]
+        fits = (counts >= -(-low // ratio)) & (counts <= high // ratio)
+        found = np.where(fits, counts, 0) * ratio
+    else:
+        ratio = units[1] // units[0]
+        found = counts // ratio
+        fits = (counts % ratio == 0) & (found >= low) & (found <= high)
+        found = np.where(fits, found, 0)
+    valid = valid_mask(keys)
+    return canon.values_of_codes(found, column, fits if valid is None else fits & valid)
+
+
+def _floats_in_integers(keys: pa.Array, column: pa.DataType) -> pa.Array:
+    floats = to_numpy(keys.cast(pa.float64()))
+    low, end = (0.0, _UINT64_END) if pa.types.is_uint64(column) else (-_INT64_END, _INT64_END)
+    fits = (floats >= low) & (floats < end) & (np.floor(floats) == floats)
+    return _only(np.where(fits, floats, 0).astype(np.uint64 if low == 0 else np.int64), fits, keys)
+
+
+def _integers_in_floats(keys: pa.Array) -> pa.Array:
+    numbers = to_numpy(keys)
+    floats = numbers.astype(np.float64)
+    end = _UINT64_END if pa.types.is_uint64(keys.type) else _INT64_END
+    fits = floats < end  # the greatest are rounded up to what no integer is
+    fits &= np.where(fits, floats, 0).astype(numbers.dtype) == numbers
+    return _only(floats, fits, keys)
+
+
+def _floats_in_decimals(keys: pa.Array, column: pa.DataType) -> pa.Array | None:
+    """The decimals whose nearest doubles the keys are; None where some key is too great for this way."""
+    if not 0 <= column.scale <= _EXACT_POWER:
+        return None
+    floats, power = to_numpy(keys.cast(pa.float64())), 10.0**column.scale
+    with np.errstate(all="ignore"):
+        unscaled = np.rint(floats * power)
+        is_near = np.abs(unscaled) < _EXACT_PRODUCT
+        fits = is_near & (unscaled / power == floats)
+    end = 10.0**column.precision
+    if not (is_near | ~np.isfinite(floats) | (np.abs(floats) * power > 2 * end)).all():
+        return None
+    fits &= np.abs(unscaled) < end
+    valid = valid_mask(keys)
+    codes = np.where(fits, unscaled, 0).astype(np.int64)
+    found = canon.values_of_codes(codes, pa.decimal128(18, column.scale), fits if valid is None else fits & valid)
+    return found.cast(pa.decimal256(76, column.scale)) if column.bit_width > 128 else found
+
+
+def _decimals_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
+    """Integers and decimals in a column of such. Raises ArrowInvalid where one has too many digits."""
+    scale = column.scale if pa.types.is_decimal(column) else 0
+    own = keys.type.scale if pa.types.is_decimal(keys.type) else 0
+    exact = keys.cast(pa.decimal256(76, own))
+    if own > scale:
+        whole = exact.cast(pa.decimal256(76, scale), safe=False)
+        exact = pc.if_else(pc.equal(whole.cast(exact.type), exact), whole, pa.nulls(len(whole), whole.type))
+    else:
+        exact = exact.cast(pa.decimal256(76, scale))
+    if pa.types.is_uint64(column):
+        return exact.cast(pa.uint64())
+    if pa.types.is_integer(column):
+        return exact.cast(pa.int64())
+    return exact if column.bit_width > 128 else exact.cast(pa.decimal128(38, scale))
+
+
+def doubles_of(decimals: pa.Array) -> pa.Array:
+    """float64: the doubles nearest to decimals."""
+    return pa.array([None if value is None else float(value) for value in decimals.to_pylist()], pa.float64())
