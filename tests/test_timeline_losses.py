@@ -141,6 +141,14 @@ def test_a_hint_that_is_none_of_ours_means_nothing(tmp_path: Path, hint: bytes |
     assert path.is_dir() or path.read_text() == f"7 {table.instant.table_id}\n"
 
 
+def test_a_hint_far_beyond_any_loss_means_nothing(tmp_path: Path) -> None:
+    table = lake(tmp_path, 3)
+    hint = tmp_path / ".skipstone/timeline/HINT"
+    hint.write_text(f"{10**14} {table.instant.table_id}\n")
+    assert opened(tmp_path, strict=True).version == 3 and not ss.repair(tmp_path).is_needed
+    assert table.verify() == [] and commit(table, 4) == 4
+
+
 def test_a_marker_knows_of_the_version_at_which_it_began(tmp_path: Path) -> None:
     table = lake(tmp_path)
     tx = table.transaction()

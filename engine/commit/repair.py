@@ -57,7 +57,7 @@ def repair(
     """
     _, storage = open_storages(location, index_path, storage_options)
     timeline = Timeline(storage)
-    names = sorted(timeline.names(1, timeline.last_folder()))
+    names = sorted(timeline.names(1, None))
     base, damaged = _newest_whole(timeline, names)
     last = max(names[-1], newest_known(timeline, base))
     gone = sorted({*range(1, last + 1)}.difference(names))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ...errors import CommitConflictError, CorruptionError
 from .clock import is_of_table
 from .instant import Instant
-from .timeline import VERSIONS_A_FOLDER, Timeline, instant_path
+from .timeline import VERSIONS_A_FOLDER, Timeline, instant_path, is_loss
 
 
 def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
@@ -23,7 +23,7 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
     which says what to do, where a version between it and the newest, or the newest, is lost, damaged or another's.
     """
     made = timeline.made_of(base.table_id)  # first: whoever publishes meanwhile puts his instant before his hint
-    names = timeline.names(base.version, timeline.last_folder() if made is None else made)
+    names = timeline.names(base.version, made)
     if not timeline.stands(base, names.get(base.version)):
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
@@ -39,7 +39,9 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
             _check_follows(timeline, newest, found)
             yield found
             newest = found
-    last = max([*names, made or 0])
+    last = max(names, default=base.version)
+    if made is not None and is_loss(made, newest.version):
+        last = max(last, made)
     if last > newest.version:
         raise CorruptionError(
             f"version {last} was made, and is not there, so nothing is committed after version {newest.version}, the "
@@ -52,7 +54,8 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
 def newest_known(timeline: Timeline, found: Instant) -> int:
     """The newest version of a table that anybody knows to have been made: the hint, and transactions that began at it.
     A marker has no checksum, so one is believed for a folder's length, no more."""
-    newest = max(found.version, timeline.made_of(found.table_id) or 0)
+    made = timeline.made_of(found.table_id) or 0
+    newest = made if is_loss(made, found.version) else found.version
     markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, found.table_id))
     return max([newest, *(m.base for m in markers if m.base <= newest + VERSIONS_A_FOLDER)])
 

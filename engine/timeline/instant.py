@@ -208,9 +208,9 @@ class Instant:
 
     @property
     def aged_us(self) -> int:
-        """The latest time at which it may have been made: its age is not less than from then on. A writer's clock may
-        have been behind, and then so is what the instant says."""
-        return max(self.when_us, self.modified_us or 0)
+        """What its age counts from: its file's time. The clock of who made it may have been behind, and then it would
+        be older by what it says itself than it is."""
+        return self.time_us if self.modified_us is None else self.modified_us
 
     def following(self, base: Instant) -> Instant:
         """The same instant as the one that follows `base`, as that was read or published."""

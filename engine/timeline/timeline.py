@@ -35,6 +35,7 @@ VERSIONS_A_FOLDER = 1000
 _PROBES_MAX = 64
 PUTS_MAX = 3
 _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
+_LOST_MAX = 100_000
 _FOLDER_FORM = re.compile("[0-9]{5,12}")
 _VERSION_FORM = re.compile("[0-9]{10,15}")
 _REMEDY = "bring the file back, or repair() the table to go on without it"
@@ -98,8 +99,8 @@ class Timeline:
         self._table_id = None if found is None else found.table_id
         made = [] if hint is None else [hint]
         made += [] if known is None else [(known.version, known.table_id)]
-        newer = (v for v, table_id in made if found is not None and table_id == found.table_id and v > found.version)
-        self.lost = max(newer, default=None)
+        newer = (v for v, table_id in made if found is not None and table_id == found.table_id)
+        self.lost = max((v for v in newer if found is not None and is_loss(v, found.version)), default=None)
         return found
 
     def check_whole(self, found: Instant, strict: bool) -> None:
@@ -330,32 +331,39 @@ class Timeline:
             return None if told is None else (int(told[1]), told[2].decode())
         return None
 
-    def names(self, first: int, last: int) -> dict[int, Entry]:
-        """The files under the names of versions from `first` on: of its folder, and of those after it while they are
-        full, or up to that of `last`. Mostly one listing."""
-        number, found = first // VERSIONS_A_FOLDER, {}
-        while True:
-            files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
-            found.update({v: f for f in files if (v := _version_of(f.path)) is not None and v >= first})
-            final = (number + 1) * VERSIONS_A_FOLDER - 1
-            if final not in found and last <= final:
-                return found
-            number += 1
+    def names(self, first: int, last: int | None) -> dict[int, Entry]:
+        """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
+        reach `last` (None: nobody knows), of those after it. Mostly one listing."""
+        number = first // VERSIONS_A_FOLDER
+        found = self._in_folder(number)
+        final = (number + 1) * VERSIONS_A_FOLDER - 1
+        if final in found or last is None or last > final:
+            for later in self._folders():
+                if later > number:
+                    found |= self._in_folder(later)
+        return {version: entry for version, entry in found.items() if version >= first}
 
-    def last_folder(self) -> int:
-        """The last version that a folder of the timeline could hold; 0 where there is no folder."""
+    def _in_folder(self, number: int) -> dict[int, Entry]:
+        files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
+        return {version: f for f in files if (version := _version_of(f.path)) is not None}
+
+    def _folders(self) -> list[int]:
         _, folders = self.storage.list_folder(FOLDER)
-        return max((int(f) + 1 for f in folders if _FOLDER_FORM.fullmatch(f)), default=0) * VERSIONS_A_FOLDER - 1
+        return sorted(int(f) for f in folders if _FOLDER_FORM.fullmatch(f))
 
     def _listed(self) -> Instant | None:
-        _, folders = self.storage.list_folder(FOLDER)
-        for number in sorted((int(f) for f in folders if _FOLDER_FORM.fullmatch(f)), reverse=True):
-            files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
-            for version in sorted((v for f in files if (v := _version_of(f.path)) is not None), reverse=True):
+        for number in reversed(self._folders()):
+            for version in sorted(self._in_folder(number), reverse=True):
                 found = self.find(version)
                 if found is not None:
                     return found
         return None
+
+
+def is_loss(version: int, newest: int) -> bool:
+    """True where a version that somebody says was made, and that is newer than what can be read, means a loss; one that
+    is further off than any loss means nothing."""
+    return newest < version <= newest + _LOST_MAX
 
 
 def _newer(found: Instant | None, listed: Instant | None) -> Instant | None:
