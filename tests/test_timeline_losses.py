@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import skipstone as ss
 from conftest import examples
@@ -160,6 +161,23 @@ def test_a_marker_knows_of_the_version_at_which_it_began(tmp_path: Path) -> None
         assert ss.repair(tmp_path).version == VERSIONS + 1
         raise ZeroDivisionError
     assert rows(opened(tmp_path)) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_abort_removes_nothing_that_a_lost_version_may_name(tmp_path: Path, goes_on: bool) -> None:
+    table = lake(tmp_path, 3)
+    work = table.distributed_transaction()
+    with ss.TaskWriter(work.task_spec()) as task:
+        task.write(pa.table({"x": [4]}))
+    with work.resume() as tx:
+        tx.add_task(task.result)
+    if goes_on:
+        commit(ss.open(tmp_path), 5)
+    file(tmp_path, 4).unlink()
+    timelines._seen.clear()
+    before = sorted(tmp_path.glob("*.parquet"))
+    work.abort(task.result)
+    assert len(before) == 3 + goes_on and sorted(tmp_path.glob("*.parquet")) == before
 
 
 def test_a_gap_at_the_end_of_a_folder_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
