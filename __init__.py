@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.commit.repair import repair
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.ingest.task_writer import TaskWriter
@@ -42,6 +43,7 @@ _HOMES = {
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
+    "repair": (".engine.commit.repair", "repair"),
     "Table": (".engine.table", "Table"),
     "Plan": (".engine.scan.plan", "Plan"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
@@ -82,6 +84,7 @@ __all__ = [
     "col",
     "create",
     "open",
+    "repair",
 ]
 
 

@@ -23,7 +23,7 @@ from ..errors import SkipstoneError
 from .altering import alter
 from .file_slices import print_slices
 from .indexing import indexes
-from .keeping import clean, optimize
+from .keeping import clean, optimize, repair
 from .listing import history, ls
 from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, Version, opened, split
 from .output import (
@@ -103,6 +103,7 @@ _IN_COMMANDS = {
     "restore()": "`skipstone restore`",
     "alter()": "`skipstone alter`",
     "create()": "`skipstone create`",
+    "repair()": "`skipstone repair`",
     "sync()": "`skipstone sync`",
 }
 
@@ -194,6 +195,7 @@ def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
 app.command("alter")(alter)
 app.command("optimize")(optimize)
 app.command("clean")(clean)
+app.command("repair")(repair)
 app.command("rollback")(rollback)
 app.command("restore")(restore)
 app.command("savepoint")(savepoint)

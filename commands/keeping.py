@@ -1,16 +1,19 @@
-"""`skipstone optimize` and `clean`: what keeps a table fast and small."""
+"""`skipstone optimize`, `clean` and `repair`: what keeps a table fast, small and whole."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from ..engine.commit.repair import repair as repaired
 from ..errors import InvalidArgumentError
 from .options import AsJson, IndexPath, Path, opened
 from .output import bytes_text, count_of, print_json, progress, records, stdout, table
+from .storage_options import storage_options
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
@@ -78,6 +81,33 @@ def clean(
     total = bytes_text(sum(int(str(row["size_bytes"])) for row in rows))
     data = sum(row["kind"] == "data" for row in rows)
     screen.print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {found.version}")
+
+
+def repair(
+    path: Path,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it, without a question.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on after versions that were lost for good: by one more, from the newest that is whole. Asks first."""
+    repair_it = partial(repaired, path, index_path=index_path, storage_options=storage_options())
+    found = repair_it(dry_run=True)
+    screen = stdout()
+    if found.is_needed and not as_json:
+        lost = ", ".join(map(str, found.lost[:_SHOWN_MAX])) + (", ..." if len(found.lost) > _SHOWN_MAX else "")
+        what = f"version {lost} is" if len(found.lost) == 1 else f"{count_of(len(found.lost), 'version')} ({lost}) are"
+        screen.print(f"{what} lost; version {found.base} is the newest that is whole, and the table goes on from there")
+        yes = yes or typer.confirm("Are there no copies to bring back, and shall it go on without?")
+    is_done = found.is_needed and yes
+    if is_done:
+        found = repair_it()
+    if as_json:
+        told = {"version": found.version, "base": found.base, "lost": list(found.lost)}
+        print_json({"needed": found.is_needed, "repaired": is_done, **told})
+    elif not found.is_needed:
+        screen.print(f"nothing to repair: version {found.version} stands")
+    else:
+        screen.print(f"version {found.version} is as version {found.base}" if is_done else "nothing was done")
 
 
 def _age(text: str) -> dt.timedelta:

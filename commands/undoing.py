@@ -93,5 +93,8 @@ def _print_savepoints(found: Table, as_json: bool) -> None:
     if as_json:
         print_json(records(rows))
         return
-    cells = [[r["name"], str(r["version"]), r["time"].strftime("%Y-%m-%d %H:%M:%S")] for r in rows.to_pylist()]
+    cells = [
+        [r["name"], str(r["version"]), r["time"].strftime("%Y-%m-%d %H:%M:%S") if r["time"] else "lost"]
+        for r in rows.to_pylist()
+    ]
     stdout().print(table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))

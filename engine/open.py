@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import warnings
 from collections.abc import Mapping
 
 from ..errors import InvalidArgumentError, NotATableError
@@ -33,10 +34,12 @@ def open_table(
         location: the table's directory, or its URI in an object store (s3://, gs://, az://); or an Iceberg table's
             metadata file.
         version, as_of, savepoint: at most one of them: a version number, the latest version at a time (naive means
-            UTC), or the version that a savepoint names.
+            UTC), or the version that a savepoint names. A version whose time lies in the future of the storage's
+            clock counts from the time of its file; a warning says so.
         index_path: where the index lies, if not in the table.
         storage_options: what opens an object store, as `create` has it.
-        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
+        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning. So does a newest
+            version that was lost, as far as that is known; otherwise the newest that can be read is opened.
         cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as they fit in
             `cache_bytes`: a value then costs no request. For all handles of this process that ask for it on this
             table; the one that was opened last tells how much. Without it nothing of them is kept.
@@ -70,6 +73,8 @@ def open_table(
         raise NotATableError(
             f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
         )
+    if version is None:
+        timeline.check_whole(instant, strict)
     if as_of is not None:
         instant = _as_of(timeline, instant, as_of)
     if version is not None or as_of is not None:
@@ -101,13 +106,11 @@ def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
     if as_of.tzinfo is None:
         as_of = as_of.replace(tzinfo=dt.UTC)
     wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
-    low, high = 1, latest.version  # times never go back, so versions can be halved
-    if timeline.read(1).time_us > wanted:
-        raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}")
-    while low < high:
-        middle = (low + high + 1) // 2
-        if timeline.read(middle).time_us <= wanted:
-            low = middle
-        else:
-            high = middle - 1
-    return timeline.read(low)
+    found, is_doubted = timeline.last_until(latest, wanted)
+    told = "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
+    if found is None:
+        doubt = f" ({told})" if is_doubted else ""
+        raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}{doubt}")
+    if is_doubted:
+        warnings.warn(f"{timeline.storage.uri}: {told}", stacklevel=3)
+    return found

@@ -259,9 +259,11 @@ class Table:
         return lookup(keys, on, *self.scan_arguments(columns, limit, reader=reader))
 
     def refresh(self) -> Table:
-        """Moves this handle to the latest version."""
+        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
+        under `strict` a CorruptionError."""
         latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
         assert latest is not None
+        self.timeline.check_whole(latest, self.strict)
         self._is_pinned = False
         if self.log is not None:
             self.instant, self.snapshot = latest, self._pinned(latest, None)
@@ -468,7 +470,8 @@ class Table:
 
         Args:
             retain_versions: 1 or more.
-            min_age: keep it longer than the longest scan: executors read the files of versions a little old.
+            min_age: keep it longer than the longest scan: executors read the files of versions a little old. Ages are
+                told by the clock of the storage, not of this machine.
             delete_data: remove, too, the data files that no readable version names: those taken out of the table that
                 lie on storage as they were, and those that dead transactions wrote. Otherwise no data file is touched.
             dry_run: only tell.
@@ -476,6 +479,8 @@ class Table:
         Returns:
             What is removed (or would be): kind ("data", "run", "task", "marker", "temporary"), path, size_bytes.
             Paths of data are relative to the table, the others to the index.
+
+        Raises CorruptionError where the newest version was lost: what it named is not removed before `repair`.
         """
         from .commit.clean import clean
 
@@ -544,8 +549,8 @@ class Table:
         return drop_savepoint(self, name)
 
     def verify(self, deep: bool = False) -> list[Finding]:
-        """What is wrong, [] when sound: runs that are damaged, files that are gone or others, files still pending.
-        `deep` reads every byte of the index, and every footer."""
+        """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
+        files still pending. `deep` reads every instant, every byte of the index, and every footer."""
         from .verify import verify
 
         return verify(self, deep)

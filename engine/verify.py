@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionError, NotATableError, SkipstoneError
+from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .indexes.fine_paths import fine_paths
 from .ingest.footers import read_footer
 from .ingest.sources import parquet_options
 from .storage import FileMissingError, Ranged
+from .timeline import broken, newest_known
 from .timeline.timeline import instant_path
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class Finding:
 def verify(table: Table, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
     found = [Finding("pending", p["path"], p["reason"]) for p in table.instant.pending]
-    if deep:
-        found += _timeline(table)
+    found += _timeline(table, deep)
     found += _runs(table, deep)
     try:
         found += _files(table, deep)
@@ -40,16 +40,41 @@ def verify(table: Table, deep: bool = False) -> list[Finding]:
     return found
 
 
-def _timeline(table: Table) -> list[Finding]:
-    found = []
+def _timeline(table: Table, deep: bool) -> list[Finding]:
+    """Versions up to the table's that are gone; newer ones that somebody knows of; with `deep` those that are damaged,
+    or do not follow the one before them."""
+    timeline, found = table.timeline, []
+    names = timeline.names(1, table.version)
+    before = None
     for version in range(1, table.version + 1):
-        try:
-            table.timeline.read(version)
-        except NotATableError as error:
-            found.append(Finding("missing", instant_path(version), str(error)))
-        except SkipstoneError as error:
-            found.append(Finding("damaged", instant_path(version), str(error)))
-    return found
+        told = "the file of this version is gone: bring it back, or repair() the table to be told no more of it"
+        if version not in names:
+            found.append(Finding("missing", instant_path(version), told))
+        elif deep:
+            try:
+                instant = timeline.find(version)
+            except SkipstoneError as error:
+                found.append(Finding("damaged", instant_path(version), str(error)))
+                continue
+            if instant is not None and before is not None and before.version == version - 1:
+                wrong = broken(before, instant)
+                found += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
+            before = instant or before
+    if any(f.path == instant_path(table.version) for f in found):
+        return found
+    return found + _newer(table)
+
+
+def _newer(table: Table) -> list[Finding]:
+    try:
+        latest = table.timeline.latest(known=table.instant)
+    except CorruptionError as error:
+        return [Finding("damaged", error.path or "timeline", error.message)]
+    newest = table.version if latest is None else newest_known(table.timeline, latest)
+    if latest is None or newest == latest.version:
+        return []
+    told = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"
+    return [Finding("missing", instant_path(newest), told)]
 
 
 def _runs(table: Table, deep: bool) -> list[Finding]:

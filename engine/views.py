@@ -125,20 +125,22 @@ def _detail(instant: dict) -> str | None:
         return f"{told['savepoint']!r}: version {told['named']}" if "named" in told else f"{told['dropped']!r} dropped"
     if action == "clean":
         return f"{told['versions']:,} versions, {told['data_files']:,} data files"
+    if action == "repair":
+        return f"goes on from version {told['goes_on_from']} without {told['lost']:,} that were lost"
     if action == "fence":
         return f"{told['fenced']:,} transactions given up"
     return None
 
 
 def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
-    """One row a savepoint, by version: name, version, time (of that version)."""
+    """One row a savepoint, by version: name, version, time (of that version; null where it was lost)."""
     named = sorted(instant.savepoints.items(), key=lambda item: (item[1], item[0]))
-    times = [timeline.read(version).time_us for _, version in named]
+    versions = [timeline.find(version) for _, version in named]
     return pa.table(
         {
             "name": string_array([name for name, _ in named]),
             "version": from_numpy(np.array([version for _, version in named], dtype=np.int64)),
-            "time": from_numpy(np.array(times, dtype=np.int64)).cast(pa.timestamp("us", "UTC")),
+            "time": pa.array([v and v.when_us for v in versions], pa.timestamp("us", "UTC")),
         }
     )
 

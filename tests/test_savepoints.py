@@ -107,7 +107,7 @@ def test_a_version_that_was_cleaned_gets_no_name_and_comes_back_no_more(
     commit_rows(table, {"a": [2]})
     latest = table.instant
     cleaned = replace(latest, version=latest.version + 1, transaction="0" * 32, action="clean", cleaned=((1, 2),))
-    assert table.timeline.publish(cleaned)
+    assert table.timeline.publish(cleaned.following(latest))
     table.refresh()
     with pytest.raises(ss.NotATableError, match="version 2 was cleaned"):
         stale.savepoint("late")

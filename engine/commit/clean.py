@@ -5,6 +5,8 @@ version: a file that a live writer put there is known by its marker, or named al
 versions can be read no more, which transactions are given up, and which data files go; and only when it stands is
 anything removed. So a writer that built on one of them is told, and what a crash leaves is found by the next clean.
 
+Ages are told by the storage's clock alone: by the times of files, and by what a file that is written now has for one.
+
 A version may be cleaned when it is not among the last `retain_versions`, no savepoint names it, no live transaction
 began at it, and it stopped being the latest `min_age` ago: executors read the files of versions a little old.
 """
@@ -29,10 +31,10 @@ from ..manifest.snapshot import Snapshot
 from ..progress import Progress
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, now_us, transaction_of
+from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, transaction_of
 from .bind import gone_entries
 from .leftovers import Leftovers
-from .publish import publish_definition, successor
+from .publish import newest_after, publish_definition, successor
 from .run_writing import RunWriting
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def clean(
     _check(retain_versions, min_age)
     age_us = round(min_age / dt.timedelta(microseconds=1))
     found = _found(table, age_us, delete_data)
-    base = table.timeline.latest(known=table.instant) or table.instant
+    base = newest_after(table.timeline, table.instant)
     cleaning = _cleaning(table, base, found, retain_versions, age_us)
     if not dry_run and (cleaning.versions or cleaning.fenced or cleaning.gone is not None):
         transaction = new_transaction_id()
@@ -147,7 +149,7 @@ def _found(table: Table, age_us: int, delete_data: bool) -> Found:
     if delete_data:
         data = list(_walk(table.storage, ""))
     markers = table.timeline.markers.in_flight()
-    now = now_us()
+    now = table.timeline.markers.clock.now_us()
     dead = [m for m in markers if now - m.time_us >= age_us]
     return Found(own, data, dead, [m for m in markers if m not in dead], now)
 
@@ -191,19 +193,16 @@ def _last_beyond(table: Table, latest: Instant, retain_versions: int) -> int:
         left -= instant.action not in OWN_ACTIONS
         if left == 0 or instant.version <= first_readable:
             return instant.version - 1
-        instant = table.timeline.read(instant.version - 1)
+        before = table.timeline.nearest(instant.version - 1)
+        if before is None:
+            return 0
+        instant = before
 
 
 def _last_outlived(table: Table, latest: Instant, before_us: int) -> int:
     """The last version whose successor came at `before_us` or earlier; 0 where there is none."""
-    low, high = 0, latest.version - 1  # times never go back, so versions can be halved
-    while low < high:
-        middle = (low + high + 1) // 2
-        if table.timeline.read(middle + 1).time_us <= before_us:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    outlived, _ = table.timeline.last_until(latest, before_us, lambda instant: instant.aged_us)
+    return 0 if outlived is None else outlived.version - 1
 
 
 def _unfinished(table: Table, latest: Instant, dead: list[Marker]) -> tuple[str, ...]:
@@ -237,7 +236,9 @@ def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) ->
     runs: set[str] = set()
     fine: set[str] | None = set()
     for version in retained(latest, cleaned):
-        instant = latest if version == latest.version else table.timeline.read(version)
+        instant = latest if version == latest.version else table.timeline.find(version)
+        if instant is None:  # lost, so that nobody can read what it named
+            continue
         runs.update(run.path for run in instant.manifest)
         for index in instant.indexes:
             for run in index.runs:
@@ -357,7 +358,10 @@ def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]
     paths.update(path for path, is_later in zip(gone.column("path").to_pylist(), since, strict=True) if is_later)
     numbers = live.numbers()
     for version in sorted(v for v in versions if v <= first):
-        then = Snapshot(table.timeline.read(version), table.readers)
+        instant = table.timeline.find(version)
+        if instant is None:
+            continue
+        then = Snapshot(instant, table.readers)
         left = np.setdiff1d(then.numbers(), numbers, assume_unique=True)
         if len(left):
             paths.update(then.rows(left, ["path"]).column("path").to_pylist())

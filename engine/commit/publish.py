@@ -23,7 +23,7 @@ from ..kinds import known_kind
 from ..manifest.runs import RunReaders
 from ..manifest.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
-from ..timeline import Instant, Timeline, now_us
+from ..timeline import Instant, Timeline, now_us, since
 from .bind import bind
 from .leftovers import Leftovers
 from .run_writing import RunWriting
@@ -92,7 +92,7 @@ def publish(
             snapshot = Snapshot(newest, readers)
             made = None if change.key is None else snapshot.version_of_key(change.key)
             if made is not None:
-                return timeline.read(made)
+                return timeline.find(made) or newest
             is_later = newest.version > base.version
             if is_later and change.recheck is not None:
                 change.recheck(snapshot)
@@ -101,7 +101,7 @@ def publish(
                 snapshot = Snapshot(spoken, readers)
             _check_added(snapshot, change, is_later=is_later)
             before = len(change.leftovers)
-            instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt)
+            instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt).following(newest)
             if change.leftovers.publish(timeline, instant):
                 return instant
             change.leftovers.remove(before)
@@ -121,7 +121,7 @@ def publish_definition(
     whenever another commit was first. `leftovers` are the runs that it names."""
     with _unless_cleaned(timeline, base, transaction):
         for _, newest in _bases(timeline, base, transaction):
-            instant = following(newest)
+            instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
                 return instant
     raise CommitConflictError(_TOO_MANY)
@@ -136,7 +136,7 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
         indexes=tuple(replace(i, coverage=i.coverage.with_segment(version)) for i in base.indexes),
         transaction=transaction,
         action=action,
-        time_us=now_us(after=base.time_us),
+        time_us=now_us(after=base.when_us),
         summary=dict(summary),
         key=None,
         fenced=(),
@@ -148,12 +148,11 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
     others committed since: it may be cleaned.
 
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
-    this transaction as given up: its files are being removed."""
-    _check_base(timeline, base)
+    this transaction as given up: its files are being removed; CorruptionError where versions were lost (`since`)."""
     for attempt in range(ATTEMPTS_MAX):
-        latest = latest_of(timeline, base) if base.version else base
-        _check_not_given_up(timeline, base, latest, transaction)
-        base = latest
+        for newer in since(timeline, base) if base.version else ():
+            _check_not_given_up(timeline, newer, transaction)
+            base = newer
         yield attempt, base
         pause(attempt)
 
@@ -166,7 +165,8 @@ def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str) -> Iter
         yield
     except (CorruptionError, FileMissingError) as error:
         latest = latest_of(timeline, base)
-        _check_not_given_up(timeline, base, latest, transaction)
+        for newer in timeline.instants(base.version + 1, latest.version):
+            _check_not_given_up(timeline, newer, transaction)
         try:
             latest.check_kept(base.version)
         except NotATableError:
@@ -177,13 +177,19 @@ def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str) -> Iter
         raise
 
 
-def _check_not_given_up(timeline: Timeline, base: Instant, latest: Instant, transaction: str) -> None:
-    for instant in timeline.instants(base.version + 1, latest.version):
-        if transaction in instant.fenced:
-            raise CommitConflictError(
-                f"{timeline.storage.uri}: version {instant.version} gave this transaction up, since nothing was heard "
-                "of it for long; begin it anew"
-            )
+def newest_after(timeline: Timeline, base: Instant) -> Instant:
+    """The newest instant, for who is about to publish or to remove. Raises as `since`."""
+    for newer in since(timeline, base):
+        base = newer
+    return base
+
+
+def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) -> None:
+    if transaction in newer.fenced:
+        raise CommitConflictError(
+            f"{timeline.storage.uri}: version {newer.version} gave this transaction up, since nothing was heard "
+            "of it for long; begin it anew"
+        )
 
 
 def latest_of(timeline: Timeline, base: Instant) -> Instant:
@@ -192,14 +198,6 @@ def latest_of(timeline: Timeline, base: Instant) -> Instant:
     if latest is None or latest.table_id != base.table_id:
         raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or made again, meanwhile")
     return latest
-
-
-def _check_base(timeline: Timeline, base: Instant) -> None:
-    if base.version and not timeline.stands(base):
-        raise CommitConflictError(
-            f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
-            "or made again, since: open() the table anew"
-        )
 
 
 def _check_added(snapshot: Snapshot, change: Change, *, is_later: bool) -> None:

@@ -76,12 +76,13 @@ def drop_task_markers(markers: Markers, transaction: str, results: Iterable[Task
 
 
 def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: str) -> bool:
-    """True where an instant after `version` is of this transaction, or where another table was made in the place of
-    this one: it may have taken the files that were there for its own."""
+    """True where an instant after `version` is of this transaction, or one was lost; and where another table was made
+    in the place of this one: it may have taken the files that were there for its own."""
     latest = timeline.latest()
     if latest is None or latest.table_id != table_id:
         return latest is not None
-    return any(instant.transaction == transaction for instant in timeline.instants(version + 1, latest.version))
+    made = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
+    return transaction in made or len(made) < latest.version - version or timeline.lost is not None
 
 
 def _key_specs(base: Instant) -> tuple[KeySpec, ...]:

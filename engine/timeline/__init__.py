@@ -1,6 +1,7 @@
 """Who changed what, when: instants, the order they stand in, and the transactions that make them."""
 
 from .clock import is_of_table, new_transaction_id, now_us
+from .following import broken, newest_known, since
 from .instant import (
     COMMIT_STATES,
     COMPLETED,
@@ -30,9 +31,12 @@ __all__ = [
     "Marker",
     "Run",
     "Timeline",
+    "broken",
     "is_of_table",
     "joined_ranges",
     "new_transaction_id",
+    "newest_known",
     "now_us",
+    "since",
     "transaction_of",
 ]

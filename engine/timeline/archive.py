@@ -4,7 +4,8 @@
 
 Contents move, names stay: a version's own file then holds a stub that says where its text lies. A name that was
 published is never free again, or a writer who paused long ago could publish under it, and nobody would read that.
-The archive is whole before the first stub is put, so a crash between leaves nothing unread.
+The archive is whole before the first stub is put, so a crash between leaves nothing unread. A stub says when the file
+that it took the place of was written: its own time tells nothing of the version.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from ...errors import CorruptionError
 from ...hfile_like import SortedFileReader, SortedFileWriter
 from ..storage import FileMissingError, Ranged, Storage
+from .instant import Instant
 
 SCHEMA = pa.schema([("told", pa.string()), ("text", pa.binary())])
 HISTORY = ("version", "transaction", "action", "time_us", "key", "summary", "totals", "fenced")
@@ -32,9 +34,20 @@ def is_stub(data: bytes) -> bool:
     return data.startswith(_STUB)
 
 
-def stub(folder: str, version: int) -> bytes:
-    """What stands under a version's name from then on."""
-    return json.dumps({"archived": archive_path(folder), "version": version}).encode() + b"\n"
+def stub(folder: str, version: int, modified_us: int) -> bytes:
+    """What stands under a version's name from then on; `modified_us`: when the instant's own file was written."""
+    told = {"archived": archive_path(folder), "version": version, "modified_us": modified_us}
+    return json.dumps(told).encode() + b"\n"
+
+
+def archived_instant(storage: Storage, folder: str, version: int, path: str, there: bytes) -> Instant:
+    """The instant of one version, by the stub that stands under its name. Raises CorruptionError where the archive is
+    damaged, or gone."""
+    try:
+        modified_us = json.loads(there)["modified_us"]
+    except (ValueError, KeyError) as error:
+        raise CorruptionError(f"not a whole stub of an archived instant ({error})", path=path, check="stub") from error
+    return Instant.from_bytes(_archived_text(storage, folder, version), path=path, modified_us=modified_us)
 
 
 def is_archived(storage: Storage, folder: str) -> bool:
@@ -46,20 +59,23 @@ def is_archived(storage: Storage, folder: str) -> bool:
     return True
 
 
-def write_archive(storage: Storage, folder: str, texts: Sequence[tuple[int, bytes]]) -> None:
-    """Writes the archive of a folder from (version, text of the instant), ascending: durable and whole on return."""
-    plain = [json.loads(text.partition(b"\n")[0]) for _, text in texts]
-    told = [json.dumps({name: instant[name] for name in HISTORY}) for instant in plain]
-    keys = pa.array([version.to_bytes(8, "big") for version, _ in texts], pa.binary())
+def write_archive(storage: Storage, folder: str, instants: Sequence[tuple[Instant, bytes]]) -> None:
+    """Writes the archive of a folder from (instant, its text), ascending: durable and whole on return."""
+    told = [json.dumps(history_of(instant)) for instant, _ in instants]
+    keys = pa.array([instant.version.to_bytes(8, "big") for instant, _ in instants], pa.binary())
     with (
         storage.create(archive_path(folder)) as sink,
         SortedFileWriter(sink, schema=SCHEMA, use="get") as writer,
     ):
-        writer.write(keys, pa.record_batch([told, [text for _, text in texts]], schema=SCHEMA))
+        writer.write(keys, pa.record_batch([told, [text for _, text in instants]], schema=SCHEMA))
 
 
-def archived_text(storage: Storage, folder: str, version: int) -> bytes:
-    """The text of one archived instant. Raises CorruptionError where the archive is damaged, or gone."""
+def history_of(instant: Instant) -> dict:
+    """What history tells of an instant (`HISTORY`)."""
+    return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
+
+
+def _archived_text(storage: Storage, folder: str, version: int) -> bytes:
     path = archive_path(folder)
     try:
         with SortedFileReader(Ranged(storage, path)) as reader:

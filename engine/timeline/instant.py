@@ -6,9 +6,11 @@ covers, and the id of the transaction that made it. So opening any version is on
 instant names is ever trusted.
 
     version          int, 1 and up; never used twice
+    previous         [version, checksum] of the instant that it follows, whose sealed text has that checksum; null for
+                     the first. What lies between was lost, and given up by a repair
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
     action           create | commit | replace | index | alter | ...
-    time_us          microseconds since 1970 UTC; never goes back
+    time_us          microseconds since 1970 UTC; never goes back, but after one that lay in the storage's future
     source           {"kind": "directory" | "delta" | "iceberg", "version": the external log's version or null}; with a
                      log also "position", "table", "mark" (see `ingest.sources.LogState`) and "keys": {what the log
                      knows a column by: its field id}
@@ -40,13 +42,17 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
 
-INSTANT_FORMAT = 1  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 2  # experimental until the format is frozen: one of another number is built again
+# A writer commits with a clock that is five minutes ahead of the storage's at most (`storage_clock`). Beyond that, and
+# a little for stores that tell seconds, an instant's own time is not believed.
+_AHEAD_US_MAX = 6 * 60 * 1_000_000
 
 COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
 COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
@@ -156,7 +162,10 @@ class FileSchema:
 
 @dataclass(frozen=True)
 class Instant:
-    """One version of a table; the fields are told at the head of this file."""
+    """One version of a table; the fields are told at the head of this file.
+
+    modified_us    when its file was written by the storage's clock; None where it was not read from a file
+    """
 
     version: int
     transaction: str
@@ -181,6 +190,31 @@ class Instant:
     savepoints: dict[str, int] = field(default_factory=dict)
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
+    previous: tuple[int, str] | None = None
+    modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
+
+    @cached_property
+    def checksum(self) -> str:
+        """That of its sealed text, in hexadecimal: of the text that was read, where it was."""
+        return _checksum(_document(self))
+
+    @property
+    def when_us(self) -> int:
+        """When it was made, in microseconds since 1970 UTC: what it says itself, or its file's time where its own lies
+        in the future of that."""
+        if self.modified_us is None or self.time_us <= self.modified_us + _AHEAD_US_MAX:
+            return self.time_us
+        return self.modified_us
+
+    @property
+    def aged_us(self) -> int:
+        """What its age counts from: its file's time. The clock of who made it may have been behind, and then it would
+        be older by what it says itself than it is."""
+        return self.time_us if self.modified_us is None else self.modified_us
+
+    def following(self, base: Instant) -> Instant:
+        """The same instant as the one that follows `base`, as that was read or published."""
+        return replace(self, previous=(base.version, base.checksum) if base.version else None)
 
     def index_of(self, kind: str, column_id: int) -> IndexState | None:
         """The index of a kind that a column is in; None where there is none."""
@@ -222,22 +256,12 @@ class Instant:
         return tuple(path for path, number in self.columns.items() if number in kept)
 
     def to_bytes(self) -> bytes:
-        plain = {f: getattr(self, f) for f in self.__dataclass_fields__}
-        plain["format"] = INSTANT_FORMAT
-        plain["schema"] = _schema_text(self.schema)
-        plain["columns"] = [{"id": i, "path": p} for p, i in self.columns.items()]
-        plain["defaults"] = _defaults_text(self.defaults)
-        plain["file_schemas"] = [
-            {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_told": s.is_told}
-            for s in self.file_schemas
-        ]
-        plain["manifest"] = [asdict(r) for r in self.manifest]
-        plain["indexes"] = [asdict(i) for i in self.indexes]
-        document = json.dumps(plain, ensure_ascii=False).encode()
+        document = _document(self)
+        self.__dict__.setdefault("checksum", _checksum(document))
         return document + b"\n" + _seal(document)
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, path: str) -> Instant:
+    def from_bytes(cls, data: bytes, *, path: str, modified_us: int | None = None) -> Instant:
         """Raises CorruptionError where the document is not whole, FormatVersionError where it is of another format."""
         try:
             document, _, seal = data.partition(b"\n")
@@ -258,16 +282,41 @@ class Instant:
             for name in ("partitioning", "pending", "fenced"):
                 plain[name] = tuple(plain[name])
             plain["cleaned"] = tuple((first, last) for first, last in plain["cleaned"])
-            return cls(**plain)
+            if plain["previous"] is not None:
+                version, checksum = plain["previous"]
+                plain["previous"] = version, checksum
+            found = cls(**plain)
         except SkipstoneError:
             raise
         except (ValueError, KeyError, TypeError, pa.ArrowException, OSError) as error:
             raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
+        # What is known of the text that was read, and is no part of what it says.
+        found.__dict__.update(modified_us=modified_us, checksum=_checksum(document))
+        return found
+
+
+def _document(instant: Instant) -> bytes:
+    plain = {f.name: getattr(instant, f.name) for f in fields(instant) if f.init}
+    plain["format"] = INSTANT_FORMAT
+    plain["schema"] = _schema_text(instant.schema)
+    plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
+    plain["defaults"] = _defaults_text(instant.defaults)
+    plain["file_schemas"] = [
+        {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_told": s.is_told}
+        for s in instant.file_schemas
+    ]
+    plain["manifest"] = [asdict(r) for r in instant.manifest]
+    plain["indexes"] = [asdict(i) for i in instant.indexes]
+    return json.dumps(plain, ensure_ascii=False).encode()
 
 
 def _seal(document: bytes) -> bytes:
     """The second line: a checksum, since a flipped digit would still be JSON."""
-    return b"crc32 %08x\n" % zlib.crc32(document)
+    return f"crc32 {_checksum(document)}\n".encode()
+
+
+def _checksum(document: bytes) -> str:
+    return f"{zlib.crc32(document):08x}"
 
 
 def _run(plain: dict) -> Run:

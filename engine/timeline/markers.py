@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from ...errors import SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
 from .clock import now_us
+from .storage_clock import StorageClock
 
 FOLDER = "pending"
 BEAT_S = 60.0
@@ -30,7 +31,8 @@ _OWN = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(?:-[0-9a-f]{{12}})?\.json")
 
 @dataclass(frozen=True)
 class Marker:
-    """A transaction in flight, as of `time_us` (microseconds since 1970 UTC), from version `base` on."""
+    """A transaction in flight, as of `time_us` (microseconds since 1970 UTC, by the storage's clock where it was read
+    from there), from version `base` on."""
 
     transaction: str
     base: int
@@ -43,6 +45,7 @@ class Markers:
 
     def __init__(self, storage: Storage):
         self._storage = storage
+        self.clock = StorageClock(storage)
 
     @contextlib.contextmanager
     def held(
@@ -56,10 +59,16 @@ class Markers:
         """Holds a marker, of a transaction or of one task of it, for the length of a block, and keeps it young. It
         stays where `is_lost` says in the end that files of the transaction do, though they should not; where the block
         ends with UncertainPutError: what the transaction put may still come, until somebody gives it up; and where
-        nobody ends the block, or a process does that was forked within it."""
+        nobody ends the block, or a process does that was forked within it.
+
+        Raises StorageError where this machine's clock is far ahead of the storage's; not for a task, whose machine
+        gives no version its time."""
         name = _name(transaction, task)
         try:
             self._put(transaction, base, action, name)
+            if task is None:
+                self.clock.read_off(_path(name))
+                self.clock.check()
         except SkipstoneError:
             with contextlib.suppress(SkipstoneError):
                 self.remove(transaction, task)
@@ -91,8 +100,9 @@ class Markers:
         return True
 
     def in_flight(self) -> list[Marker]:
-        """One for each transaction that has markers: its youngest time and its oldest base; the oldest first. A marker
-        that cannot be read still stands for its transaction; files of other names are no markers."""
+        """One for each transaction that has markers: its youngest time and its oldest base; the oldest first. The time
+        is the file's, since the clock of who wrote it may be wrong. A marker that cannot be read still stands for its
+        transaction; files of other names are no markers."""
         files, _ = self._storage.list_folder(FOLDER)
         found: dict[str, Marker] = {}
         for entry in files:
@@ -104,7 +114,8 @@ class Markers:
             except FileMissingError:
                 continue
             if marker is None or marker.transaction != transaction:
-                marker = Marker(transaction, 0, entry.modified_ns // 1000, "unknown")
+                marker = Marker(transaction, 0, 0, "unknown")
+            marker = replace(marker, time_us=entry.modified_ns // 1000)
             other = found.get(transaction, marker)
             time_us, base = max(marker.time_us, other.time_us), min(marker.base, other.base)
             found[transaction] = replace(marker, time_us=time_us, base=base)

@@ -2,22 +2,30 @@
 
     timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
     timeline/00000/archive.sbf         the old ones of a folder: `archive.py`
-    timeline/HINT                      a version that existed once: where to begin looking for the latest
+    timeline/HINT                      a version that existed, and the table's id: where to begin looking for the latest
 
-Finding the latest version begins at the newest that this process has read, if its file still stands, else at the hint,
-and costs one read a version that came after it; only where the hint is missing, wrong, far behind or archived are the
-folders listed: the timeline's, and its last. Neither is believed without its instant.
+Finding the latest version begins at the newest that this process has read, if its file still stands, or at the hint
+where that is newer, and costs one read a version that came after it; only where the hint is missing, wrong, far behind
+or archived are the folders listed: the timeline's, and its last. Neither is believed without its instant.
+
+An instant is valid only under its own version's name. The hint is put once its instant is durable, so one of this table
+that names a newer version than can be read means that the version was lost: readers say so, and writers refuse
+(`following.py`). A hint that is not ours (other bytes, another table's id) means nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
 from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
-from .archive import HISTORY, archived_history, archived_text, is_archived, is_stub, stub, write_archive
+from .archive import archived_history, archived_instant, history_of, is_archived, is_stub, stub, write_archive
 from .instant import Instant
 from .markers import Markers
 
@@ -26,7 +34,11 @@ _HINT = f"{FOLDER}/HINT"
 VERSIONS_A_FOLDER = 1000
 _PROBES_MAX = 64
 PUTS_MAX = 3
-_VERSION_DIGITS_MAX = 18
+_HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
+_LOST_MAX = 100_000
+_FOLDER_FORM = re.compile("[0-9]{5,12}")
+_VERSION_FORM = re.compile("[0-9]{10,15}")
+_REMEDY = "bring the file back, or repair() the table to go on without it"
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
@@ -40,61 +52,108 @@ def _folder_of(version: int) -> str:
 
 
 class Timeline:
-    """The instants of one index root."""
+    """The instants of one index root.
+
+    lost    the newest version that `latest` knew to have been made, and could not find; None where it found the newest
+    """
 
     def __init__(self, storage: Storage):
         self.storage = storage
         self.markers = Markers(storage)
+        self.lost: int | None = None
+        self._table_id: str | None = None  # of the latest
 
     def read(self, version: int) -> Instant:
-        """One version. Raises NotATableError where there is none of that number."""
-        found = self._probe(version)
+        """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
+        damaged, or holds another version, or another table's."""
+        found = self.find(version)
         if found is None:
-            raise NotATableError(f"{self.storage.uri}: no version {version}")
+            raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
+        self._check_table(found, self._table_id)
         return found
+
+    def nearest(self, version: int) -> Instant | None:
+        """The last version, up to this one, that stands; None where there is none."""
+        for number in range(version, 0, -1):
+            found = self.find(number)
+            if found is not None:
+                return found
+        return None
 
     def latest(self, known: Instant | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
-        before it."""
-        if known is not None and not self.stands(known):
-            known = None
-        found = known or self._remembered() or self._hinted() or self._listed()
+        before it. Sets `lost`."""
+        hint = self.hint()
+        found = known if known is not None and self.stands(known) else self._remembered()
+        if hint is not None and (found is None or (hint[1] == found.table_id and hint[0] > found.version)):
+            found = self.find(hint[0], archived=False) or found
+        if found is None or hint is None or hint[1] != found.table_id:
+            found = _newer(found, self._listed())
         probes = 0
-        while found is not None:
-            later = self._probe(found.version + 1)
-            if later is None:
-                return found
+        while found is not None and (later := self.find(found.version + 1)) is not None:
+            self._check_table(later, found.table_id)
             found = later
             probes += 1
             if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than to go on like this
-                listed = self._listed()
-                found = listed if listed is not None and listed.version > found.version else found
-        return None
+                found = _newer(found, self._listed())
+        self._table_id = None if found is None else found.table_id
+        made = [] if hint is None else [hint]
+        made += [] if known is None else [(known.version, known.table_id)]
+        newer = (v for v, table_id in made if found is not None and table_id == found.table_id)
+        self.lost = max((v for v in newer if found is not None and is_loss(v, found.version)), default=None)
+        return found
 
-    def stands(self, instant: Instant) -> bool:
-        """True where the timeline holds this very instant: not where the table was removed, and another made here."""
-        seen, entry = _seen.get(self.storage.uri, (None, None))
-        if seen is None or seen.transaction != instant.transaction or entry != self._entry(instant.version):
-            there = self._probe(instant.version)
+    def check_whole(self, found: Instant, strict: bool) -> None:
+        """Warns, or raises CorruptionError where `strict`, if `latest` has just found this instant and a newer version
+        was lost."""
+        if self.lost is None:
+            return
+        told = (
+            f"version {self.lost} was made, and is not there; version {found.version} is the newest that can be read. "
+            "Bring the file back, or repair() the table to go on without it"
+        )
+        path = f"{self.storage.uri}/{instant_path(self.lost)}"
+        if strict:
+            raise CorruptionError(told, path=path, check="timeline")
+        warnings.warn(f"{path}: {told}", stacklevel=3)
+
+    def stands(self, instant: Instant, entry: Entry | None = None) -> bool:
+        """True where the timeline holds this very instant: not where the table was removed, and another made here.
+        `entry`: its file, where that was just listed."""
+        seen, read = _seen.get(self.storage.uri, (None, None))
+        is_read = seen is not None and seen.transaction == instant.transaction
+        if not is_read or read != (entry or self._entry(instant.version)):
+            there = self.find(instant.version)
             return there is not None and there.transaction == instant.transaction
         return True
 
+    def made_of(self, table_id: str) -> int | None:
+        """The newest version of a table that the hint knows to have been made; None where it says nothing of it."""
+        hint = self.hint()
+        return None if hint is None or hint[1] != table_id else hint[0]
+
     def check_readable(self, instant: Instant) -> None:
-        """Raises NotATableError for a version that was cleaned: what it names is removed."""
-        with contextlib.suppress(CorruptionError):  # a damaged latest version hides no older one
+        """Raises NotATableError for a version that was cleaned: what it names is removed; CorruptionError for one that
+        is another table's."""
+        try:
             latest = self.latest(known=instant)
-            if latest is not None:
-                latest.check_kept(instant.version)
+        except CorruptionError:  # a damaged latest version hides no older one
+            return
+        if latest is not None:
+            self._check_table(instant, latest.table_id)
+            latest.check_kept(instant.version)
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
-        that cannot be told, or not be made durable: it may be there then, or may not."""
+        that cannot be told, or not be made durable: it may be there then, or may not; and where the clock of this
+        machine is far ahead of the storage's."""
+        self.markers.clock.check()
         if instant.version % VERSIONS_A_FOLDER == 0 and instant.version > 1:
             self._settle(instant.version - 1)
         published = self._put(instant)
         if published:
             with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
-                self.storage.put(_HINT, str(instant.version).encode(), is_durable=False)
+                self.storage.put(_HINT, f"{instant.version} {instant.table_id}\n".encode(), is_durable=False)
         return published
 
     def _put(self, instant: Instant) -> bool:
@@ -112,7 +171,7 @@ class Timeline:
                     uncertain = error
                 if attempt + 1 == PUTS_MAX:
                     raise (uncertain or error) from None
-        there = self._probe(instant.version)
+        there = self.find(instant.version)
         return there is not None and there.transaction == instant.transaction
 
     def _settle(self, version: int) -> None:
@@ -125,18 +184,36 @@ class Timeline:
     def was_published(self, instant: Instant) -> bool | None:
         """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""
         try:
-            there = self._probe(instant.version)
+            there = self.find(instant.version)
         except SkipstoneError:
             return None
         return there is not None and there.transaction == instant.transaction
 
     def instants(self, first: int, last: int) -> Iterator[Instant]:
-        """The instants of versions first..last, both inclusive."""
+        """The instants of versions first..last, both inclusive, without those that were lost."""
         for version in range(first, last + 1):
-            yield self.read(version)
+            found = self.find(version)
+            if found is not None:
+                yield found
+
+    def last_until(
+        self, latest: Instant, time_us: int, time_of: Callable[[Instant], int] = attrgetter("when_us")
+    ) -> tuple[Instant | None, bool]:
+        """(the last version up to `latest` that was made at a time or before it; whether some of those that were asked
+        said a time that is not believed, so that their files' times counted)."""
+        low, high, is_doubted = 0, latest.version, False  # times never go back, so versions can be halved
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.nearest(middle)
+            if found is None or found.version <= low:  # what lies between is lost
+                low = middle
+                continue
+            is_doubted |= found.when_us != found.time_us
+            low, high = (middle, high) if time_of(found) <= time_us else (low, found.version - 1)
+        return self.nearest(low), is_doubted
 
     def history(self, last: int) -> Iterator[dict]:
-        """What history tells (`archive.HISTORY`) of versions 1..last."""
+        """What history tells (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
         version = 1
         while version <= last:
             folder, stop = _folder_of(version), (version // VERSIONS_A_FOLDER + 1) * VERSIONS_A_FOLDER
@@ -144,7 +221,7 @@ class Timeline:
                 yield from archived_history(self.storage, folder)
             else:
                 for instant in self.instants(version, min(stop - 1, last)):
-                    yield {name: getattr(instant, name) for name in HISTORY}
+                    yield history_of(instant)
             version = stop
 
     def archive(self, latest: int, progress: Progress | None = None) -> None:
@@ -152,36 +229,76 @@ class Timeline:
         left half done is done again."""
         begun = after = max(0, latest // VERSIONS_A_FOLDER - 1)
         # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
-        while begun > 0 and not is_stub(self.storage.read(instant_path(begun * VERSIONS_A_FOLDER - 1))):
+        while begun > 0 and not self._is_archived_whole(begun - 1):
             begun -= 1
         for number in range(begun, after):
             first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
             folder = _folder_of(first)
+            there = {v: read for v in range(first, stop) if (read := self._standing(v)) is not None}
             if not is_archived(self.storage, folder):
-                texts = [(v, self.storage.read(instant_path(v))) for v in range(first, stop)]
-                if any(is_stub(text) for _, text in texts):  # somebody else archives, too, and was first
+                if any(is_stub(text) for _, text in there.values()):  # somebody else archives, too, and was first
                     continue
-                for version, text in texts:
-                    Instant.from_bytes(text, path=instant_path(version))  # a damaged one stays where it is, and is told
-                write_archive(self.storage, folder, texts)
-            for version in range(first, stop):
-                self.storage.put(instant_path(version), stub(folder, version))
+                # A damaged one stays where it is, and is told.
+                write_archive(self.storage, folder, [(self._parsed(v, *there[v]), there[v][1]) for v in there])
+            for version, (entry, text) in there.items():
+                if not is_stub(text):
+                    self.storage.put(instant_path(version), stub(folder, version, entry.modified_ns // 1000))
                 if progress:
                     progress("archive", version + 1 - first, stop - first)
 
-    def _probe(self, version: int) -> Instant | None:
-        path = instant_path(version)
+    def _is_archived_whole(self, number: int) -> bool:
+        for version in range((number + 1) * VERSIONS_A_FOLDER - 1, max(1, number * VERSIONS_A_FOLDER) - 1, -1):
+            read = self._standing(version)
+            if read is not None:
+                return is_stub(read[1])
+        return True
+
+    def _standing(self, version: int) -> tuple[Entry, bytes] | None:
+        """What stands under a version's name; None where nothing does, or what a repair put there."""
         try:
-            entry: Entry | None
-            entry, data = self.storage.read_entry(path)
+            entry, data = self.storage.read_entry(instant_path(version))
         except FileMissingError:
             return None
+        return None if data.startswith(b'{"lost": %d, ' % version) else (entry, data)
+
+    def _parsed(self, version: int, entry: Entry, data: bytes) -> Instant:
+        """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
+        path = f"{self.storage.uri}/{instant_path(version)}"
         if is_stub(data):
-            entry, data = None, archived_text(self.storage, _folder_of(version), version)
-        found = Instant.from_bytes(data, path=f"{self.storage.uri}/{path}")
-        if entry is not None:
-            self._remember(found, entry)
+            found = archived_instant(self.storage, _folder_of(version), version, path, data)
+        else:
+            found = Instant.from_bytes(data, path=path, modified_us=entry.modified_ns // 1000)
+        if found.version != version:
+            told = f"holds version {found.version}, and not the one of its name: another file was copied over it; "
+            raise CorruptionError(told + _REMEDY, path=path, check="version")
         return found
+
+    def _check_table(self, instant: Instant, table_id: str | None) -> None:
+        if table_id is not None and instant.table_id != table_id:
+            path = f"{self.storage.uri}/{instant_path(instant.version)}"
+            raise CorruptionError(f"an instant of another table; {_REMEDY}", path=path, check="table")
+
+    def find(self, version: int, archived: bool = True) -> Instant | None:
+        """One version; None where nothing stands under its name, or what a repair put there, and without `archived`
+        where its own file holds it no more. Raises CorruptionError as `read`."""
+        read = self._standing(version)
+        if read is None or (not archived and is_stub(read[1])):
+            return None
+        found = self._parsed(version, *read)
+        if not is_stub(read[1]):
+            self._remember(found, read[0])
+        return found
+
+    def give_up(self, version: int, transaction: str, is_damaged: bool) -> bool:
+        """Takes the name of a lost version, so that nobody publishes under it; False where somebody did meanwhile. What
+        stands there, damaged, is kept within."""
+        path = instant_path(version)
+        was = self.storage.read(path).decode("latin-1") if is_damaged else None
+        data = json.dumps({"lost": version, "by": transaction, "was": was}).encode() + b"\n"
+        if not is_damaged:
+            return self.storage.put_if_absent(path, data)
+        self.storage.put(path, data)
+        return True
 
     def _entry(self, version: int) -> Entry | None:
         try:
@@ -207,29 +324,53 @@ class Timeline:
             _seen.clear()
         _seen[self.storage.uri] = instant, entry
 
-    def _hinted(self) -> Instant | None:
-        try:
-            told = self.storage.read(_HINT)
-        except StorageError:  # missing, or no file: a hint is never needed
-            return None
-        try:
-            if len(told) > _VERSION_DIGITS_MAX or is_archived(self.storage, _folder_of(int(told))):
-                return None
-            return self._probe(int(told))
-        except (FileMissingError, ValueError):
-            return None
+    def hint(self) -> tuple[int, str] | None:
+        """(version, table's id) of the hint; None where it cannot be read, or is none of ours."""
+        with contextlib.suppress(StorageError):  # a folder, say; whether the storage answers at all is asked next
+            told = _HINT_FORM.fullmatch(self.storage.read(_HINT))
+            return None if told is None else (int(told[1]), told[2].decode())
+        return None
+
+    def names(self, first: int, last: int | None) -> dict[int, Entry]:
+        """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
+        reach `last` (None: nobody knows), of those after it. Mostly one listing."""
+        number = first // VERSIONS_A_FOLDER
+        found = self._in_folder(number)
+        final = (number + 1) * VERSIONS_A_FOLDER - 1
+        if final in found or last is None or last > final:
+            for later in self._folders():
+                if later > number:
+                    found |= self._in_folder(later)
+        return {version: entry for version, entry in found.items() if version >= first}
+
+    def _in_folder(self, number: int) -> dict[int, Entry]:
+        files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
+        return {version: f for f in files if (version := _version_of(f.path)) is not None}
+
+    def _folders(self) -> list[int]:
+        _, folders = self.storage.list_folder(FOLDER)
+        return sorted(int(f) for f in folders if _FOLDER_FORM.fullmatch(f))
 
     def _listed(self) -> Instant | None:
-        _, folders = self.storage.list_folder(FOLDER)
-        for folder in sorted((f for f in folders if f.isdigit()), key=int, reverse=True):
-            files, _ = self.storage.list_folder(f"{FOLDER}/{folder}")
-            versions = [_version_of(f.path) for f in files]
-            newest = max((v for v in versions if v is not None), default=None)
-            if newest is not None:
-                return self._probe(newest)
+        for number in reversed(self._folders()):
+            for version in sorted(self._in_folder(number), reverse=True):
+                found = self.find(version)
+                if found is not None:
+                    return found
         return None
 
 
+def is_loss(version: int, newest: int) -> bool:
+    """True where a version that somebody says was made, and that is newer than what can be read, means a loss; one that
+    is further off than any loss means nothing."""
+    return newest < version <= newest + _LOST_MAX
+
+
+def _newer(found: Instant | None, listed: Instant | None) -> Instant | None:
+    return listed if found is None or (listed is not None and listed.version > found.version) else found
+
+
 def _version_of(path: str) -> int | None:
-    name = path.rsplit("/", 1)[-1]
-    return int(name[:-5]) if name.endswith(".json") and name[:-5].isdigit() else None
+    """The version whose file it is; None for any other file."""
+    name = path.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None

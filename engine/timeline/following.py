@@ -1,0 +1,87 @@
+"""What came after a version, for who is about to publish: the chain from his base to the newest instant, whole.
+
+A version that was lost may have given his transaction up, or changed what his own rests on; and one that is published
+where others stand beyond it is read by nobody. So a writer goes from instant to instant, each of which names the one
+that it follows and the checksum of its sealed text, and one listing, from his base's name on, says that nothing stands
+beyond the last. The hint, read before, says whether the newest itself is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...errors import CommitConflictError, CorruptionError
+from .clock import is_of_table
+from .instant import Instant
+from .timeline import VERSIONS_A_FOLDER, Timeline, instant_path, is_loss
+
+
+def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
+    """The instants after `base`, ascending; two requests where there is none. Exhaust it before anything is published.
+
+    Raises CommitConflictError where `base` is not there: the table was removed, or made again. Raises CorruptionError,
+    which says what to do, where a version between it and the newest, or the newest, is lost, damaged or another's.
+    """
+    made = timeline.made_of(base.table_id)  # first: whoever publishes meanwhile puts his instant before his hint
+    names = timeline.names(base.version, made)
+    if not timeline.stands(base, names.get(base.version)):
+        raise CommitConflictError(
+            f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
+            "or made again, since: open() the table anew"
+        )
+    newest = base
+    for version in sorted(names):
+        while newest.version < version:
+            # A listing may miss what is put while it goes on, and show what comes after that.
+            found = timeline.find(newest.version + 1) or timeline.find(version)
+            if found is None:  # a repair gave it up
+                break
+            _check_follows(timeline, newest, found)
+            yield found
+            newest = found
+    last = max(names, default=base.version)
+    if made is not None and is_loss(made, newest.version):
+        last = max(last, made)
+    if last > newest.version:
+        raise CorruptionError(
+            f"version {last} was made, and is not there, so nothing is committed after version {newest.version}, the "
+            "newest that can be read; bring the file back, or repair() the table to go on without it",
+            path=_path(timeline, last),
+            check="timeline",
+        )
+
+
+def newest_known(timeline: Timeline, found: Instant) -> int:
+    """The newest version of a table that anybody knows to have been made: the hint, and transactions that began at it.
+    A marker has no checksum, so one is believed for a folder's length, no more."""
+    made = timeline.made_of(found.table_id) or 0
+    newest = made if is_loss(made, found.version) else found.version
+    markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, found.table_id))
+    return max([newest, *(m.base for m in markers if m.base <= newest + VERSIONS_A_FOLDER)])
+
+
+def broken(before: Instant, after: Instant) -> str | None:
+    """What is wrong where an instant stands next after another; None where it follows it."""
+    if after.table_id != before.table_id:
+        return f"an instant of another table than version {before.version}"
+    if after.previous == (before.version, before.checksum):
+        return None
+    named = after.previous[0] if after.previous else None
+    if named == before.version:
+        return f"follows another version {named} than the one that is there: one of the two was replaced"
+    return f"follows version {named}, which is not there" if named else "is no successor of any version"
+
+
+def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
+    told = broken(before, after)
+    if told is not None:
+        raise CorruptionError(
+            f"{told}; what began at version {before.version} is not committed over that: open() the table anew, and do "
+            "it again (verify(deep=True) tells what is lost)",
+            path=_path(timeline, after.version),
+            check="timeline",
+        )
+
+
+def _path(timeline: Timeline, version: int) -> str:
+    return f"{timeline.storage.uri}/{instant_path(version)}"

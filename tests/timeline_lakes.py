@@ -1,0 +1,44 @@
+"""A small lake whose timeline is to be harmed, read as by a process that knows nothing of it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import skipstone as ss
+from skipstone.engine.timeline import timeline as timelines
+
+SCHEMA = pa.schema([("x", pa.int64())])
+VERSIONS = 6
+
+
+def commit(table: ss.Table, number: int) -> int:
+    with table.transaction() as tx:
+        tx.write(pa.table({"x": [number]}))
+    return table.version
+
+
+def lake(root: Path, versions: int = VERSIONS) -> ss.Table:
+    """Version v holds the numbers 2..v."""
+    table = ss.create(root, schema=SCHEMA, partitioning=None)
+    for number in range(2, versions + 1):
+        commit(table, number)
+    table.forget()
+    return table
+
+
+def file(root: Path, version: int) -> Path:
+    return root / ".skipstone" / timelines.instant_path(version)
+
+
+def rows(table: ss.Table) -> list[int]:
+    return sorted(table.scan().to_table()["x"].to_pylist())
+
+
+def opened(root: Path, **options) -> ss.Table:
+    """As a process that has read nothing yet, which takes no warning."""
+    timelines._seen.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return ss.open(root, **options)
