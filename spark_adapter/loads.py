@@ -82,10 +82,9 @@ def loads_of(frame: DataFrame) -> Iterator[Load]:
 def bare_load(frame: DataFrame) -> Load | None:
     """The load that a DataFrame is, where it is one and nothing else is done with it."""
     if hasattr(frame, "_jdf"):
-        plan = frame._jdf.queryExecution().analyzed()
-        load = _load_of(plan)
+        load = _load_of(frame._jdf.queryExecution().analyzed())
     else:
-        root = frame._plan.to_proto(frame.sparkSession.client).root
+        root = _plan_of(frame).root
         load = _load_in(root.read.data_source) if root.WhichOneof("rel_type") == "read" else None
     return load if load is not None and load.is_scan else None
 

@@ -89,7 +89,8 @@ def read_parquet(
         wanted = _filter(where, plan)
         found = files.frame(spark)
         if wanted is not None:
-            found = shielded(found, table.schema, files.schemas())
+            in_sparks_words = wanted is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
+            found = shielded(found, table.schema, files.schemas(), with_floats=in_sparks_words)
     if wanted is not None:
         found = found.where(wanted)
     return found.select([quoted(name) for name in plan.columns])
