@@ -12,6 +12,7 @@ one width of string and of list, microseconds only, and no unsigned integers. So
     timestamp without one           timestamp[us] (TIMESTAMP_NTZ)
     lists of any kind               list
     dictionary, extension           as its values, as its storage
+    a struct that a VARIANT is      none: Arrow sees the two binaries that it is stored as, Spark the VARIANT
 
 Everything may be null, save the keys of a map, as in all that Spark reads from files. Nanoseconds are rounded down to
 microseconds, before 1970 as well, which is what PySpark does with them.
@@ -122,6 +123,11 @@ def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if _is_variant(kind):
+        raise SchemaError(
+            f"column {column!r} is a VARIANT ({kind}), which cannot be read into Spark; leave it out: name "
+            "the others with columns= in scan(), or with .schema(...) before load()"
+        )
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, wire_type(f.type, f"{column}.{f.name}")) for f in kind])
     if pa.types.is_map(kind):
@@ -133,6 +139,13 @@ def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
         f"column {column!r} is {kind}, which cannot be read into Spark; leave it out: name the others with columns= "
         "in scan(), or with .schema(...) before load()"
     )
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Whether a type is what Arrow reads for Parquet's VARIANT, whole or shredded; the mark of it is lost to Arrow."""
+    if not pa.types.is_struct(kind) or {f.name for f in kind} - {"typed_value"} != {"metadata", "value"}:
+        return False
+    return all(is_binary(kind.field(name).type) for name in ("metadata", "value"))
 
 
 def is_string(kind: pa.DataType) -> bool:
