@@ -84,7 +84,7 @@ def bare_load(frame: DataFrame) -> Load | None:
     if hasattr(frame, "_jdf"):
         load = _load_of(frame._jdf.queryExecution().analyzed())
     else:
-        root = _plan_of(frame).root
+        root = _relation_of(frame)
         load = _load_in(root.read.data_source) if root.WhichOneof("rel_type") == "read" else None
     return load if load is not None and load.is_scan else None
 
@@ -93,7 +93,7 @@ def unseen_in(frame: DataFrame) -> str | None:
     """What of a DataFrame's plan cannot be looked into here; None where all can."""
     if hasattr(frame, "_jdf"):
         return None
-    names = (_name(message) for message in _messages(_plan_of(frame)))
+    names = (_name(message) for message in _messages(_relation_of(frame)))
     return next((_UNSEEN[name] for name in names if name in _UNSEEN), None)
 
 
@@ -148,7 +148,7 @@ def _pinned(leaf: Any) -> int:
 
 
 def _in_client(frame: Any) -> Iterator[Load]:
-    for message in _messages(_plan_of(frame)):
+    for message in _messages(_relation_of(frame)):
         if _name(message) == "spark.connect.Read.DataSource":
             load = _load_in(message)
             if load is not None:
@@ -160,8 +160,9 @@ def _load_in(read: Any) -> Load | None:
     return Load(options) if read.format.lower() == SkipstoneSource.name() or _is_native(options) else None
 
 
-def _plan_of(frame: Any) -> Any:
-    return frame._plan.to_proto(frame.sparkSession.client)
+def _relation_of(frame: Any) -> Any:
+    # Not `to_proto`, which compresses a large one.
+    return frame._plan.plan(frame.sparkSession.client)
 
 
 def _name(message: Any) -> str:
