@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,7 +29,7 @@ from pyspark.sql.types import (
 
 from ..engine.ingest.task_writer import fitted
 from ..errors import SchemaError
-from .translate import is_binary, is_list, is_string, wire_schema, wire_type
+from .translate import arrow_schema_of, is_binary, is_list, is_string, wire_schema, wire_type
 
 _PLAIN = "UTF8_BINARY"  # the collation of texts that are compared by their bytes
 _KEPT = (
@@ -52,7 +51,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         _check_kept(field.dataType, field.name)
     try:
-        return wire_schema(to_arrow_schema(schema, timezone="UTC"))
+        return wire_schema(arrow_schema_of(schema))
     except SchemaError:
         raise
     except Exception as error:  # Spark's own errors: a type that Arrow has not

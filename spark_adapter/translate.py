@@ -21,11 +21,12 @@ microseconds, before 1970 as well, which is what PySpark does with them.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..errors import SchemaError
@@ -67,6 +68,13 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 def spark_schema(wire: pa.Schema) -> StructType:
     """The Spark schema whose Arrow form is `wire`."""
     return from_arrow_schema(wire)
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Spark's own Arrow form of a Spark schema, its instants in UTC. Raises Spark's own errors."""
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # PySpark 4.1: UTC is what it says unless told otherwise
 
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:
