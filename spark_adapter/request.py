@@ -104,7 +104,7 @@ class Request:
             log_position=given.get("log_position"),
             parallelism=number("parallelism", given.get("parallelism")),
             residual=given.get("residual"),
-            columns=tuple(json.loads(given["columns"])) if "columns" in given else None,
+            columns=_columns(given.get("columns")),
             storage_options=storage_options_in(given),
         )
 
@@ -167,6 +167,20 @@ def storage_options_in(given: Mapping[str, str]) -> StorageOptions:
 def local_path(path: str) -> str:
     """Hadoop writes file:/a/b for what is file:///a/b elsewhere."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(
+            f"option columns is a list of names in JSON, not {text!r}; .schema(...) chooses columns, too"
+        )
+    return tuple(names)
 
 
 def number(name: str, text: str | None) -> int | None:
