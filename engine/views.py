@@ -147,7 +147,7 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
 
 def _told(index: IndexState) -> dict[str, str]:
     """What options mean, where they do not say it themselves."""
-    return {"size": FilterSizing.of(index.options).told()} if index.kind == "bloom" else {}
+    return {"size": FilterSizing.told_of(index.options)} if index.kind == "bloom" else {}
 
 
 def indexes_view(snapshot: Snapshot) -> pa.Table:

@@ -10,14 +10,16 @@
 
 How a query runs, file by file of this folder:
 
-    session     scan() and register(): checks arguments on the driver, where errors are still ours; pins a version
+    session     scan(), refresh(), register(): checks arguments on the driver, where errors are ours; pins a version
     request     what a load asks for, as the options of a data source
     source      the data source: plans on the driver (the coarse indexes) and hands out partitions
     packing     many files into few partitions
     column_tree, meaning, from_columns    PySpark Columns as predicates, where Spark means by them what we do
     residual    the rest of a Column, which Spark tests: what it needs to be read
     executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
+    loads       loads of ours in a DataFrame's plan, and their versions
     explaining  explain(): what was skipped for a DataFrame
+    views       view(): a temporary view that is planned anew by each query
     native      read_parquet(): Spark's own Parquet reader over the files that are left; shielding is of its filters
     parquet_types    which stored types that reader reads as which
     to_columns  predicates as Spark's own filters
@@ -25,6 +27,7 @@ How a query runs, file by file of this folder:
     translate   Arrow types to those that Spark takes over the wire
     jobs        a function over many parts, run by executors, with progress
     writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
+    saving      save(): from any thread, with the version that was read
     build       indexes built by executors, published by the driver
     clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part,
                 rewritten how its files are to be
@@ -50,8 +53,10 @@ if TYPE_CHECKING:
     from .explaining import explain
     from .native import read_parquet
     from .own_jobs import coarse, predicate, prune_partition
+    from .saving import save
     from .semi_join import lookup
-    from .session import register, scan
+    from .session import refresh, register, scan
+    from .views import view
 
 __all__ = [
     "Clustering",
@@ -66,9 +71,12 @@ __all__ = [
     "predicate",
     "prune_partition",
     "read_parquet",
+    "refresh",
     "refresh_index",
     "register",
+    "save",
     "scan",
+    "view",
 ]
 _ROOMS = {
     "Clustering": ".clustering",
@@ -83,9 +91,12 @@ _ROOMS = {
     "predicate": ".own_jobs",
     "prune_partition": ".own_jobs",
     "read_parquet": ".native",
+    "refresh": ".session",
     "refresh_index": ".build",
     "register": ".session",
+    "save": ".saving",
     "scan": ".session",
+    "view": ".views",
 }
 
 

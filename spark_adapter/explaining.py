@@ -8,19 +8,18 @@ scan is planned anew at the version that the DataFrame is of, with the fine inde
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
+from .loads import loads_of
 from .packing import pack
-from .request import Request
-from .source import SkipstoneSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ..engine.scan.plan import Plan
+    from .request import Request
 
 
 def explain(frame: DataFrame) -> str:
@@ -37,7 +36,7 @@ def explain(frame: DataFrame) -> str:
 
     Raises InvalidArgumentError where no scan of ours is in the plan.
     """
-    requests = [Request.from_options(options) for options in _options_of(frame)]
+    requests = [load.request() for load in loads_of(frame) if load.is_scan]
     if not requests:
         raise InvalidArgumentError(
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
@@ -72,41 +71,3 @@ def _packed(plan: Plan, request: Request) -> str:
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
     return f"Spark reads {known:,} row groups{rest} of {len(tasks):,} files in {max(1, len(packs)):,} tasks"
-
-
-# -- scans in a plan --------------------------------------------------------------------------------------------------
-
-
-def _options_of(frame: DataFrame) -> Iterator[dict[str, str]]:
-    """The options of each load of ours in a DataFrame's plan."""
-    if hasattr(frame, "_jdf"):
-        return _options_in_jvm(frame._jdf.queryExecution().analyzed())
-    return _options_in_client(frame._plan)
-
-
-def _options_in_jvm(plan: Any) -> Iterator[dict[str, str]]:
-    subqueries = plan.subqueriesAll()
-    for one in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
-        leaves = one.collectLeaves()
-        for at in range(leaves.size()):
-            leaf = leaves.apply(at)
-            is_ours = leaf.getClass().getSimpleName() == "DataSourceV2Relation"
-            if is_ours and leaf.table().name() == SkipstoneSource.name():
-                yield dict(leaf.options().asCaseSensitiveMap())
-
-
-def _options_in_client(plan: Any) -> Iterator[dict[str, str]]:
-    """A plan of Connect holds its inputs as attributes, one or a list."""
-    from pyspark.sql.connect.plan import DataSource, LogicalPlan
-
-    waiting, seen = [plan], set()
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, DataSource) and (one._format or "").lower() == SkipstoneSource.name():
-            yield {**(one._options or {}), **({"path": one._paths[0]} if one._paths else {})}
-        for value in reversed(vars(one).values()):
-            inputs = value if isinstance(value, list | tuple) else [value]
-            waiting.extend(part for part in inputs if isinstance(part, LogicalPlan))

@@ -12,25 +12,68 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from ..engine.ingest.task_writer import fitted
 from ..errors import SchemaError
-from .translate import is_binary, is_list, is_string, wire_schema, wire_type
+from .translate import arrow_schema_of, is_binary, is_list, is_string, wire_schema, wire_type
 
+_PLAIN = "UTF8_BINARY"  # the collation of texts that are compared by their bytes
+_KEPT = (
+    NullType,
+    BooleanType,
+    NumericType,
+    StringType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+)
 _GATHERED_ROWS = 131_072  # Spark sends 10,000 rows at a time, and each batch is dealt out to partitions by itself
 _GATHERED_BYTES = 64 << 20
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The types in which a DataFrame's rows come, as a table has them. Raises SchemaError for those it cannot have."""
+    for field in schema.fields:
+        _check_kept(field.dataType, field.name)
     try:
-        return wire_schema(to_arrow_schema(schema, timezone="UTC"))
+        return wire_schema(arrow_schema_of(schema))
     except SchemaError:
         raise
     except Exception as error:  # Spark's own errors: a type that Arrow has not
         raise SchemaError(f"Spark cannot hand over rows of {schema.simpleString()}: {error}") from error
+
+
+def _check_kept(kind: DataType, column: str) -> None:
+    """Raises SchemaError for a type, at any depth, that would come back as another: Arrow has a VARIANT or a GEOMETRY
+    as a struct of binaries, a type of the user's own as what it is stored as, and no collation."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _check_kept(field.dataType, f"{column}.{field.name}")
+    elif isinstance(kind, ArrayType):
+        _check_kept(kind.elementType, column)
+    elif isinstance(kind, MapType):
+        _check_kept(kind.keyType, column)
+        _check_kept(kind.valueType, column)
+    elif not isinstance(kind, _KEPT) or getattr(kind, "collation", _PLAIN) != _PLAIN:
+        raise SchemaError(
+            f"column {column!r} is {kind.simpleString()}, which a table cannot give back as it was; leave it out, or "
+            "cast it to a type that Parquet has (STRING, BINARY, BIGINT)"
+        )
 
 
 def names_in(table: pa.Schema, given: Sequence[str]) -> list[str]:

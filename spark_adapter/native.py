@@ -34,6 +34,7 @@ from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
+from .loads import TABLE_OPTION, VERSION_OPTION
 from .parquet_types import holds_nanoseconds, is_read_as
 from .session import read_column
 from .shielding import shielded
@@ -88,7 +89,8 @@ def read_parquet(
         wanted = _filter(where, plan)
         found = files.frame(spark)
         if wanted is not None:
-            found = shielded(found, table.schema, files.schemas())
+            in_sparks_words = wanted is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
+            found = shielded(found, table.schema, files.schemas(), with_floats=in_sparks_words)
     if wanted is not None:
         found = found.where(wanted)
     return found.select([quoted(name) for name in plan.columns])
@@ -188,7 +190,7 @@ class _Files:
         """A frame of all rows of the files, in at least the columns that are needed."""
         schema = spark_schema(self._wire)
         if not self._tasks:
-            return spark.createDataFrame([], schema)
+            return self._load(spark, [], schema)
         for task in self._tasks:
             _check_name(task.path)
         list(ahead(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
@@ -231,8 +233,9 @@ class _Files:
             found = found.withColumn(name, literal(value, self._wire.field(name).type))
         return found
 
-    def _load(self, spark: SparkSession, tasks: list[FileTask], schema: Any, **options: str) -> DataFrame:
+    def _load(self, spark: SparkSession, tasks: Sequence[FileTask], schema: Any, **options: str) -> DataFrame:
         paths = [self._place(task.path) for task in tasks]
+        options |= {TABLE_OPTION: self._instant.table_id, VERSION_OPTION: str(self._instant.version)}
         reader = spark.read.format("parquet").schema(schema).options(**options).option("__globPaths__", "false")
         with _listed_by_the_driver(spark, len(paths)):
             return reader.load(paths)

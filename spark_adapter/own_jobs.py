@@ -7,12 +7,14 @@ sends pickles to workers may do the same.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse import FILTER_BYTES, Coarse, coarse_of
+from ..engine.timeline import Instant
 from ..errors import InvalidArgumentError
 
 
@@ -38,7 +40,9 @@ def coarse(
 
     Args:
         path: the table's directory; executors must see it, and its index, under the same name.
-        columns: by which files are to be pruned, besides the partition columns; of others nothing is known.
+        columns: by which files are to be pruned, besides the partition columns; of others nothing is known. Statistics
+            and Bloom filters are carried, secondary indexes are not: a column that only one of these could tell files
+            apart by comes with a warning.
         index_path, version, storage_options: as in `scan`.
         filter_bytes: how much of filters' coarse levels is taken along. What finds no room is asked of the index, by
             a small read for each value; where a file's own filter lies is known in any case.
@@ -49,7 +53,20 @@ def coarse(
     if isinstance(filter_bytes, bool) or not isinstance(filter_bytes, int) or filter_bytes < 0:
         raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        return coarse_of(table, columns, filter_bytes)
+        found = coarse_of(table, columns, filter_bytes)
+        for name in _by_secondary_alone(table.instant, columns):
+            warnings.warn(
+                f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not ask the index, "
+                f"and prunes by bounds alone; create_index({name!r}, kind='bloom'), or read by scan() or lookup()",
+                stacklevel=2,
+            )
+        return found
+
+
+def _by_secondary_alone(instant: Instant, columns: Sequence[str]) -> list[str]:
+    """The columns that a secondary index begins with, and that no filter is of."""
+    first = {kind: {i.columns[0] for i in instant.indexes if i.kind == kind} for kind in ("secondary", "bloom")}
+    return [name for name in columns if instant.columns.get(name) in first["secondary"] - first["bloom"]]
 
 
 def predicate(where: object, coarse: Coarse | None = None) -> Node:
@@ -81,6 +98,7 @@ def prune_partition(
     """In an executor: of some files, those that may hold a match, in their order, each with the numbers of its row
     groups that may (ascending), or None for all of them.
 
+    Pruned by statistics and Bloom filters; a secondary index is not asked (`scan` and `lookup` do that, in the driver).
     Reads no footer and no instant: of the index only the fine parts of the files that the coarse part leaves. Memory is
     bounded by a few thousand paths, whatever the length of `paths`.
 

@@ -10,6 +10,7 @@
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
     residual     written by `scan`, for `explain` alone: what Spark tests besides
+    columns      written by `view`: which columns, a list in JSON; all where absent
 
 Any other option is refused: a `were` that nobody reads would return every row.
 
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +49,7 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual")
+_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual", "columns")
 _LOST = frozenset({"where", "index_path", "version", "log_position", "predicate"})  # by a table of Spark's catalog
 
 
@@ -63,6 +65,7 @@ class Request:
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
+    columns: tuple[str, ...] | None = None
     storage_options: StorageOptions = field(default_factory=StorageOptions)
 
     @classmethod
@@ -97,16 +100,18 @@ class Request:
             where=given.get("where"),
             predicate=given.get("predicate"),
             index_path=local_path(given["index_path"]) if "index_path" in given else None,
-            version=_number("version", given.get("version")),
+            version=number("version", given.get("version")),
             log_position=given.get("log_position"),
-            parallelism=_number("parallelism", given.get("parallelism")),
+            parallelism=number("parallelism", given.get("parallelism")),
             residual=given.get("residual"),
+            columns=_columns(given.get("columns")),
             storage_options=storage_options_in(given),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
         values = {name: getattr(self, name) for name in _KNOWN}
+        values["columns"] = None if self.columns is None else json.dumps(self.columns)
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
 
@@ -164,7 +169,22 @@ def local_path(path: str) -> str:
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
-def _number(name: str, text: str | None) -> int | None:
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(
+            f"option columns is a list of names in JSON, not {text!r}; .schema(...) chooses columns, too"
+        )
+    return tuple(names)
+
+
+def number(name: str, text: str | None) -> int | None:
+    """The number that an option says, None where it is absent. Raises InvalidArgumentError for what is none."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..arrays import to_numpy
 from ..engine.ingest.footers import leaf_types
@@ -34,7 +33,7 @@ from .jobs import slots
 from .joining import Batches, Pinned, Rest, encode_keys, find_rows, read_rest, read_rows
 from .packing import pack
 from .session import scan
-from .translate import spark_schema, wire_schema
+from .translate import arrow_schema_of, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -92,7 +91,7 @@ def lookup(
         leading = [] if index is None else leading_names(snapshot.instant, index, names)
         names = [*leading, *(name for name in names if name not in leading)]
         given = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
-        schema = to_arrow_schema(given.schema, timezone="UTC")
+        schema = arrow_schema_of(given.schema)
         one = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # of no row, fewer casts are refused
         key_set(one, [leaves[name] for name in names])  # or it raises
         if len(names) == 1:

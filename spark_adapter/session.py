@@ -1,4 +1,4 @@
-"""The driver's face: `register` and `scan`."""
+"""The driver's face: `register`, `scan` and `refresh`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse, unknowns
+from ..errors import InvalidArgumentError
 from .column_tree import quoted
 from .from_columns import from_column, without_unknowns
 from .jobs import known_slots
+from .loads import bare_load
 from .meaning import Session
 from .request import Request, encode_predicate
 from .residual import columns_needed
@@ -27,21 +29,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RESIDUAL_SHOWN = 300  # characters of it that travel with the load, for `explain`
+_tested: weakref.WeakKeyDictionary[DataFrame, tuple[Column, DataFrame]] = weakref.WeakKeyDictionary()
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session, once.
+    """Makes the data source "skipstone" known to a session, and, where this thread has no active session of Spark, the
+    session its active one.
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
+    A plain save finds no data source of Python in a thread without an active session, as those are that Python begins:
+    there, call this in the thread, or `save`.
+
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
+    if hasattr(spark, "_jsparkSession"):
+        sessions = _sessions(spark)
+        if not sessions.getActiveSession().isDefined():
+            sessions.setActiveSession(spark._jsparkSession)
     if spark in _registered:
         return
-    if not _registers(spark) and hasattr(spark, "_jsparkSession"):
+    if not _registers(spark):
         # Spark looks for the name in the thread's active session, which need not be the one that it is asked of.
-        with _active(spark):
+        with active(spark):
             _registers(spark)
     _registered.add(spark)
 
@@ -69,7 +80,8 @@ def scan(
 ) -> DataFrame:
     """The rows of a table that match, as a DataFrame: pruned on the driver, and again in each executor.
 
-    Each call is a load of its own, on the version that is the latest now; the DataFrame stays with that version.
+    Each call is a load of its own, on the version that is the latest now; the DataFrame stays with that version
+    (`refresh` loads it anew).
 
     Args:
         path: the table's directory; executors must see it under the same name.
@@ -119,7 +131,34 @@ def scan(
     if residual is None:
         return frame
     tested = frame.where(residual)
-    return tested if wire.names == names else tested.select(*map(quoted, names))
+    found = tested if wire.names == names else tested.select(*map(quoted, names))
+    _tested[found] = residual, frame
+    return found
+
+
+def refresh(frame: DataFrame) -> DataFrame:
+    """What a DataFrame reads, at the version that is the latest now: a fresh `scan` of the same table, with the same
+    `where`, columns and options. The DataFrame itself stays with its version.
+
+    Raises InvalidArgumentError for what is neither what `scan` returned nor a plain load: filters and joins of Spark's
+    are said anew over what this returns. Else as `scan`.
+    """
+    where, loaded = _tested.get(frame, (None, frame))
+    load = bare_load(loaded)
+    if load is None:
+        raise InvalidArgumentError(
+            'refresh() loads anew what scan(), or spark.read.format("skipstone").load(), returned; what was made of '
+            "it, or by another function, is to be made again"
+        )
+    request = load.request()
+    return scan(
+        frame.sparkSession,
+        request.path,
+        request.predicate_node() if where is None else where,
+        frame.columns,
+        index_path=request.index_path,
+        storage_options=request.storage_options,
+    )
 
 
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
@@ -135,9 +174,12 @@ def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
 
 
 @contextlib.contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Makes a session (one with a JVM of its own) the active one of this thread for a while."""
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+def active(spark: SparkSession) -> Iterator[None]:
+    """Makes a session the active one of this thread for a while; one of Spark Connect has no need of it."""
+    if not hasattr(spark, "_jsparkSession"):
+        yield
+        return
+    sessions = _sessions(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -147,3 +189,7 @@ def _active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def _sessions(spark: Any) -> Any:
+    return spark._jvm.org.apache.spark.sql.classic.SparkSession

@@ -48,12 +48,22 @@ class SkipstoneSource(DataSource):
     def name(cls) -> str:
         return "skipstone"
 
+    @property
+    def version(self) -> int:
+        """The version that is read: the one that was asked for, or pinned."""
+        version = self._asked().version
+        assert version is not None
+        return version
+
     def schema(self) -> StructType:
-        """All columns of the pinned version. Raises SchemaError for one that Spark has no type for."""
+        """The columns of the pinned version, all or those that option columns names. Raises SchemaError for one that
+        Spark has no type for, or that is not there."""
         from .translate import spark_schema, wire_schema
 
-        with _open(self._asked()) as table:
-            return spark_schema(wire_schema(table.schema))
+        request = self._asked()
+        with _open(request) as table:
+            names = None if request.columns is None else table.scan(columns=request.columns).columns
+            return spark_schema(wire_schema(table.schema, names))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         return SkipstoneReader(self._asked(), schema)

@@ -12,6 +12,7 @@ one width of string and of list, microseconds only, and no unsigned integers. So
     timestamp without one           timestamp[us] (TIMESTAMP_NTZ)
     lists of any kind               list
     dictionary, extension           as its values, as its storage
+    a struct that a VARIANT is      none: Arrow sees the two binaries that it is stored as, Spark the VARIANT
 
 Everything may be null, save the keys of a map, as in all that Spark reads from files. Nanoseconds are rounded down to
 microseconds, before 1970 as well, which is what PySpark does with them.
@@ -20,11 +21,12 @@ microseconds, before 1970 as well, which is what PySpark does with them.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..errors import SchemaError
@@ -66,6 +68,13 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 def spark_schema(wire: pa.Schema) -> StructType:
     """The Spark schema whose Arrow form is `wire`."""
     return from_arrow_schema(wire)
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Spark's own Arrow form of a Spark schema, its instants in UTC. Raises Spark's own errors."""
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # PySpark 4.1: UTC is what it says unless told otherwise
 
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:
@@ -122,6 +131,11 @@ def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if _is_variant(kind):
+        raise SchemaError(
+            f"column {column!r} is a VARIANT ({kind}), which cannot be read into Spark; leave it out: name "
+            "the others with columns= in scan(), or with .schema(...) before load()"
+        )
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, wire_type(f.type, f"{column}.{f.name}")) for f in kind])
     if pa.types.is_map(kind):
@@ -133,6 +147,13 @@ def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
         f"column {column!r} is {kind}, which cannot be read into Spark; leave it out: name the others with columns= "
         "in scan(), or with .schema(...) before load()"
     )
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Whether a type is what Arrow reads for Parquet's VARIANT, whole or shredded; the mark of it is lost to Arrow."""
+    if not pa.types.is_struct(kind) or {f.name for f in kind} - {"typed_value"} != {"metadata", "value"}:
+        return False
+    return all(is_binary(kind.field(name).type) for name in ("metadata", "value"))
 
 
 def is_string(kind: pa.DataType) -> bool:

@@ -5,6 +5,8 @@
     key                       makes a retry of the same save commit once
     partitionOverwriteMode    of mode("overwrite"): "static" (every file goes) or "dynamic" (those of the partitions
                               that get rows); where absent, what the session says (spark.sql.sources.*)
+    readVersion               of mode("overwrite"): the version that the rows were read from; what others changed since
+                              in the partitions that are overwritten is a conflict. Written by `save`
     row_group_rows, row_group_bytes, file_rows, file_bytes    as `Transaction.task_spec`; bytes may be told as 64m, 1g
     index_path, storage.*     as in a load
 
@@ -19,11 +21,11 @@ from dataclasses import dataclass, field
 
 from ..engine.storage_options import StorageOptions
 from ..errors import InvalidArgumentError
-from .request import STORAGE_PREFIX, local_path, storage_options_in, unknown_options
+from .request import STORAGE_PREFIX, local_path, number, storage_options_in, unknown_options
 
-OVERWRITE_MODE = "partitionOverwriteMode"
+OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
-_KNOWN = ("path", "partitioning", "key", OVERWRITE_MODE, *_SIZES, "index_path")
+_KNOWN = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -36,6 +38,7 @@ class WriteRequest:
     partitioning: tuple[str, ...] | None = None
     key: str | None = None
     is_dynamic: bool | None = None
+    read_version: int | None = None
     index_path: str | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
@@ -60,6 +63,7 @@ class WriteRequest:
             partitioning=_names(given.get("partitioning")),
             key=given.get("key"),
             is_dynamic=_mode(given.get(OVERWRITE_MODE.lower())),
+            read_version=number(READ_VERSION, given.get(READ_VERSION.lower())),
             index_path=local_path(given["index_path"]) if "index_path" in given else None,
             sizes={name: _size(name, given[name]) for name in _SIZES if name in given},
             storage_options=storage_options_in(given),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
-from .write_request import OVERWRITE_MODE, WriteRequest
+from .write_request import OVERWRITE_MODE, READ_VERSION, WriteRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,10 +46,10 @@ class SkipstoneWriter(DataSourceArrowWriter):
         spec: TaskSpec,
         names: Sequence[str],
         overwrites: bool,
-        is_dynamic: bool | None,
+        request: WriteRequest,
     ):
         self._work, self._spec, self._names = work, spec, list(names)
-        self._overwrites, self._is_dynamic = overwrites, is_dynamic
+        self._overwrites, self._is_dynamic, self._read_version = overwrites, request.is_dynamic, request.read_version
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Runs in an executor. On an exception what was written is removed."""
@@ -67,7 +67,8 @@ class SkipstoneWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Runs on the driver, when every task succeeded. Raises CommitConflictError where another writer took out a
-        file that this overwrites, or the transaction was given up."""
+        file that this overwrites, or changed, since it was read, what this overwrites; or the transaction was given
+        up."""
         told = _told(messages)
         if len(told) < len(messages):
             raise CommitConflictError("Spark lost what a task told of its files: nothing is committed; save again")
@@ -78,7 +79,7 @@ class SkipstoneWriter(DataSourceArrowWriter):
             for message in told:
                 tx.add_task(message.results)
             if self._overwrites:
-                tx.overwrite("written" if is_dynamic else "all")
+                tx.overwrite("written" if is_dynamic else "all", read_version=self._read_version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Runs on the driver, when the job or its commit failed."""
@@ -104,7 +105,25 @@ def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> Sk
         names = names_in(table.schema, rows.names)
         check_incoming(rows, names, table.schema)
         work = table.distributed_transaction(request.key)
-        return SkipstoneWriter(work, work.task_spec(**request.sizes), names, overwrites, request.is_dynamic)
+        _check_read(table, request, overwrites)
+        return SkipstoneWriter(work, work.task_spec(**request.sizes), names, overwrites, request)
+
+
+def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
+    """Raises, before any task runs, what the commit would raise for the version that was read, as far as it is known:
+    which partitions get rows is not, nor whether this is a retry of a key."""
+    from ..engine.commit.overwriting import check_unchanged, read_instant
+    from ..engine.manifest.snapshot import Snapshot
+
+    if request.read_version is None:
+        return
+    if not overwrites:
+        raise InvalidArgumentError(
+            f'option {READ_VERSION} is for mode("overwrite"): what is appended conflicts with none'
+        )
+    read = read_instant(table.timeline, table.instant, request.read_version)
+    if request.is_dynamic is False and request.key is None:
+        check_unchanged(Snapshot(read, table.readers), table.snapshot, None)
 
 
 def _opened(request: WriteRequest, rows: pa.Schema) -> Table:

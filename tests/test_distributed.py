@@ -350,6 +350,87 @@ def test_without_partitions_what_was_written_is_all(tmp_path: Path) -> None:
         tx.overwrite("some")
 
 
+def _changed(table: ss.Table, p: int, how: str) -> None:
+    """Another writer adds to a partition, takes a file out of it, or overwrites it."""
+    with ss.open(table.location).transaction() as tx:
+        if how == "removed":
+            tx.remove([path for path in table.files()["path"].to_pylist() if path.startswith(f"p={p}/")])
+            return
+        tx.write(pa.table({"p": [p], "a": [77]}))
+        if how == "overwritten":
+            tx.overwrite("written")
+
+
+@pytest.mark.parametrize("how", ["added", "removed", "overwritten"])
+@pytest.mark.parametrize("partitions, p, is_met", [("all", 1, True), ("written", 1, True), ("written", 2, False)])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_rule_46_what_was_read_and_changed_since_is_not_overwritten(
+    table: ss.Table, partitions: str, p: int, is_met: bool, how: str, is_before: bool
+) -> None:
+    """Changes before the transaction began, which it would take out unread, and after."""
+    with table.transaction() as tx:
+        tx.write(pa.table({"p": [1, 2], "a": [1, 2]}))
+    read = table.version
+    if is_before:
+        _changed(table, p, how)
+    table.refresh()
+    work = table.distributed_transaction()
+    if not is_before:
+        _changed(table, p, how)
+    files, before, version = data_files(table), rows_of(table.location), table.refresh().version
+    results = run_task(work, [1], [9])
+
+    def overwrite() -> None:
+        with work.resume() as tx:
+            tx.add_task(results)
+            tx.overwrite(partitions, read_version=read)
+
+    if is_met:
+        with pytest.raises(ss.CommitConflictError, match=f"version {read}" if how == "added" else "p=1") as caught:
+            overwrite()
+        assert caught.value.paths and all(path.startswith("p=1/") for path in caught.value.paths)
+        assert (data_files(table), table.refresh().version, pending(table)) == (files, version, [])
+        assert rows_of(table.location) == before
+    else:
+        overwrite()
+        assert rows_of(table.location) == {key: n for key, n in before.items() if key[0] != 1} | {(1, 9): 1}
+
+
+def test_rule_46_what_tells_of_no_change_is_no_conflict_and_what_tells_of_none_is_refused(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.write(pa.table({"p": [1], "a": [1]}))
+    read = table.version
+    table.create_index("a", kind="bloom")
+    table.optimize()
+    for _ in range(2):  # the second is a retry: what its first try changed is no conflict
+        with ss.open(table.location).transaction("night-7") as tx:
+            tx.write(pa.table({"p": [1], "a": [2]}))
+            tx.overwrite(read_version=read)
+    assert rows_of(table.location) == {(1, 2): 1}
+    with table.refresh().transaction() as tx:
+        for version in (0, "2", True, table.version + 1):
+            with pytest.raises(ss.InvalidArgumentError, match="read_version"):
+                tx.overwrite(read_version=version)
+    table.clean(retain_versions=1, min_age=NOW)
+    with pytest.raises(ss.CommitConflictError, match=f"version {read}"), table.refresh().transaction() as tx:
+        tx.overwrite(read_version=read)
+
+
+def test_rule_46_a_commit_that_was_completed_since_is_a_change(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    make_file(tmp_path, "g.parquet", {"a": [2]})
+    table = ss.create(tmp_path, files=["f.parquet"])
+    told = {"path": ["g.parquet"], "size_bytes": [(tmp_path / "g.parquet").stat().st_size], "row_count": [1]}
+    with table.transaction() as tx:
+        tx.add_files(pa.table({**told, "commit": ["c1"], "file_group": ["g"]}))
+        tx.set_commit_state({"c1": "inflight"})
+    read = table.version
+    with ss.open(tmp_path).transaction() as tx:
+        tx.set_commit_state({"c1": "completed"})
+    with pytest.raises(ss.CommitConflictError, match=r"g\.parquet"), table.refresh().transaction() as tx:
+        tx.overwrite(read_version=read)
+
+
 # -- any history ------------------------------------------------------------------------------------------------------
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=4)

@@ -259,6 +259,16 @@ def test_the_plan_tells_why_files_are_kept_and_what_would_help(table: ss.Table) 
         assert "why files are kept" not in table.scan(nothing_to_tell).explain()
 
 
+@pytest.mark.parametrize("kind, name", [("bloom", "Bloom filter index"), ("secondary", "secondary index")])
+def test_an_index_that_lacks_files_is_to_be_refreshed_not_made(table: ss.Table, kind: str, name: str) -> None:
+    table.create_index("s", kind=kind, maintain="refresh")
+    commit_rows(table, {"a": [0, 9], "s": ["1-0", "1-9"], "x": [0.0, 1.0]})
+    advice = f"the {name} on s does not cover them: refresh_index() does that"
+    assert advice in table.scan("s = '1-33'").explain()
+    table.refresh_index("s", kind=kind)
+    assert "cover" not in table.scan("s = '1-33'").explain().replace("uncovered", "")
+
+
 def test_a_step_takes_in_what_the_one_before_left(tmp_path: Path) -> None:
     for part in range(3):
         for number in range(2):

@@ -91,6 +91,13 @@ def _lake(root: Path, kind: pa.DataType, values: list, **options: object) -> ss.
     return _copied(root)
 
 
+def test_the_size_of_a_copy_is_not_told_as_one_that_was_worked_out(tmp_path: Path) -> None:
+    table = _lake(tmp_path, pa.int64(), list(range(50)))
+    (listed,) = (row["options"] for row in table.indexes().to_pylist() if row["kind"] == "bloom")
+    for told in (table.scan(col("k") == 5).explain(), listed):
+        assert "copied from the Parquet files" in told and "is sized" not in told
+
+
 @pytest.mark.parametrize("name", [*TYPES, *AS_INTEGERS])
 def test_rule_26_every_type_is_asked_as_its_file_stores_it(tmp_path: Path, name: str) -> None:
     kind, value = TYPES[AS_INTEGERS.get(name, name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,8 @@ def test_plans_of_connect_are_looked_through(lake: Path) -> None:
     from pyspark.sql.connect.functions import col
 
     class Frame:
+        sparkSession = SimpleNamespace(client=None)
+
         def __init__(self, plan: Any):
             self._plan = plan
 

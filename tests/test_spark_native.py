@@ -272,6 +272,60 @@ def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
             assert sorted(row.n for row in found if row.at == i) == sorted(expected), where
 
 
+def _odd_columns(random: np.random.Generator, count: int) -> list:
+    """Columns over floats as people write them, a part of each beyond us."""
+    floats = ["f", "d", "s.x", "f + 1", "cast(f AS double)", "cast(d AS float)", "greatest(d, f)", "-d"]
+    numbers = ["0.0D", "-0.0D", "1.5D", "double('NaN')", "float('NaN')", "double('Infinity')", "2", "NULL"]
+
+    def one(depth: int) -> str:
+        kind = random.integers(0, 8 if depth else 4)
+        left, right = random.choice(floats), random.choice(numbers)
+        if kind == 0:
+            return f"{left} IN ({right}, {random.choice(numbers)})"
+        if kind <= 3:
+            return f"{left} {random.choice(['=', '<=>', '!=', '<', '<=', '>', '>='])} {right}"
+        if kind == 4:
+            return f"NOT ({one(depth - 1)})"
+        if kind == 5:
+            return random.choice(["length(t) = 2", "k % 3 = 1", "isnan(d)", "s IS NULL"])
+        return f"({one(depth - 1)} {random.choice(['AND', 'OR'])} {one(depth - 1)})"
+
+    tails = ["AND length(t) = 2", "AND k + 0 >= 0", "OR length(t) = 7", "AND length(t) IN (1, 2)"]
+    return [f"({one(2)}) {random.choice(tails)}" for _ in range(count)]
+
+
+def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    """The oracle works each Column out on every row; nothing is handed to the reader, so nothing is pruned."""
+    values = [1.0, float("nan"), 3.0, None, -0.0, 0.0, 2.0, float("inf"), -2.5]
+    for number, (first, size) in enumerate([(0, 3), (3, 3), (4, 2), (1, 8), (2, 1)]):
+        x = [values[(first + i) % len(values)] for i in range(size)]
+        inner = pa.array(
+            [None if i % 4 == 3 else {"x": value} for i, value in enumerate(x)], pa.struct({"x": pa.float64()})
+        )
+        texts = ["t" * (1 + i % 2) for i in range(size)]
+        rows = {
+            "k": [10 * number + i for i in range(size)],
+            "f": pa.array(x, pa.float32()),
+            "d": x,
+            "s": inner,
+            "t": texts,
+        }
+        options = {"use_dictionary": number % 2 == 0, "row_group_size": 3, "version": "1.0" if number == 1 else "2.6"}
+        pq.write_table(pa.table(rows), tmp_path / f"{number}.parquet", write_page_index=number == 3, **options)
+    theirs = spark.read.parquet(str(tmp_path))  # Spark as a writer
+    theirs.selectExpr("k + 100 AS k", "f", "d", "s", "t").coalesce(1).write.mode("append").parquet(str(tmp_path))
+    ss.create(tmp_path).close()
+    wheres = ["f > 5 AND length(t) = 2", *_odd_columns(np.random.default_rng(48), 24)]
+    plain = spark.read.parquet(str(tmp_path)).select("k", *[F.expr(w).alias(f"c{i}") for i, w in enumerate(wheres)])
+    wanted = [(row.k, i) for row in plain.collect() for i in range(len(wheres)) if row[f"c{i}"]]
+    found = [
+        sks.read_parquet(spark, tmp_path, F.expr(w), ["k"]).withColumn("i", F.lit(i)) for i, w in enumerate(wheres)
+    ]
+    rows = [tuple(row) for row in reduce(DataFrame.unionAll, found).collect()]
+    wrong = {i for _, i in set(wanted) ^ set(rows)}
+    assert len(wanted) > 100 and sorted(rows) == sorted(wanted), [wheres[i] for i in wrong]
+
+
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     """What Spark itself writes unless it is told otherwise."""
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have

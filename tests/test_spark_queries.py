@@ -11,6 +11,7 @@ import datetime as dt
 import functools
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark import inheritable_thread_target
+from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
@@ -154,7 +157,6 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
 
 def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
     """The rows of each DataFrame, by one job."""
-    from pyspark.sql import functions as F
 
     told = [frame.select(F.lit(number).alias("frame"), "*") for number, frame in enumerate(frames)]
     found: list[list[str]] = [[] for _ in frames]
@@ -176,7 +178,6 @@ def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFr
 
 def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """What is understood prunes; what is not, as a function, Spark tests on the rows that are left."""
-    from pyspark.sql import functions as F
 
     local = F.lit("2024-03-10 03:30:00").cast("timestamp")  # of the session's zone: no hour of it is skipped here
     wheres = [
@@ -308,6 +309,46 @@ def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFr
 
 
 # -- the rest of a table's life --------------------------------------------------------------------------------------
+
+
+def test_saved_with_the_version_that_was_read(spark: SparkSession, tmp_path: Path) -> None:
+    """By any session, from its own thread and from others."""
+    path = str(tmp_path / "saved")
+
+    def rows(first: int, last: int) -> DataFrame:
+        return spark.range(first, last).selectExpr("id", "id % 3 AS p")
+
+    sks.save(rows(0, 6), path, partitioning="p")
+    whole, one = sks.scan(spark, path), sks.scan(spark, path, "p = 1")
+    direct, none = sks.read_parquet(spark, path), sks.read_parquet(spark, path, "id = 77")
+    odd = sks.scan(spark, path, F.col("id") % 2 == 1)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [inheritable_thread_target(spark)(sks.save), sks.save]
+        assert [pool.submit(call, rows(9, 10), path).result() for call in calls] == [None, None]
+    for frame in (whole, direct, none, odd, whole.join(rows(0, 3).select("id"), "id")):
+        with pytest.raises(ss.CommitConflictError, match=r"p=0/.*since version 2"):
+            sks.save(frame, path, "overwrite")
+    sks.save(one.where("id < 2"), path, "overwrite", partitionOverwriteMode="dynamic")
+    assert sorted(ss.open(path).scan().to_table()["id"].to_pylist()) == [0, 1, 2, 3, 5, 9, 9]
+    with pytest.raises(ss.CommitConflictError, match="p=1/"):
+        sks.save(one.where("id < 2"), path, "overwrite", partitionOverwriteMode="dynamic")
+    assert (whole.count(), sks.refresh(whole).count(), sks.refresh(odd).count()) == (6, 7, 5)
+    sks.save(sks.refresh(whole), path, "overwrite")
+    latest = ss.open(path).version
+    if hasattr(spark, "_jsparkSession"):
+        sks.view(spark, "latest_saved", path)
+        sks.save(rows(20, 21), path)
+        assert spark.table("latest_saved").count() == 8
+        spark.catalog.dropTempView("latest_saved")
+        return
+    with pytest.raises(ss.InvalidArgumentError, match="Spark Connect a view"):
+        sks.view(spark, "latest_saved", path)
+    whole.createOrReplaceTempView("kept")
+    for unseen in (spark.sql("SELECT * FROM kept"), spark.table("kept"), spark.read.format("skipstone").load(path)):
+        with pytest.raises(ss.InvalidArgumentError, match="read_version"):
+            sks.save(unseen, path, "overwrite")
+    sks.save(spark.table("kept"), path, "overwrite", read_version=latest)
+    assert ss.open(path).version == latest + 1
 
 
 def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:

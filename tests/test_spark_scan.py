@@ -400,6 +400,7 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
         ({"where": "k ="}, None, "PredicateError"),
         ({"wher": "k = 5"}, None, "option 'wher' is not known"),
         ({"version": "zero"}, None, "option version is a whole number"),
+        ({"columns": "k, s"}, None, "option columns is a list of names in JSON"),
         ({"predicate": "AAAA"}, None, "option predicate is written by scan"),
         ({}, "k string", "column 'k' is bigint in the table, not string"),
         ({}, "k bigint NOT NULL", "may not say NOT NULL"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,13 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame as DF
 from pyspark.sql import functions as F
+from pyspark.sql import types
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter import translate
+from skipstone.spark_adapter.incoming import arrow_schema
 from skipstone.spark_adapter.translate import spark_schema, wire_batches, wire_schema
 
 if TYPE_CHECKING:
@@ -194,6 +199,80 @@ def test_a_type_that_spark_has_not_is_refused_by_name(spark: SparkSession, tmp_p
     assert spark.read.format("skipstone").schema("good bigint").load(str(tmp_path)).collect() == [(1,)]
 
 
+OWN = types.StructType().add("x", types.DoubleType())
+
+
+class Point(types.UserDefinedType):
+    @classmethod
+    def sqlType(cls) -> types.StructType:
+        return OWN
+
+
+# Under their names in PySpark: 4.1 lacks some.
+NOT_KEPT = {
+    "variant": "VariantType",
+    "interval day to second": "DayTimeIntervalType",
+    "interval year to month": "YearMonthIntervalType",
+    "interval": "CalendarIntervalType",
+    "time": "TimeType",
+    "geometry": "GeometryType",
+    "geography": "GeographyType",
+}
+
+
+def _not_kept() -> Iterator[types.DataType]:
+    for name in NOT_KEPT.values():
+        if hasattr(types, name):
+            yield getattr(types, name)(4326) if name.startswith("Geo") else getattr(types, name)()
+    yield Point()
+    yield types.StringType("UTF8_LCASE")
+    yield types.CharType(3)
+    yield types.VarcharType(3)
+
+
+@pytest.mark.parametrize("kind", list(_not_kept()), ids=str)
+def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataType) -> None:
+    inner = types.StructType().add("x", types.ArrayType(kind))
+    by_key = types.MapType(types.StringType(), inner)
+    for nested, column in ((kind, "v"), (types.ArrayType(kind), "v"), (inner, r"v\.x"), (by_key, r"v\.x")):
+        with pytest.raises(ss.SchemaError, match=f"column '{column}' is {re.escape(kind.simpleString())}"):
+            arrow_schema(types.StructType().add("k", types.LongType()).add("v", nested))
+    kept = types.StructType().add("n", types.NullType()).add("s", types.StringType())
+    assert arrow_schema(kept).types == [pa.null(), pa.string()]
+
+
+def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrow has its two binaries, and nothing that says what they are; Spark's reader fails where asked for them."""
+    lake, nested = tmp_path / "lake", tmp_path / "nested"
+    variant = "parse_json('{\"a\": 1}')"
+    spark.sql(f"SELECT 1L AS k, {variant} AS v").write.parquet(str(lake))
+    spark.sql(f"SELECT 1L AS k, named_struct('x', array({variant})) AS v").write.parquet(str(nested))
+    keys = spark.range(1, 2).withColumnRenamed("id", "k")
+    sks.register(spark)
+    for path, column in ((lake, "'v'"), (nested, r"'v\.x'")):
+        sks.create(spark, path).close()
+        for read in (
+            lambda path=path: sks.scan(spark, path),
+            lambda path=path: sks.scan(spark, path, "k = 1", columns=["v"]),
+            lambda path=path: sks.read_parquet(spark, path),
+            lambda path=path: sks.read_parquet(spark, path, "k = 1", columns=["k", "v"]),
+            lambda path=path: sks.lookup(spark, path, keys, on="k"),
+        ):
+            with pytest.raises(ss.SchemaError, match=f"column {column} is a VARIANT"):
+                read()
+        with pytest.raises(AnalysisException, match=f"SchemaError: column {column} is a VARIANT"):
+            spark.read.format("skipstone").load(str(path))
+        for frame in (
+            sks.scan(spark, path, "k = 1", columns=["k"]),
+            sks.read_parquet(spark, path, F.col("k") + 0 == 1, columns=["k"]),
+            spark.read.format("skipstone").schema("k long").load(str(path)),
+        ):
+            assert frame.collect() == [(1,)]
+    with pytest.raises(AnalysisException, match="SchemaError: column 'v' is variant"):
+        spark.sql(f"SELECT {variant} AS v").write.format("skipstone").mode("append").save(str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_value_beyond_sparks_microseconds_is_named(tmp_path: Path) -> None:
     rows = pa.table({"t": pa.array([(1 << 63) - 1], pa.timestamp("ms"))})
     with pytest.raises(ss.SchemaError, match=r"part\.parquet: column 't'"):
@@ -278,6 +357,17 @@ def test_the_wire_is_sparks_own_arrow_schema() -> None:
     schema = pa.schema([pa.field(name, array.type) for name, array in SHARED.items()])
     wire = wire_schema(schema)
     assert wire.equals(to_arrow_schema(spark_schema(wire), timezone="UTC"))
+
+
+def test_arrow_schemas_of_a_pyspark_that_knows_no_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = translate.to_arrow_schema
+
+    def of_4_1(schema: types.StructType, timestamp_utc: bool = True) -> pa.Schema:
+        return theirs(schema, timezone="UTC" if timestamp_utc else None)
+
+    monkeypatch.setattr(translate, "to_arrow_schema", of_4_1)
+    schema = types.StructType().add("t", types.TimestampType()).add("k", types.LongType())
+    assert arrow_schema(schema).types == [pa.timestamp("us", "UTC"), pa.int64()]
 
 
 def test_batches_are_bounded() -> None:

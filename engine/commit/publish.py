@@ -58,6 +58,7 @@ class Change:
     evolve           gives what the change is bound to in place of the version before it: with other columns, or without
                      its files. The results then speak its names
     recheck          called with each newer version that the change is bound to; raises where it no longer fits
+    read_from        a version before the base from which on `recheck` looks for what others did
     leftovers        what was written for it: the caller removes them when `publish` raises
     """
 
@@ -74,6 +75,7 @@ class Change:
     remember_gone: bool = True
     evolve: Callable[[Instant], Instant] | None = None
     recheck: Callable[[Snapshot], None] | None = None
+    read_from: int | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
 
 
@@ -87,14 +89,15 @@ def publish(
     only an interrupt may come when it is (see `Leftovers`).
     """
     spoken = base
-    with _unless_cleaned(timeline, base, change.transaction):
+    with _unless_cleaned(timeline, base, change.transaction, change.read_from):
         for attempt, newest in _bases(timeline, base, change.transaction):
             snapshot = Snapshot(newest, readers)
             made = None if change.key is None else snapshot.version_of_key(change.key)
             if made is not None:
                 return timeline.find(made) or newest
             is_later = newest.version > base.version
-            if is_later and change.recheck is not None:
+            is_unread = change.read_from is not None and newest.version > change.read_from
+            if (is_later or is_unread) and change.recheck is not None:
                 change.recheck(snapshot)
             if change.evolve is not None:
                 spoken = change.evolve(newest)
@@ -158,20 +161,23 @@ def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tupl
 
 
 @contextlib.contextmanager
-def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str) -> Iterator[None]:
-    """Files that are gone because a clean removed them are no damage: who paused so long began at a version that is not
-    kept, or was given up, and is told so by CommitConflictError."""
+def _unless_cleaned(
+    timeline: Timeline, base: Instant, transaction: str, read_from: int | None = None
+) -> Iterator[None]:
+    """Files that are gone because a clean removed them are no damage: who paused so long began at a version, or has
+    read one, that is not kept, or was given up, and is told so by CommitConflictError."""
     try:
         yield
     except (CorruptionError, FileMissingError) as error:
         latest = latest_of(timeline, base)
         for newer in timeline.instants(base.version + 1, latest.version):
             _check_not_given_up(timeline, newer, transaction)
+        version = base.version if read_from is None else read_from
         try:
-            latest.check_kept(base.version)
+            latest.check_kept(version)
         except NotATableError:
             raise CommitConflictError(
-                f"{timeline.storage.uri}: version {base.version}, at which this began, was cleaned meanwhile; "
+                f"{timeline.storage.uri}: version {version}, at which this began, was cleaned meanwhile; "
                 "refresh() the table, and begin anew"
             ) from error
         raise

@@ -26,7 +26,7 @@ from ..ingest.task_writer import TaskWriter
 from ..manifest.snapshot import Snapshot
 from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from .leftovers import Leftovers
-from .overwriting import live_files, same_partitions
+from .overwriting import check_unchanged, live_files, read_instant, same_partitions
 from .publish import Change, publish
 from .secondary_tasks import task_key_paths
 from .slice_conflicts import check_slices
@@ -49,6 +49,7 @@ class Transaction:
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
         self._states: dict[str, str] = {}
+        self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
         self._writer: TaskWriter | None = None
         self._is_open = False
         self._process = os.getpid()
@@ -123,22 +124,34 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
-    def overwrite(self, partitions: str = "all") -> None:
+    def overwrite(self, partitions: str = "all", *, read_version: int | None = None) -> None:
         """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
         partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
 
-        The transaction ends with CommitConflictError where another took out one of these files meanwhile.
+        Args:
+            partitions: "all" or "written".
+            read_version: the version that the rows written were worked out from. With it, whatever others changed in
+                these partitions since that version is a conflict, also what they added; what they changed elsewhere is
+                none. Without it nobody asks: what was added before this transaction began is taken out unread.
+
+        The transaction ends with CommitConflictError where another took out one of these files meanwhile, or for
+        `read_version`, changed these partitions. Raises InvalidArgumentError for a version after the one at which this
+        transaction began, CommitConflictError for one that was cleaned.
         """
         self._check_open()
         if partitions not in ("all", "written"):
             raise InvalidArgumentError(f'overwrite takes "all" or "written", not {partitions!r}')
+        read = None if read_version is None else read_instant(self._table.timeline, self._base, read_version)
         snapshot = Snapshot(self._base, self._table.readers)
         if partitions == "all" or not self._base.partitioning:
-            self._removed.update(live_files(snapshot))
-            return
-        self._close_writer()
-        texts = [result.files.column("partition").unique() for result in self._results]
-        self._removed.update(live_files(snapshot, same_partitions(snapshot, texts)))
+            texts, ids = None, None
+        else:
+            self._close_writer()
+            texts = [result.files.column("partition").unique() for result in self._results]
+            ids = same_partitions(snapshot, texts)
+        self._removed.update(live_files(snapshot, ids))
+        if read is not None:
+            self._reads.append((read, texts))
 
     def set_commit_state(self, states: Mapping[str, str]) -> None:
         """Tells the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
@@ -210,6 +223,7 @@ class Transaction:
             key=self._key,
             states=self._states,
             recheck=lambda newer: self._check_newer(newer, results),
+            read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
         )
         self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
@@ -237,13 +251,16 @@ class Transaction:
                 self._table.index_storage.delete(path)
 
     def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
-        """Raises CommitConflictError where another transaction set a commit's state otherwise, or changed a slice."""
+        """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
+        changed what is overwritten here since it was read."""
         for commit, state in self._states.items():
             then, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
             if now not in (then, state):
                 raise CommitConflictError(
                     f"another transaction set commit {commit!r} {now}, which is to be {state} here"
                 )
+        for read, texts in self._reads:
+            check_unchanged(Snapshot(read, self._table.readers), newer, texts)
         before = Snapshot(self._base, self._table.readers)
         check_slices(before, newer, results, self._removed, self._states)
 

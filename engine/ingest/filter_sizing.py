@@ -67,8 +67,18 @@ class FilterSizing:
         """What an index keeps of it."""
         return {"fpp": self.fpp} if self.fpp is not None else {"fpp": None, "lookups": self.lookups}
 
+    @classmethod
+    def told_of(cls, options: Mapping[str, Any]) -> str:
+        """The size of an index's filters and its reason, in words."""
+        told = cls.of(options).told()
+        if options.get("source") != "parquet":
+            return told
+        return (
+            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {told}"
+        )
+
     def told(self) -> str:
-        """The size and its reason, in words."""
+        """The size and its reason, in words, of filters that are made from values."""
         if self.fpp is not None:
             return f"sized for an fpp of {self.fpp:g}, as was asked"
         return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"

@@ -91,7 +91,7 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
-                told = FilterSizing.of(index.options).told()
+                told = FilterSizing.told_of(index.options)
                 asked.append(AskedFilter(index, column, values, note=f"bloom({column}) is {told}"))
         return asked
 

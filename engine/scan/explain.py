@@ -165,6 +165,9 @@ def _advice(plan: Plan, why: WhyKept) -> str:
     column = leaf.column
     if why.reason is Reason.RANGE_OVERLAPS and column not in plan.instant.partitioning:
         if leaf.op in ("=", "in", "<=>") and canon.hash_name(leaf.type) is not None:
+            behind = _behind(plan, column)
+            if behind:
+                return f"the {behind} on {column} does not cover them: refresh_index() does that"
             return f"a Bloom filter on {column} would tell which of them can hold what is sought"
         if 2 * why.files > plan.instant.totals["files"]:
             return f"half of all files and more: layout() shows whether sorting by {column} would help"
@@ -176,6 +179,19 @@ def _advice(plan: Plan, why: WhyKept) -> str:
         return f"refreshing the statistics index on {column} covers them"
     if why.reason is Reason.NAN_POSSIBLE:
         return "footers count no NaN; files that are written through a transaction do"
+    return ""
+
+
+def _behind(plan: Plan, column: str) -> str:
+    """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing where there is
+    none."""
+    number, files = plan.instant.columns.get(column), plan.pruned.units.files
+    segments, ids = (to_numpy(files.column(name)) for name in ("segment", "file_id"))
+    words = {"bloom": "Bloom filter index", "secondary": "secondary index"}
+    for index in plan.instant.indexes:
+        is_of_it = index.kind in words and index.columns[0] == number
+        if is_of_it and not is_covered(index.coverage, segments, ids).all():
+            return words[index.kind]
     return ""
 
 

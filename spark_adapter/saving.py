@@ -1,0 +1,97 @@
+"""`save`: a DataFrame into a table, from any thread, with the versions that it was read from.
+
+An overwrite of what an older version held would take out, unread, what others added since. A plain save cannot know
+what it rests on; here the DataFrame's own plan says it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..engine.open import open_table
+from ..errors import InvalidArgumentError, NotATableError
+from .jobs import own_error
+from .loads import loads_of, unseen_in
+from .request import STORAGE_PREFIX
+from .session import active, register
+from .source import SkipstoneSource
+from .write_request import OVERWRITE_MODE, READ_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MODES = ("append", "overwrite")
+
+
+def save(
+    frame: DataFrame,
+    path: str | os.PathLike,
+    mode: str = "append",
+    *,
+    read_version: int | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    **options: object,
+) -> None:
+    """Saves rows in one transaction, as `frame.write.format("skipstone").mode(mode).options(...).save(path)` does, from
+    any thread; and an overwrite conflicts where others changed, since the DataFrame's own loads, what it overwrites.
+
+        df = sks.scan(spark, "lake/flights")
+        sks.save(df.where("dep_delay < 999"), "lake/flights", "overwrite")
+
+    Args:
+        path: the table's directory; where nothing is, a table is made.
+        mode: "append" or "overwrite".
+        read_version: the version of this table that the rows were worked out from. By default the least of those that
+            the DataFrame's plan reads of this table; where it reads none of it (nor would after a checkpoint or
+            `lookup`, which keep no version in the plan), nobody asks what others did before this save began.
+        index_path, storage_options: as in `scan`.
+        options: `partitioning`, `key`, `partitionOverwriteMode`, `file_rows` and so on, as of a plain save.
+
+    Raises:
+        CommitConflictError: what is overwritten (with `partitionOverwriteMode="dynamic"`: the partitions that get rows;
+        else every partition) was changed since that version, or meanwhile; the table is as it was. SchemaError: columns
+        that do not fit. InvalidArgumentError: odd options; a DataFrame of Spark Connect whose version is not known
+        here. What goes wrong in a job of Spark comes as Spark's own error.
+    """
+    if mode not in _MODES:
+        raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
+    spark = frame.sparkSession
+    register(spark)
+    with active(spark):
+        if mode == "overwrite" and read_version is None:
+            read_version = _read_version(frame, path, index_path, storage_options)
+        told = {name: str(value) for name, value in options.items()}
+        told |= {f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()}
+        if index_path is not None:
+            told["index_path"] = os.fspath(index_path)
+        if read_version is not None:
+            told[READ_VERSION] = str(read_version)
+        if not any(name.lower() == OVERWRITE_MODE.lower() for name in told):
+            told[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
+        try:
+            frame.write.format(SkipstoneSource.name()).mode(mode).options(**told).save(os.fspath(path))
+        except Exception as error:
+            ours = own_error(error)
+            if ours is None:
+                raise
+            raise ours from None
+
+
+def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, storage_options: Any) -> int | None:
+    """The least version of a table that a DataFrame reads; None where it reads none of it."""
+    try:
+        with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+            table_id = table.instant.table_id
+    except NotATableError:
+        return None  # it is made
+    versions = [load.version() for load in loads_of(frame) if load.table_id() == table_id]
+    unseen = unseen_in(frame)
+    if unseen is not None:
+        raise InvalidArgumentError(
+            f"what stands behind {unseen} is not known to a client of Spark Connect: say with read_version= which "
+            "version of this table the rows were read from, or, where it was none, save plainly, by frame.write"
+        )
+    return min(versions, default=None)

@@ -1,0 +1,98 @@
+"""`view`: a temporary view that is planned anew, on the latest version, by each query of its name.
+
+Spark keeps the plan of `CREATE TEMPORARY VIEW ... USING skipstone`, and with it the version, for as long as the view
+stands. Of a view AS SELECT it keeps the text, and resolves that again in each query; so our view selects from a table
+function, and what the function stands for is a load that nobody has resolved yet (decision 29).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+
+from ..engine.open import open_table
+from ..engine.predicates import parse
+from ..errors import InvalidArgumentError
+from .column_tree import quoted
+from .jobs import known_slots
+from .request import Request, encode_predicate
+from .session import active, read_column, register
+from .source import SkipstoneSource
+from .translate import wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def view(
+    spark: SparkSession,
+    name: str,
+    path: str | os.PathLike,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Makes, or replaces, a temporary view of a session that reads the latest version of a table at each query.
+
+        sks.view(spark, "flights", "lake/flights")
+        spark.sql("SELECT count(*) FROM flights WHERE origin = 'JFK'")
+
+    A DataFrame made of it (`spark.sql`, `spark.table`) stays with the version of that moment, however often it is acted
+    upon. A query that names the view twice plans it twice, and a commit may come between. The columns are those of now:
+    call this again once some were added. Nothing can be inserted into it; `save` to the table's path.
+
+    Args:
+        name: of the view, as it stands.
+        where, columns, index_path, storage_options: as in `scan`, but all of a Column must be understood. What it means
+            is settled now, by the session's settings of now.
+
+    Raises:
+        As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidArgumentError(
+            "over Spark Connect a view stays with the version at which it was made: make a DataFrame by scan() for "
+            "each query, or the view anew, by scan(...).createOrReplaceTempView(name)"
+        )
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
+        plan = table.scan(node, columns)
+        plan.check_evaluable()
+        wire_schema(table.schema, plan.columns)  # or it raises
+        request = Request(
+            path=table.location,
+            predicate=None if node is None else encode_predicate(parse(node)),
+            columns=tuple(plan.columns),
+            index_path=None if index_path is None else table.index_storage.uri,
+            parallelism=known_slots(spark),
+            storage_options=table.storage_options,
+        )
+    register(spark)
+    with active(spark):
+        function = f"skipstone_view_{name.encode().hex()}"
+        _define(spark, function, request)
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(name)} AS SELECT * FROM {function}()")
+
+
+def _define(spark: Any, function: str, request: Request) -> None:
+    """Makes a temporary table function, without arguments, that stands for an unresolved load.
+
+    What resolves such functions calls them with their arguments; a map of Scala with a default value is a function that
+    gives that value, and needs no code of ours in the JVM.
+    """
+    reader = spark.read.format(SkipstoneSource.name()).options(**request.to_options())
+    unresolved = reader.load()._jdf.queryExecution().logical()
+    try:
+        functions = spark._jsparkSession.sessionState().tableFunctionRegistry()
+        empty = getattr(getattr(spark._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+        functions.createOrReplaceTempFunction(function, empty.withDefaultValue(unresolved), "scala_udf")
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"Spark {spark.version} cannot be given a view that is planned anew ({error}); make a DataFrame by scan() "
+            "where it is asked"
+        ) from error

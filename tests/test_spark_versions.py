@@ -1,0 +1,216 @@
+"""Which version a view, a DataFrame and an overwrite go by (rule 46), and saves from threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from pyspark import inheritable_thread_target
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.int64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Version 2 has rows 0 to 5 in partitions 0 to 2."""
+    path = str(tmp_path / "lake")
+    ss.create(path, schema=SCHEMA, partitioning=["p"]).close()
+    _add(path, range(6))
+    return path
+
+
+def _add(path: str, ids: object, p: int | None = None) -> None:
+    with ss.open(path).transaction() as tx:
+        tx.write(pa.table({"id": list(ids), "p": [i % 3 if p is None else p for i in ids]}, schema=SCHEMA))
+
+
+def _ids(found: DataFrame | str) -> list[int]:
+    if isinstance(found, str):
+        return sorted(ss.open(found).scan().to_table()["id"].to_pylist())
+    return sorted(row[0] for row in found.select("id").collect())
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: SparkSession, lake: str) -> None:
+    sks.view(spark, "the latest", lake, F.col("id") >= 1, columns=["id"])
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id + 100 AS id FROM `the latest` WHERE id < 50")
+    try:
+        frame, scan = spark.sql("SELECT * FROM `the latest`"), sks.scan(spark, lake)
+        assert frame.columns == ["id"] and _ids(frame) == [1, 2, 3, 4, 5]
+        for new in (10, 11):
+            _add(lake, [new])
+            later = list(range(10, new + 1))
+            assert _ids(spark.table("`the latest`")) == [1, 2, 3, 4, 5, *later]
+            assert _ids(spark.sql("SELECT id FROM over_it")) == [101, 102, 103, 104, 105, *(i + 100 for i in later)]
+            assert _ids(frame) == [1, 2, 3, 4, 5] and _ids(scan) == [0, 1, 2, 3, 4, 5]
+        assert "2 of" not in sks.explain(spark.table("`the latest`"))
+        sks.view(spark, "the latest", lake, "id = 11")  # made anew: of all columns
+        assert spark.sql("SELECT * FROM `the latest`").collect() == [(11, 2)]
+        with pytest.raises(ss.PredicateError, match="length"):
+            sks.view(spark, "the latest", lake, F.length(F.col("id").cast("string")) == 1)
+    finally:
+        spark.catalog.dropTempView("over_it")
+        spark.catalog.dropTempView("the latest")
+
+
+def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> None:
+    sks.register(spark)
+    two_digits = F.length(F.col("id").cast("string")) == 2
+    frames = [
+        sks.scan(spark, lake),
+        sks.scan(spark, lake, "p = 1", columns=["id"]),
+        sks.scan(spark, lake, two_digits & (F.col("p") == 1), columns=["id"]),
+        spark.read.format("skipstone").option("where", "id > 3").load(lake),
+    ]
+    before = [_ids(frame) for frame in frames]
+    _add(lake, [10, 40])
+    assert [_ids(frame) for frame in frames] == before == [[0, 1, 2, 3, 4, 5], [1, 4], [], [4, 5]]
+    anew = [sks.refresh(frame) for frame in frames]
+    assert [_ids(f) for f in anew] == [[0, 1, 2, 3, 4, 5, 10, 40], [1, 4, 10, 40], [10, 40], [4, 5, 10, 40]]
+    assert [frame.columns for frame in anew] == [frame.columns for frame in frames]
+    assert _ids(sks.refresh(sks.refresh(frames[2]))) == [10, 40]
+    for other in (frames[0].where("id = 1"), sks.read_parquet(spark, lake), spark.range(1)):
+        with pytest.raises(ss.InvalidArgumentError, match="refresh"):
+            sks.refresh(other)
+
+
+# -- what is overwritten ----------------------------------------------------------------------------------------------
+
+
+def _loads(spark: SparkSession, lake: str) -> dict[str, DataFrame]:
+    sks.register(spark)
+    odd = (F.col("id") % 2 == 1) | (F.col("p") < 9)
+    plain = spark.read.format("skipstone").load(lake)
+    return {
+        "load": plain,
+        "load of a schema": spark.read.format("skipstone").schema("id long, p long").load(lake),
+        "scan": sks.scan(spark, lake, odd),
+        "read_parquet": sks.read_parquet(spark, lake),
+        "read_parquet of nothing": sks.read_parquet(spark, lake, "id = 77"),
+        "beside another": spark.range(3).join(plain, "id"),
+        "in a subquery": spark.range(100, 101).selectExpr("id", "1L AS p").where(F.col("id") > _least(plain)),
+    }
+
+
+def _least(frame: DataFrame):
+    return frame.agg(F.min("id")).scalar()
+
+
+def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark: SparkSession, lake: str) -> None:
+    loads = _loads(spark, lake)
+    loads["load of a schema"].count()  # it chooses a version when it is first asked for
+    _add(lake, [9], p=0)
+    for name, frame in loads.items():
+        with pytest.raises(ss.CommitConflictError, match=r"p=0/.*since version 2"):
+            sks.save(frame, lake, "overwrite")
+        assert _ids(lake) == [0, 1, 2, 3, 4, 5, 9], name
+    with pytest.raises(AnalysisException, match=r"CommitConflictError.*since version 2"):
+        frame.write.format("skipstone").mode("overwrite").option("readVersion", 2).save(lake)
+    table = ss.open(lake)
+    assert table.version == 3 and not list(Path(lake, ".skipstone/pending").glob("*.json"))
+    stays = set(table.files()["path"].to_pylist())
+    assert {str(path.relative_to(lake)) for path in Path(lake).rglob("*.parquet")} == stays
+
+    one = sks.scan(spark, lake, version=2).where("p = 1").selectExpr("id + 20 AS id", "p")
+    sks.save(one, lake, "overwrite", partitionOverwriteMode="dynamic")  # what changed lies elsewhere
+    assert _ids(lake) == [0, 2, 3, 5, 9, 21, 24]
+    with pytest.raises(ss.CommitConflictError, match="p=1/"):
+        sks.save(one, lake, "overwrite", partitionOverwriteMode="dynamic")
+    sks.save(sks.scan(spark, lake, "id < 5"), lake, "overwrite")
+    assert _ids(lake) == [0, 2, 3]
+    sks.save(sks.scan(spark, lake, version=2), lake, "overwrite", read_version=ss.open(lake).version)
+    sks.save(sks.scan(spark, lake, version=2), lake)  # what is appended conflicts with none
+    assert _ids(lake) == sorted([*range(6), *range(6)])
+
+
+def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkSession, lake: str, tmp_path: Path):
+    other = str(tmp_path / "other")
+    sks.save(sks.scan(spark, lake), other, "overwrite", partitioning="p")
+    _add(lake, [9])
+    sks.save(sks.scan(spark, other), lake, "overwrite")
+    assert _ids(lake) == _ids(other) == [0, 1, 2, 3, 4, 5]
+    for mode, more in (("errorifexists", {}), ("append", {"read_version": 1}), ("overwrite", {"read_version": 99})):
+        with pytest.raises(ss.InvalidArgumentError):
+            sks.save(sks.scan(spark, other), lake, mode, **more)
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def _in_a_thread(action: Callable[[], object]) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
+    """Python's threads have no active session of Spark, and Spark looks for a save's source there alone."""
+    other = spark.newSession()
+    other.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+
+    def rows(session: SparkSession, first: int) -> DataFrame:
+        return session.range(first, first + 1).selectExpr("id", "id % 3 AS p")
+
+    def plainly(session: SparkSession, first: int) -> None:
+        sks.register(session)
+        rows(session, first).write.format("skipstone").mode("append").save(lake)
+
+    _in_a_thread(lambda: sks.save(rows(spark, 10), lake))
+    _in_a_thread(lambda: plainly(other, 11))
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(sks.save, rows((spark, other)[i % 2], 12 + i), lake) for i in range(3)]
+        done += [pool.submit(inheritable_thread_target(spark)(sks.save), rows(spark, 15), lake)]
+        done += [pool.submit(plainly, (spark, other)[i], 16 + i) for i in range(2)]
+        assert [future.result() for future in done] == [None] * 6
+    assert _ids(lake) == [*range(6), *range(10, 18)]
+    # each by its own session's settings, whatever session the thread had before
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(sks.register, spark).result()
+        pool.submit(sks.save, rows(other, 31), lake, "overwrite").result()
+        assert _ids(lake) == sorted(i for i in [*range(6), *range(10, 18), 31] if i % 3 != 1 or i == 31)
+        pool.submit(sks.save, rows(spark, 32), lake, "overwrite").result()
+    assert _ids(lake) == [32]
+
+
+def test_all_else_from_a_thread(spark: SparkSession, lake: str) -> None:
+    session = spark.newSession()
+
+    def run() -> None:
+        sks.view(session, "in_a_thread", lake)
+        assert session.table("in_a_thread").count() == 6
+        assert sks.scan(session, lake, "id = 3").count() == 1 == sks.read_parquet(session, lake, "id = 3").count()
+        keys = session.createDataFrame([(3,)], "id long")
+        assert sks.lookup(session, lake, keys, on="id").count() == 1
+        sks.create_index(session, lake, "id", kind="bloom")
+        sks.save(sks.scan(session, lake, "id < 3"), lake, "overwrite")
+        sks.optimize(session, lake)
+
+    _in_a_thread(run)
+    assert _ids(lake) == [0, 1, 2]
