@@ -19,6 +19,7 @@ import typer
 from rich.text import Text
 
 from ..engine.create import create
+from ..engine.ingest.sources import is_log
 from ..errors import SkipstoneError
 from .altering import alter
 from .file_slices import print_slices
@@ -128,8 +129,9 @@ def create_(
     ] = Partitioning.hive,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
-        Source, typer.Option(help="delta, iceberg: the live files of that table's own log.")
-    ] = Source.directory,
+        Source | None,
+        typer.Option(help="delta, iceberg: the live files of that table's own log; by default it is looked for."),
+    ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +142,7 @@ def create_(
         made = create(
             path,
             partitioning=layout,
-            source=source.value,
+            source=None if source is None else source.value,
             columns=split(columns),
             index_path=index_path,
             storage_options=storage_options(),
@@ -160,7 +162,7 @@ def create_(
     sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"
     screen.print(f"indexed {count_of(totals['files'], 'file')}{in_partitions}: {sizes_text}, in {elapsed_s:.1f} s")
     if pending:
-        why = "left out, not whole Parquet" if source is Source.directory else "not readable, so read by no scan"
+        why = "not readable, so read by no scan" if is_log(made.instant.source) else "set aside"
         screen.print(f"{count_of(len(pending), 'file')} {why}: skipstone verify {path}", style="yellow")
 
 
