@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .engine.open import open_table as open
     from .engine.predicates import col
     from .engine.scan.plan import Plan
+    from .engine.sync_result import SyncResult
     from .engine.table import Table
     from .errors import (
         CommitConflictError,
@@ -42,6 +43,7 @@ _HOMES = {
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
+    "SyncResult": (".engine.sync_result", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "Plan": (".engine.scan.plan", "Plan"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
@@ -75,6 +77,7 @@ __all__ = [
     "SchemaError",
     "SkipstoneError",
     "StorageError",
+    "SyncResult",
     "Table",
     "TaskWriter",
     "Transaction",

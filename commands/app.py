@@ -42,6 +42,7 @@ from .output import (
 )
 from .perf import perf
 from .storage_options import is_local, storage_options, taken_storage_options
+from .syncing import sync
 from .undoing import restore, rollback, savepoint
 
 app = typer.Typer(
@@ -166,33 +167,7 @@ def create_(
         screen.print(f"{count_of(len(pending), 'file')} {why}: skipstone verify {path}", style="yellow")
 
 
-@app.command("sync")
-def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """Follow the directory: commit the files that appeared, went, or changed."""
-    with opened(path, index_path) as found:
-        before = found.version
-        with progress() as tell:
-            found.sync(progress=tell)
-        is_new = found.version != before
-        told = {"version": found.version, **(found.instant.summary if is_new else {})}
-        pending = len(found.instant.pending)
-        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in found.indexes().to_pylist()}
-        behind = {name: count for name, count in lacking.items() if count}
-        if as_json:
-            print_json({"changed": is_new, **told, "pending": pending})
-            return
-    screen = stdout()
-    if is_new:
-        added, removed = count_of(told["files_added"], "file"), count_of(told["files_removed"], "file")
-        screen.print(f"version {told['version']}: {added} added, {removed} removed")
-        for name, lacking in behind.items():
-            screen.print(f"{name} does not speak of {count_of(lacking, 'file')}: skipstone index refresh {path}")
-    else:
-        screen.print(f"nothing new: version {told['version']} stands")
-    if pending:
-        screen.print(f"{count_of(pending, 'file')} not whole Parquet: skipstone verify {path}", style="yellow")
-
-
+app.command("sync")(sync)
 app.command("alter")(alter)
 app.command("optimize")(optimize)
 app.command("clean")(clean)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from .commit.attaching import Attacher, attach_all
+from .commit.fitting import minority, misfits, pending_of, without
 from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
@@ -68,7 +69,8 @@ def create(
     Raises:
         NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
-            is not Parquet (in a listing such files are pending: `verify` reports them).
+            is not Parquet. In a listing, files that are not, and the fewer that do not fit the others, are set aside:
+            `verify` names them, and each `sync` tries them again.
     """
     if source is not None and source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
@@ -119,14 +121,31 @@ def create(
                 path=pending[0]["path"],
                 check="parquet",
             )
-        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(results)
-        base = _first_instant(transaction, schema, partitioning, results, texts, is_hive, columns)
+        is_listing = files is None
+        alike = results
+        if is_listing and schema is None:  # most files say what the columns and keys are
+            infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
+            alike = without(results, minority(results, infers_keys=infers_keys))
+        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(alike)
+        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns)
         if is_told:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
+        if is_listing:
+            odd = _odd_files(base, results)
+            results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
         instant = publish(timeline, readers, base, change, only_first=True)
     return Table(storage, index_storage, timeline, readers, instant)
+
+
+def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
+    """path -> why it does not fit. Raises SchemaError where that is said of most files."""
+    odd = misfits(base, results, ())
+    if 2 * len(odd) > sum(result.files.num_rows for result in results):
+        path, reason = next(iter(odd.items()))
+        raise SchemaError(f"most of its files do not fit the table; {path}: {reason}")
+    return odd
 
 
 def _check_arguments(schema: object, partitioning: object, columns: object) -> None:

@@ -36,7 +36,8 @@ def open_table(
             UTC), or the version that a savepoint names.
         index_path: where the index lies, if not in the table.
         storage_options: what opens an object store, as `create` has it.
-        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning.
+        strict: a damaged index run raises CorruptionError, and so does a file that a sync would set aside (SchemaError
+            where it does not fit); otherwise they are left out, the run with a warning.
         cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as they fit in
             `cache_bytes`: a value then costs no request. For all handles of this process that ask for it on this
             table; the one that was opened last tells how much. Without it nothing of them is kept.

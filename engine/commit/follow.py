@@ -23,7 +23,7 @@ from ..manifest.snapshot import Snapshot
 from ..manifest.writing import SHARD_BYTES
 from ..predicates.widening import merged_type
 from ..timeline import Coverage, FileSchema, IndexState, Instant
-from .alter import indexes_left
+from .evolution import indexes_left
 from .schemas import check_table_schema, identified, leaves_below, with_leaves
 
 
