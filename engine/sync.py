@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy, joined, to_numpy
 from ..errors import CommitConflictError, CorruptionError, NotATableError, SchemaError
-from .commit.adoption import adding, evolver, is_rebindable, live_schemas, names_ever, new_columns, rebind
+from .commit.adoption import adding, evolver, live_schemas, names_ever, new_columns, rebind, sure_columns
 from .commit.attaching import attach_all
 from .commit.evolution import columns_state
 from .commit.fitting import misfits, pending_of, without
@@ -180,7 +180,7 @@ def _committed(
     of_live = [(known.schema, count) for known, count in unread]
     if not found.appeared.num_rows and not found.removed and not base.pending:
         columns = new_columns(base, of_live)
-        if not (columns and adopts) and not any(is_rebindable(base, known) for known, _ in unread):
+        if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
     change = Change(transaction, "sync", remember_gone=False, recheck=recheck)

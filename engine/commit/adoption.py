@@ -136,29 +136,51 @@ class _Rebound:
 
     removed     file id -> path, as they are now
     listed      the same files, as a listing has them
-    partitions  path -> partition
+    rows        path -> (partition, position of its file schema)
     """
 
     removed: dict[int, str]
     listed: pa.Table
-    partitions: dict[str, str]
+    rows: dict[str, tuple[str, int]]
 
     def bound(self, results: Sequence[TaskResult], after: Instant) -> list[TaskResult]:
-        """What was read of them, in the partitions that they are in. Those that could not be read stay as they are."""
-        read = {path for result in results for path in result.files.column("path").to_pylist()}
-        self.removed = {number: path for number, path in self.removed.items() if path in read}
+        """What was read of them, in the partitions that they are in, under the columns that they had and those that
+        come."""
         for result in results:
-            at = result.files.schema.get_field_index("partition")
-            texts = [self.partitions[path] for path in result.files.column("path").to_pylist()]
-            result.files = result.files.set_column(at, "partition", pa.array(texts, pa.string()))
+            columns = [result.files.column(name).to_pylist() for name in ("path", "schema_id")]
+            places: dict[tuple[int, int], int] = {}  # (what the file holds, what it was bound to) -> its schema
+            texts, ids = [], []
+            for path, own in zip(*columns, strict=True):
+                partition, known = self.rows[path]
+                texts.append(partition)
+                ids.append(places.setdefault((own, known), len(places)))
+            result.files = _with(
+                result.files, partition=pa.array(texts, pa.string()), schema_id=pa.array(ids, pa.int32())
+            )
+            result.names = [_names_of(after, after.file_schemas[known]) for _, known in places]
+            result.schemas = [result.schemas[own] for own, _ in places]
             result.is_partition_told = bool(after.source.get("partitions_told"))
         return list(results)
+
+
+def _with(files: pa.Table, **columns: pa.Array) -> pa.Table:
+    for name, values in columns.items():
+        files = files.set_column(files.schema.get_field_index(name), name, values)
+    return files
+
+
+def _names_of(after: Instant, known: FileSchema) -> dict[str, str]:
+    """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
+    those that come."""
+    called = {number: name for name, number in after.fields.items()}
+    bound = {own: called[number] for own, number in known.fields.items() if number in called}
+    return {**bound, **{name: name for name in sure_columns(after, known)}}
 
 
 def _to_rebind(snapshot: Snapshot, after: Instant, storage: Storage, leave: Iterable[int] = ()) -> _Rebound:
     """The live files of a version that hold columns of `after` unread, as they lie on storage unchanged. `leave`: ids
     of files that stay out. Files of slices stay as their owner bound them."""
-    ids = [number for number, known in enumerate(after.file_schemas) if is_rebindable(after, known)]
+    ids = [number for number, known in enumerate(after.file_schemas) if sure_columns(after, known)]
     names = ["path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
     files = snapshot.files(columns=names) if ids else snapshot.files(columns=names).slice(0, 0)
     wanted = np.isin(to_numpy(files.column("schema_id")), ids)
@@ -184,20 +206,21 @@ def _to_rebind(snapshot: Snapshot, after: Instant, storage: Storage, leave: Iter
     return _Rebound(
         {row["file_id"]: row["path"] for row, _ in found},
         listed_of(there for _, there in found),
-        {row["path"]: texts[row["partition_id"]] for row, _ in found},
+        {row["path"]: (texts[row["partition_id"]], row["schema_id"]) for row, _ in found},
     )
 
 
-def is_rebindable(after: Instant, known: FileSchema) -> bool:
-    """Whether files of a schema hold a column of the table under the one name that it ever had, unread."""
-    unread = [name for name in unread_columns(after, known) if name in after.fields and name not in after.retired]
-    for name in unread:
-        number = after.fields[name]
-        pairs = {(n, i) for s in after.file_schemas for n, i in s.fields.items() if n == name or i == number}
-        fits = widens(known.schema.field(name).type, after.schema.field(name).type)
-        if fits and pairs <= {(name, number)}:
-            return True
-    return False
+def sure_columns(after: Instant, known: FileSchema) -> list[str]:
+    """The columns of the table that files of a schema hold unread, each under the one name that it ever had, in a type
+    that the table's holds."""
+    sure = []
+    for name in unread_columns(after, known):
+        if name in after.fields and name not in after.retired:
+            number = after.fields[name]
+            pairs = {(n, i) for s in after.file_schemas for n, i in s.fields.items() if n == name or i == number}
+            if pairs <= {(name, number)} and widens(known.schema.field(name).type, after.schema.field(name).type):
+                sure.append(name)
+    return sure
 
 
 def rebind(table: Table, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
@@ -216,6 +239,9 @@ def rebind(table: Table, snapshot: Snapshot, after: Instant, change: Change, lea
         keep_pending=True,
         part="rebound",
     )
+    results = rebound.bound(results, after)
     results = without(results, misfits(after, results, snapshot.ids_by_text()), table.index_storage)
-    change.results = [*change.results, *rebound.bound(results, after)]
-    change.removed = {**change.removed, **rebound.removed}
+    # What could not be read, or does not fit after all, stays as it is.
+    read = {path for result in results for path in result.files.column("path").to_pylist()}
+    change.results = [*change.results, *results]
+    change.removed.update((number, path) for number, path in rebound.removed.items() if path in read)

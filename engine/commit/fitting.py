@@ -24,7 +24,8 @@ def misfits(instant: Instant, results: Sequence[TaskResult], known_partitions: C
     reasons: dict[str, str] = {}
     for result in results:
         paths = result.files.column("path")
-        schemas = [file_schema(instant, instant, schema) for schema in result.schemas]
+        names: Sequence[dict[str, str] | None] = result.names or [None] * len(result.schemas)
+        schemas = [file_schema(instant, instant, s, names=n) for s, n in zip(result.schemas, names, strict=True)]
         by_schema = {number: reason for number, s in enumerate(schemas) if (reason := misfit(instant, s)) is not None}
         reasons.update({paths[i].as_py(): r for i, r in misfit_instants(instant, schemas, result).items()})
         reasons.update(_by_value(result, "schema_id", by_schema))
