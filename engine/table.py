@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from . import remedies
 from .indexes import resident
 from .ingest.sources import known_state
 from .manifest import kept
@@ -262,8 +263,8 @@ class Table:
         """Moves this handle to the latest version."""
         latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
         assert latest is not None
-        self._is_pinned = False
-        if self.log is not None:
+        was_pinned, self._is_pinned = self._is_pinned, False
+        if self.log is not None or was_pinned:
             self.instant, self.snapshot = latest, self._pinned(latest, None)
         else:
             self.move_to(latest)
@@ -296,12 +297,25 @@ class Table:
         later one."""
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = self._with_log(self.instant, position)
+        self.snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
         if self.log is None or self._is_pinned:
-            return Snapshot(instant, self.readers)
-        return self._with_log(instant, log_position)
+            snapshot = Snapshot(instant, self.readers)
+        else:
+            snapshot = self._with_log(instant, log_position)
+        return self._with_remedy(snapshot)
+
+    def _with_remedy(self, snapshot: Snapshot) -> Snapshot:
+        snapshot.remedy = partial(
+            remedies.remedy,
+            instant=snapshot.instant,
+            timeline=self.timeline,
+            readers=snapshot.readers,
+            is_pinned=self._is_pinned,
+            follows_log=self.log is not None,
+        )
+        return snapshot
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
