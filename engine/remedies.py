@@ -12,6 +12,11 @@ def remedy(
 ) -> str:
     """What helps a handle on a version that met such a file. One that goes with the table asks who has the files on
     record; one on a chosen version stays as it was, though its files did not."""
+    reason = next((pending["reason"] for pending in instant.pending if pending["path"] == path), None)
+    if reason is not None and not is_pinned:
+        return (
+            f"what lies there now is set aside ({reason}): put a whole file there, or remove it, and sync() the table"
+        )
     if not is_pinned:
         return f"{'refresh()' if follows_log else 'sync()'} the table and scan again"
     told = f"files of version {instant.version} are gone, or others now"

@@ -451,7 +451,7 @@ class Plan:
         tasks = tasks_of(self._snapshot, self._gatherer, self.pruned.selected(chosen), (), with_fine=False)
         tasks = [task for task in tasks if task.has_rows]
         for entry in self._side_by_side(lambda task: check_identity(task, self._storage), tasks):
-            suspects.discard(entry.path)
+            suspects.discard(entry.path)  # it is back
 
     def _side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one. A file that turns out gone or
