@@ -224,6 +224,7 @@ def test_a_change_of_the_partition_spec_without_new_data_is_followed(pair, is_ro
     table = ss.create(lake, source="iceberg")
     if is_rolled_back:
         their.manage_snapshots().rollback_to_snapshot(first).commit()
+        table.sync()
     with their.update_spec() as update:
         update.remove_field("p")
     for found in (ss.open(lake), table.refresh()):
