@@ -187,11 +187,13 @@ def _committed(
     leftovers = change.leftovers
     with table.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(table, base, change, found.appeared, progress, adopts)
-        columns = new_columns(base, of_live + [(s, n) for result in results for s, n in result.schema_counts()])
+        reasons, after = misfits(base, results, snapshot.ids_by_text()), base
+        fitting = without(results, reasons)  # what does not fit in any case brings no column
+        columns = new_columns(base, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
         if columns and adopts:
             change.evolve = evolver(table, base, adding(columns), change, COLUMNS_MAX)
-        after = base if change.evolve is None else change.evolve(base)
-        reasons = misfits(after, results, snapshot.ids_by_text())
+            after = change.evolve(base)
+            reasons = misfits(after, results, snapshot.ids_by_text())
         if table.strict:
             _refuse(pending, reasons)
         change.results = without(results, reasons, table.index_storage)

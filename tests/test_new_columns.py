@@ -123,6 +123,16 @@ def test_new_columns_of_unlike_types_take_that_of_most_files(lake: Path) -> None
     assert [row["x"] for row in _rows(table)] == [None, 7, 3, 2**40, None]
 
 
+def test_a_file_that_does_not_fit_brings_no_column(lake: Path) -> None:
+    table = ss.create(lake)
+    _write(lake, "two", a=["text"], x=["p"])
+    (lake / "day=1").mkdir()
+    _write(lake, "day=1/three", a=[3], y=["q"])
+    made = table.sync()
+    assert (len(made.quarantined), made.new_columns, table.schema.names) == (2, (), ["a"])
+    assert table.sync() == made
+
+
 def test_a_column_of_nulls_alone_waits_for_its_type(lake: Path) -> None:
     table = ss.create(lake)
     pq.write_table(pa.table({"a": [2], "x": pa.nulls(1)}), lake / "two.parquet")
