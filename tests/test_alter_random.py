@@ -55,7 +55,8 @@ class Column:
 
 @dataclass
 class Model:
-    """The columns in order, the names that some gave up, the live files as {uid: values} by row group, and what each version showed."""
+    """The columns in order, the live files as {uid: values} by row group, what each version showed, and the names that
+    columns gave up."""
 
     columns: list[Column]
     is_partitioned: bool = False
