@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .engine.open import open_table as open
     from .engine.predicates import col
     from .engine.scan.plan import Plan
+    from .engine.sync_result import SyncResult
     from .engine.table import Table
     from .errors import (
         CommitConflictError,
@@ -44,6 +45,7 @@ _HOMES = {
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
+    "SyncResult": (".engine.sync_result", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "Plan": (".engine.scan.plan", "Plan"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
@@ -77,6 +79,7 @@ __all__ = [
     "SchemaError",
     "SkipstoneError",
     "StorageError",
+    "SyncResult",
     "Table",
     "TaskWriter",
     "Transaction",

@@ -19,6 +19,7 @@ import typer
 from rich.text import Text
 
 from ..engine.create import create
+from ..engine.ingest.sources import is_log
 from ..errors import SkipstoneError
 from .altering import alter
 from .file_slices import print_slices
@@ -41,6 +42,7 @@ from .output import (
 )
 from .perf import perf
 from .storage_options import is_local, storage_options, taken_storage_options
+from .syncing import sync
 from .undoing import restore, rollback, savepoint
 
 app = typer.Typer(
@@ -129,8 +131,9 @@ def create_(
     ] = Partitioning.hive,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
-        Source, typer.Option(help="delta, iceberg: the live files of that table's own log.")
-    ] = Source.directory,
+        Source | None,
+        typer.Option(help="delta, iceberg: the live files of that table's own log; by default it is looked for."),
+    ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -141,7 +144,7 @@ def create_(
         made = create(
             path,
             partitioning=layout,
-            source=source.value,
+            source=None if source is None else source.value,
             columns=split(columns),
             index_path=index_path,
             storage_options=storage_options(),
@@ -161,37 +164,11 @@ def create_(
     sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"
     screen.print(f"indexed {count_of(totals['files'], 'file')}{in_partitions}: {sizes_text}, in {elapsed_s:.1f} s")
     if pending:
-        why = "left out, not whole Parquet" if source is Source.directory else "not readable, so read by no scan"
+        why = "not readable, so read by no scan" if is_log(made.instant.source) else "set aside"
         screen.print(f"{count_of(len(pending), 'file')} {why}: skipstone verify {path}", style="yellow")
 
 
-@app.command("sync")
-def sync_(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """Follow the directory: commit the files that appeared, went, or changed."""
-    with opened(path, index_path) as found:
-        before = found.version
-        with progress() as tell:
-            found.sync(progress=tell)
-        is_new = found.version != before
-        told = {"version": found.version, **(found.instant.summary if is_new else {})}
-        pending = len(found.instant.pending)
-        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in found.indexes().to_pylist()}
-        behind = {name: count for name, count in lacking.items() if count}
-        if as_json:
-            print_json({"changed": is_new, **told, "pending": pending})
-            return
-    screen = stdout()
-    if is_new:
-        added, removed = count_of(told["files_added"], "file"), count_of(told["files_removed"], "file")
-        screen.print(f"version {told['version']}: {added} added, {removed} removed")
-        for name, lacking in behind.items():
-            screen.print(f"{name} does not speak of {count_of(lacking, 'file')}: skipstone index refresh {path}")
-    else:
-        screen.print(f"nothing new: version {told['version']} stands")
-    if pending:
-        screen.print(f"{count_of(pending, 'file')} not whole Parquet: skipstone verify {path}", style="yellow")
-
-
+app.command("sync")(sync)
 app.command("alter")(alter)
 app.command("optimize")(optimize)
 app.command("clean")(clean)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from .commit.attaching import Attacher, attach_all
+from .commit.fitting import minority, misfits, pending_of, without
 from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
@@ -19,7 +20,8 @@ from .ingest.attach import COLUMNS_MAX, column_filter
 from .ingest.declared import declared_files, told_partitions
 from .ingest.footers import leaf_types, plain_type
 from .ingest.listing import LISTED, list_parquet, listed_of
-from .ingest.sources import DIRECTORY, KINDS, open_source, split_location
+from .ingest.sources import DIRECTORY, ICEBERG, KINDS, open_source, split_location
+from .ingest.sources.detection import source_of
 from .ingest.task_result import TaskResult
 from .manifest.runs import RunReaders
 from .progress import Progress, teller
@@ -33,7 +35,7 @@ def create(
     *,
     schema: pa.Schema | None = None,
     partitioning: str | Sequence[str] | pa.Schema | None = "hive",
-    source: str = "directory",
+    source: str | None = None,
     files: Sequence[str] | pa.Table | None = None,
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
@@ -46,12 +48,14 @@ def create(
     Args:
         location: the table's directory, or its URI in an object store (s3://, gs://, az://). An Iceberg table may be
             given by its metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`);
-            by its directory it is the newest.
+            by its directory, with source="iceberg", it is the newest.
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
         source: "directory", or "delta", "iceberg": the live files of that table's own log, which then says what the
-            columns and the partitions are.
+            columns and the partitions are. None looks for a log, here and in the folders above: a Delta table is
+            followed, one of Iceberg or Hudi, and a folder below any, is refused; files that are named with `files` are
+            taken as they are. "directory" insists on every Parquet file.
         files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
             `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
             then nothing is looked at, and the files need not be readable.
@@ -65,12 +69,11 @@ def create(
     Raises:
         NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
-            is not Parquet (in a listing such files are pending: `verify` reports them).
+            is not Parquet. In a listing, files that are not, and the fewer that do not fit the others, are set aside:
+            `verify` names them, and each `sync` tries them again.
     """
-    if source not in KINDS:
+    if source is not None and source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
-    if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
-        raise InvalidArgumentError(f"the {source} log tells files, schema and partitioning; they are not given here")
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
@@ -82,6 +85,12 @@ def create(
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
+    if source is None:
+        source = ICEBERG if named is not None else DIRECTORY if files is not None else source_of(storage)
+    if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
+        raise InvalidArgumentError(
+            f"{storage.uri}: the {source} log says files, schema and partitioning; they are not given here"
+        )
     if source != DIRECTORY:
         from .create_log import first_version
 
@@ -112,14 +121,31 @@ def create(
                 path=pending[0]["path"],
                 check="parquet",
             )
-        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(results)
-        base = _first_instant(transaction, schema, partitioning, results, texts, is_hive, columns)
+        is_listing = files is None
+        alike = results
+        if is_listing and schema is None:  # most files say what the columns and keys are
+            infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
+            alike = without(results, minority(results, infers_keys=infers_keys))
+        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(alike)
+        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns)
         if is_told:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
+        if is_listing:
+            odd = _odd_files(base, results)
+            results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
         instant = publish(timeline, readers, base, change, only_first=True)
     return Table(storage, index_storage, timeline, readers, instant)
+
+
+def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
+    """path -> why it does not fit. Raises SchemaError where that is said of most files."""
+    odd = misfits(base, results, ())
+    if 2 * len(odd) > sum(result.files.num_rows for result in results):
+        path, reason = next(iter(odd.items()))
+        raise SchemaError(f"most of its files do not fit the table; {path}: {reason}")
+    return odd
 
 
 def _check_arguments(schema: object, partitioning: object, columns: object) -> None:

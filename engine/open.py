@@ -38,8 +38,9 @@ def open_table(
             clock counts from the time of its file; a warning says so.
         index_path: where the index lies, if not in the table.
         storage_options: what opens an object store, as `create` has it.
-        strict: a damaged index run raises CorruptionError; otherwise it is left out, with a warning. So does a newest
-            version that was lost, as far as that is known; otherwise the newest that can be read is opened.
+        strict: a damaged index run raises CorruptionError, and so does a file that a sync would set aside (SchemaError
+            where it does not fit); otherwise they are left out, the run with a warning. A newest version that is known
+            to be lost raises, too; otherwise a warning says so, and the newest that can be read is opened.
         cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as they fit in
             `cache_bytes`: a value then costs no request. For all handles of this process that ask for it on this
             table; the one that was opened last tells how much. Without it nothing of them is kept.

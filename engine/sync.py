@@ -5,6 +5,8 @@ then the latest version: a file that a writer of ours put there is then known by
 never taken for somebody else's. What came into the table since the listing began the listing may have missed, or seen
 as it was before: of these files it says nothing. A file that was removed or replaced in the table, and lies on storage
 as it was, stays out.
+
+A file that cannot be read, or does not fit the table, is set aside and tried again at each sync; it stops nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import from_numpy, joined, to_numpy
-from ..errors import CommitConflictError, NotATableError
+from ..errors import CommitConflictError, CorruptionError, NotATableError, SchemaError
+from .commit.adoption import adding, evolver, live_schemas, names_ever, new_columns, rebind, sure_columns
 from .commit.attaching import attach_all
-from .commit.leftovers import Leftovers
+from .commit.evolution import columns_state
+from .commit.fitting import misfits, pending_of, without
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
+from .ingest.attach import COLUMNS_MAX, column_filter
 from .ingest.listing import entries_of, is_listed, list_parquet, listed_of
+from .ingest.task_result import TaskResult
 from .ingest.task_writer import FILE_PREFIX
 from .manifest.snapshot import Snapshot
 from .progress import Progress
 from .storage import Entry, FileMissingError, Storage, is_outside
+from .sync_result import Synced, SyncResult
 from .timeline import Instant, is_of_table, new_transaction_id
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ class Difference:
     removed: dict[int, str]
 
 
-def sync(table: Table, progress: Progress | None = None) -> Instant:
+def sync(table: Table, progress: Progress | None = None, adopts: bool = True) -> Synced:
     """See `Table.sync`."""
     for attempt in range(ATTEMPTS_MAX):
         if table.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
@@ -60,12 +67,12 @@ def sync(table: Table, progress: Progress | None = None) -> Instant:
         seen = listed, in_flight, begun.version
         found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, found: Difference = found, seen: tuple = seen) -> None:
-            if difference(newer, *seen) != found:
+        def recheck(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
+            if difference(newer, *seen) != found or columns_state(newer.instant) != columns_state(base):
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
-            return _committed(table, snapshot, found, recheck, progress)
+            return _committed(table, snapshot, found, recheck, progress, adopts)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
@@ -157,41 +164,85 @@ def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
     return found is not None and (found[1] in in_flight or is_of_table(found[1], snapshot.instant.table_id))
 
 
+# -- the commit -------------------------------------------------------------------------------------------------------
+
+
 def _committed(
     table: Table,
     snapshot: Snapshot,
     found: Difference,
     recheck: Callable[[Snapshot], None],
     progress: Progress | None,
-) -> Instant:
+    adopts: bool,
+) -> Synced:
     base = snapshot.instant
+    unread = live_schemas(snapshot)
+    of_live = [(known.schema, count) for known, count in unread]
     if not found.appeared.num_rows and not found.removed and not base.pending:
-        return base
+        columns = new_columns(base, of_live)
+        if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
+            return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
-    leftovers = Leftovers()
-    change = Change(
-        transaction=transaction,
-        action="sync",
-        removed=found.removed,
-        pending=(),
-        remember_gone=False,
-        recheck=recheck,
-        leftovers=leftovers,
-    )
+    change = Change(transaction, "sync", remember_gone=False, recheck=recheck)
+    leftovers = change.leftovers
     with table.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        if found.appeared.num_rows:
-            change.results, change.pending = attach_all(
-                table.storage,
-                table.index_storage,
-                transaction,
-                found.appeared,
-                leftovers,
-                hive_partitioned=table.is_hive,
-                columns=base.stats_paths(),
-                keep_pending=True,
-                progress=progress,
-            )
-        if not change.results and not found.removed and change.pending == base.pending:
+        results, pending = _attached(table, base, change, found.appeared, progress, adopts)
+        reasons, after = misfits(base, results, snapshot.ids_by_text()), base
+        fitting = without(results, reasons)  # what does not fit in any case brings no column
+        columns = new_columns(base, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
+        if columns and adopts:
+            change.evolve = evolver(table, base, adding(columns), change, COLUMNS_MAX)
+            after = change.evolve(base)
+            reasons = misfits(after, results, snapshot.ids_by_text())
+        if table.strict:
+            _refuse(pending, reasons)
+        change.results = without(results, reasons, table.index_storage)
+        change.pending = pending_of(pending, reasons)
+        set_aside = {p["path"]: p["reason"] for p in change.pending}
+        # A live file stays, and is not to be read, where what took its place cannot be.
+        change.removed = {number: path for number, path in found.removed.items() if path not in set_aside}
+        came, went = _paths(change.results), list(change.removed.values())
+        if unread:
+            rebind(table, snapshot, after, change, found.removed)
+        if not change.results and not change.removed and change.pending == base.pending:
             leftovers.remove()
-            return base
-        return publish(table.timeline, table.readers, base, change)
+            made = base
+        else:
+            made = publish(table.timeline, table.readers, base, change)
+        return made, SyncResult(made.version, came, went, set_aside, list(columns))
+
+
+def _attached(
+    table: Table, base: Instant, change: Change, listed: pa.Table, progress: Progress | None, adopts: bool
+) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """What the footers of files say: of the columns that have statistics, and of those that may be adopted."""
+    if not listed.num_rows:
+        return [], ()
+    kept, ever = column_filter(base.stats_paths()), names_ever(base)
+
+    def wanted(leaf: str) -> bool:
+        return kept(leaf) or (adopts and ever.isdisjoint((leaf, leaf.split(".", 1)[0])))
+
+    return attach_all(
+        table.storage,
+        table.index_storage,
+        change.transaction,
+        listed,
+        change.leftovers,
+        hive_partitioned=table.is_hive,
+        columns=wanted,
+        keep_pending=True,
+        progress=progress,
+    )
+
+
+def _paths(results: Iterable[TaskResult]) -> list[str]:
+    return [path for result in results for path in result.files.column("path").to_pylist()]
+
+
+def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
+    """Raises for the first file that would be set aside."""
+    for one in pending:
+        raise CorruptionError(one["reason"], path=one["path"], check="parquet")
+    for path, reason in reasons.items():
+        raise SchemaError(f"{path}: {reason}")

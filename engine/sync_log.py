@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import string_array
-from ..errors import CommitConflictError
+from ..errors import CommitConflictError, CorruptionError
 from .commit.follow import Followed, at_state, followed
 from .commit.publish import ATTEMPTS_MAX, Change, pause, publish
 from .ingest.sources import LOG_FILES, LogState, known_state
 from .ingest.sources.attach import attach_log
 from .manifest.snapshot import Snapshot
 from .progress import Progress
+from .sync_result import Synced, SyncResult
 from .timeline import Instant, new_transaction_id
 
 if TYPE_CHECKING:
     from .table import Table
 
 
-def sync_log(table: Table, progress: Progress | None = None) -> Instant:
+def sync_log(table: Table, progress: Progress | None = None) -> Synced:
     """See `Table.sync`. Files that could not be read when they were met are tried again."""
     assert table.log is not None
     for attempt in range(ATTEMPTS_MAX):
@@ -34,7 +36,7 @@ def sync_log(table: Table, progress: Progress | None = None) -> Instant:
             assert state is not None
             found = _again(table, base, state)
         else:
-            return base
+            return base, SyncResult(base.version)
         try:
             return _committed(table, base, state, found, progress)
         except CommitConflictError:
@@ -42,7 +44,7 @@ def sync_log(table: Table, progress: Progress | None = None) -> Instant:
     raise CommitConflictError(f"{table.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later")
 
 
-def _committed(table: Table, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Instant:
+def _committed(table: Table, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Synced:
     def recheck(newer: Snapshot) -> None:
         if newer.instant.source != base.source:
             raise CommitConflictError("another writer followed the log meanwhile")
@@ -72,14 +74,23 @@ def _committed(table: Table, base: Instant, state: LogState, found: Followed, pr
                 progress,
             )
             unread = [pending for result in results for pending in result.pending]
+            if table.strict and unread:
+                raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
             change.results = results
             if is_retry:
                 _keep_read(change, unread)
         if is_retry and not change.results:
             leftovers.remove()
-            return base
+            return base, SyncResult(base.version, quarantined=_reasons(base.pending))
         change.pending = (*unread, *_still_pending(base, found))
-        return publish(table.timeline, table.readers, base, change)
+        made = publish(table.timeline, table.readers, base, change)
+        added = [] if is_retry else found.added.column("path").to_pylist()
+        removed = [] if is_retry else list(found.removed.values())
+        return made, SyncResult(made.version, added, removed, _reasons(made.pending))
+
+
+def _reasons(pending: Iterable[dict]) -> dict[str, str]:
+    return {one["path"]: one["reason"] for one in pending}
 
 
 def _again(table: Table, base: Instant, state: LogState) -> Followed:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from . import remedies
 from .indexes import resident
 from .ingest.sources import known_state
 from .manifest import kept
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .commit.transaction import Transaction
     from .ingest.sources import LogSource
     from .layout import Layout
+    from .sync_result import SyncResult
     from .verify import Finding
 
 
@@ -264,8 +266,8 @@ class Table:
         latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
         assert latest is not None
         self.timeline.check_whole(latest, self.strict)
-        self._is_pinned = False
-        if self.log is not None:
+        was_pinned, self._is_pinned = self._is_pinned, False
+        if self.log is not None or was_pinned:
             self.instant, self.snapshot = latest, self._pinned(latest, None)
         else:
             self.move_to(latest)
@@ -282,6 +284,10 @@ class Table:
         deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
         return self.snapshot, self.storage, self.index_storage, columns, limit, self.strict, mode, deleted, reader
 
+    def on(self, instant: Instant) -> Table:
+        """Another handle, on a version that was read."""
+        return Table(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
+
     def move_to(self, instant: Instant) -> None:
         """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
         version follows that log."""
@@ -294,12 +300,25 @@ class Table:
         later one."""
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = self._with_log(self.instant, position)
+        self.snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
         if self.log is None or self._is_pinned:
-            return Snapshot(instant, self.readers)
-        return self._with_log(instant, log_position)
+            snapshot = Snapshot(instant, self.readers)
+        else:
+            snapshot = self._with_log(instant, log_position)
+        return self._with_remedy(snapshot)
+
+    def _with_remedy(self, snapshot: Snapshot) -> Snapshot:
+        snapshot.remedy = partial(
+            remedies.remedy,
+            instant=snapshot.instant,
+            timeline=self.timeline,
+            readers=snapshot.readers,
+            is_pinned=self._is_pinned,
+            follows_log=self.log is not None,
+        )
+        return snapshot
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
@@ -357,10 +376,12 @@ class Table:
                 fields at the end of a struct; no instants to nanoseconds.
             order: all names, in the wanted order.
 
-        A file is read by the names that the table had when the file was added: a column that the table did not have
-        then is not the table's, though a later one bears its name (replace() the file by itself to bind it anew), and
-        neither is one that comes under a name from before a rename. A transaction speaks the names of the version
-        that it began with. An added column gets statistics, in an index of its own.
+        A file is read by the names that the table had when the file was added. Files that hold an added column under
+        its name are bound anew, under fresh ids, where no column of this table ever had that name before and its type
+        holds theirs: filters and secondary indexes do not speak of them until `refresh_index`. Otherwise what files
+        hold stays unread (replace() a file by itself to bind it anew), and so does what comes under a name from before
+        a rename. A transaction speaks the names of the version that it began with. An added column gets statistics, in
+        an index of its own.
 
         Raises:
             SchemaError: no such column, a partition column, a name that is taken, a type that would lose values.
@@ -428,20 +449,41 @@ class Table:
         self.check_latest()
         return drop_index(self, columns, kind)
 
-    def sync(self, *, progress: Progress | bool | None = None) -> int:
+    def sync(self, *, new_columns: str = "adopt", progress: Progress | bool | None = None) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
-        from one listing and the footers of what is new. Returns the version; nothing new makes none.
+        from one listing and the footers of what is new. Nothing new makes no version.
 
-        A file that is not (yet) whole Parquet is pending, and tried again at the next sync. Filters and secondary
-        indexes do not speak of new files until `refresh_index`, so they may match.
+        A file that cannot be read, or whose columns or partition keys do not fit, is set aside and tried again at each
+        sync; where it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
+        name what is set aside. Filters and secondary indexes do not speak of new files until `refresh_index`, so they
+        may match.
+
+        Args:
+            new_columns: "adopt": columns that files hold under names that no column of this table ever had become the
+                table's, behind its others, and files of before that hold them are bound anew, under fresh ids. After a
+                drop or a rename the old name never comes back. "report": they are named in the result alone. Of a
+                table that follows a log, the log says what its columns are.
+
+        Returns:
+            The version, an int, with what was added, removed and set aside.
+
+        Raises:
+            CorruptionError, SchemaError: this handle is strict, and a file would be set aside.
+            NotATableError: the directory is gone.
         """
+        if new_columns not in ("adopt", "report"):
+            raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
         self.check_latest()
         if self.log is not None:
-            from .sync_log import sync_log as sync
+            from .sync_log import sync_log
+
+            made, result = sync_log(self, teller(progress))
         else:
             from .sync import sync
-        self.move_to(sync(self, teller(progress)))
-        return self.version
+
+            made, result = sync(self, teller(progress), adopts=new_columns == "adopt")
+        self.move_to(made)
+        return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
@@ -550,7 +592,8 @@ class Table:
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
-        files still pending. `deep` reads every instant, every byte of the index, and every footer."""
+        files that are set aside, files that hold columns which the table does not read. `deep` reads every instant,
+        every byte of the index, and every footer."""
         from .verify import verify
 
         return verify(self, deep)

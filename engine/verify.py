@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
+from .commit.adoption import names_ever, unread_columns
 from .indexes.fine_paths import fine_paths
 from .ingest.footers import read_footer
 from .ingest.sources import parquet_options
@@ -17,10 +18,12 @@ from .timeline.timeline import instant_path
 if TYPE_CHECKING:
     from .table import Table
 
+_BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file by itself to bind it as they are now"
+
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong. `kind`: damaged | missing | overwritten | pending | miscounted."""
+    """One thing that is wrong. `kind`: damaged | missing | overwritten | pending | unread | miscounted."""
 
     kind: str
     path: str
@@ -31,6 +34,7 @@ def verify(table: Table, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
     found = [Finding("pending", p["path"], p["reason"]) for p in table.instant.pending]
     found += _timeline(table, deep)
+    found += _unread(table)
     found += _runs(table, deep)
     try:
         found += _files(table, deep)
@@ -75,6 +79,23 @@ def _newer(table: Table) -> list[Finding]:
         return []
     told = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"
     return [Finding("missing", instant_path(newest), told)]
+
+
+def _unread(table: Table) -> list[Finding]:
+    """Files that hold columns which the table does not read."""
+    instant = table.snapshot.instant
+    ever = names_ever(instant)
+    told: dict[int, str] = {}
+    for number, known in enumerate(instant.file_schemas):
+        names = unread_columns(instant, known)
+        if names:
+            can = "sync(), or alter(add=), makes them the table's" if ever.isdisjoint(names) else _BOUND_BEFORE
+            told[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
+    if not told:
+        return []
+    files = table.snapshot.files(columns=["path", "schema_id"])
+    pairs = zip(*(files.column(name).to_pylist() for name in ("path", "schema_id")), strict=True)
+    return [Finding("unread", path, told[number]) for path, number in pairs if number in told]
 
 
 def _runs(table: Table, deep: bool) -> list[Finding]:

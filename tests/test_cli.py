@@ -92,14 +92,24 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     (files / "month=1" / "a.parquet").unlink()
     status, out, _ = say("sync", lake)
     assert (status, out.strip()) == (0, "version 2: 1 file added, 1 file removed")
-    assert _json(say, "sync", lake) == {"changed": False, "version": 2, "pending": 0}
+    nothing = {"added": [], "removed": [], "set_aside": {}, "new_columns": [], "pending": 0}
+    assert _json(say, "sync", lake) == {"changed": False, "version": 2, **nothing}
+    pq.write_table(_rows(3).append_column("z", pa.array(range(ROWS_A_FILE))), files / "month=3" / "c.parquet")
+    (files / "month=3" / "half.parquet").write_bytes(b"PAR1")
+    status, out, _ = say("sync", lake, "--new-columns", "report")
+    assert "version 3: 1 file added, 0 files removed" in out
+    assert "columns that are not the table's: z" in out
+    assert "1 file set aside:" in out and "month=3/half.parquet: not a whole Parquet file" in out
+    made = _json(say, "sync", lake)
+    assert (made["new_columns"], list(made["set_aside"])) == (["z"], ["month=3/half.parquet"])
+    assert (made["added"], made["removed"]) == ([], [])
 
 
 def test_create_tells_of_pending_files(say, files: Path) -> None:
     (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
     status, out, _ = say("create", str(files))
     assert status == 0
-    assert "1 file left out" in out
+    assert "1 file set aside" in out
     status, out, _ = say("verify", str(files))
     assert status == 1
     assert "month=1/half.parquet" in out

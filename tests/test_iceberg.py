@@ -217,6 +217,26 @@ def test_a_table_that_was_rolled_back_is_followed(pair):
         table.sync()
 
 
+@pytest.mark.parametrize("is_rolled_back", [True, False])
+def test_a_change_of_the_partition_spec_without_new_data_is_followed(pair, is_rolled_back):
+    """The snapshot is the one that is known, and its files lie in other partitions."""
+    their, lake = pair
+    first = their.current_snapshot().snapshot_id
+    if is_rolled_back:
+        their.append(_rows(3))
+    table = ss.create(lake, source="iceberg")
+    if is_rolled_back:
+        their.manage_snapshots().rollback_to_snapshot(first).commit()
+        table.sync()
+    with their.update_spec() as update:
+        update.remove_field("p")
+    for found in (ss.open(lake), table.refresh()):
+        assert found.partitions().column("partition").to_pylist() == [""]
+        assert multiset(found.scan().to_table()) == multiset(read_iceberg(lake))
+    table.sync()
+    assert multiset(ss.open(lake).scan().to_table()) == multiset(read_iceberg(lake))
+
+
 def test_rule_11_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
     _, lake = pair
     table = ss.create(lake, source="iceberg", index_path=tmp_path / "index")

@@ -150,8 +150,10 @@ def test_a_delta_table_in_a_bucket(root: str, s3_server: Server) -> None:
     deltalake = pytest.importorskip("deltalake")
     options = {**s3_server.options, "allow_http": "true", "conditional_put": "etag"}
     deltalake.write_deltalake(root, rows(0, 20), partition_by=["day"], storage_options=options)
-    table = ss.create(root, source="delta", storage_options=options)
-    assert numbers_of(table.scan("n < 5")) == list(range(5))
+    with pytest.raises(ss.NotATableError, match=f"at {root};"):
+        ss.create(f"{root}/day=1", storage_options=options)
+    table = ss.create(root, storage_options=options)
+    assert table.log_position == "0" and numbers_of(table.scan("n < 5")) == list(range(5))
     deltalake.write_deltalake(root, rows(20, 30), mode="append", storage_options=options)
     again = ss.open(root, storage_options=options)
     assert again.version == 1 and numbers_of(again.scan("n >= 15")) == list(range(15, 30))

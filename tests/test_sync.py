@@ -139,14 +139,6 @@ def test_a_new_file_may_match_until_the_filter_covers_it(lake):
     assert sorted(table.scan("a = 1").to_table().column("a").to_pylist()) == [1, 1]
 
 
-def test_a_file_of_other_columns_is_refused_by_name(lake):
-    table = ss.create(lake)
-    pq.write_table(pa.table({"a": ["text"]}), lake / "odd.parquet")
-    with pytest.raises(ss.SchemaError, match=r"odd\.parquet"):
-        table.sync()
-    assert _values(ss.open(lake)) == [1, 2]
-
-
 def test_handles_on_a_chosen_version_do_not_sync(lake):
     ss.create(lake)
     with pytest.raises(ss.InvalidArgumentError, match="version 1"):

@@ -1,56 +1,28 @@
 """Schema evolution: one action that renames, drops, widens, adds and re-orders top-level columns.
 
-No file is touched. A column is its id, whatever it is called: what was recorded of a file says which ids its physical
-names stand for, so statistics and filters follow a rename, and a column that takes over an old name begins anew.
+No file is touched. Files that hold an added column already, under a name that no column ever had, are bound anew in the
+same version.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from ... import canon
-from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..ingest.footers import leaf_types, plain_type
-from ..ingest.leaves import top_level
-from ..kinds import known_kind
-from ..manifest.writing import SHARD_BYTES
-from ..predicates.widening import is_list, merged_type
-from ..timeline import IndexState, Instant, Run, new_transaction_id
-from .leftovers import Leftovers
-from .publish import publish_definition, successor
-from .schemas import check_table_schema, identified, leaves_below
-from .stat_rows import first_stats
-from .stats_index import stats_of_new
+from ...errors import InvalidArgumentError, SchemaError
+from ..ingest.footers import plain_type
+from ..timeline import Instant, new_transaction_id
+from .adoption import evolver, rebind
+from .evolution import Alteration, evolved
+from .publish import Change, publish, publish_definition, successor
 
 if TYPE_CHECKING:
     from ..table import Table
 
 Added: TypeAlias = Mapping[str, pa.DataType | pa.Field | pa.Scalar] | pa.Field | pa.Schema | Sequence[pa.Field]
-
-
-@dataclass(frozen=True)
-class Alteration:
-    """What is asked for. All names are those before it, but for `add` and `order`, which speak of those after it.
-
-    rename      old name -> new name
-    drop        names
-    widen       name -> type
-    add         fields, at the end of the data columns
-    defaults    name of an added field -> what files that lack it hold
-    order       all names; None leaves the order
-    """
-
-    rename: dict[str, str]
-    drop: tuple[str, ...]
-    widen: dict[str, pa.DataType]
-    add: tuple[pa.Field, ...]
-    defaults: dict[str, pa.Scalar] = field(default_factory=dict)
-    order: tuple[str, ...] | None = None
 
 
 def alter(
@@ -72,56 +44,30 @@ def alter(
         order=None if order is None else _names("order", order),
     )
     base = table.instant
-    transaction = new_transaction_id()
-    if _state(altered(base, asked, transaction)) == _state(base):
+    if _state(evolved(base, asked)) == _state(base):
         return base.version
-
-    def following(latest: Instant) -> Instant:
-        if _state(latest) != _state(base):
-            raise CommitConflictError(
-                f"{table.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
-                "for what is still wanted"
-            )
-        after = altered(latest, asked, transaction)
-        if new is None:
-            return after
-        state, aggregates = new
-        number = after.next["index"]
-        runs = (*state.runs, *(aggregates if latest.version == base.version else ()))
-        coverage = state.coverage.with_segment(after.version)
-        after = replace(after, next={**after.next, "index": number + 1})
-        return after.with_index(replace(state, id=number, runs=runs, coverage=coverage))
-
-    leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
-        new = _new_stats(table, altered(base, asked, transaction), transaction, leftovers)
-        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
+    change = Change(new_transaction_id(), "alter", remember_gone=False, told=_summary(asked))
+    leftovers = change.leftovers
+    with table.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
+        change.evolve = evolver(table, base, asked, change)
+        if asked.add:
+            rebind(table, table.committed, change.evolve(base), change)
+        table.move_to(_published(table, base, change))
     return table.version
 
 
-def _new_stats(
-    table: Table, after: Instant, transaction: str, leftovers: Leftovers
-) -> tuple[IndexState, tuple[Run, ...]] | None:
-    """Statistics of the leaves that come with `after`, kept beside the others, so that those are not written anew."""
-    leaves = sorted(set(after.columns.values()) - set(table.instant.columns.values()))
-    if not leaves:
-        return None
-    index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-    return stats_of_new(table, after, index, transaction, leftovers)
-
-
-def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
-    """The indexes with the columns that are left to them; one whose key they are together goes with the first that
-    goes. The statistics that `create` made stay without any: they know where the fine ones lie."""
-    first = first_stats(instant).id
-    left = []
-    for index in instant.indexes:
-        kind = known_kind(index.kind)
-        is_compound = kind is None or kind.is_compound
-        columns = tuple(c for c in index.columns if c in live)
-        if index.id == first or (columns and (columns == index.columns or not is_compound)):
-            left.append(replace(index, columns=columns))
-    return tuple(left)
+def _published(table: Table, base: Instant, change: Change) -> Instant:
+    if change.results:
+        return publish(table.timeline, table.readers, base, change)
+    assert change.evolve is not None
+    evolve = change.evolve
+    return publish_definition(
+        table.timeline,
+        base,
+        change.transaction,
+        lambda newest: successor(evolve(newest), change.transaction, change.action, **change.told),
+        change.leftovers,
+    )
 
 
 def _state(instant: Instant) -> tuple:
@@ -129,132 +75,13 @@ def _state(instant: Instant) -> tuple:
     return instant.schema, instant.fields
 
 
-def altered(base: Instant, asked: Alteration, transaction: str) -> Instant:
-    """The instant after `base`, with its schema changed. Raises SchemaError for what cannot be done to it."""
-    _check_names(base, asked)
-    schema, fields = _schema(base, asked)
-    leaves = {
-        (base.fields[name], below): base.columns[path] for path, (name, below) in leaves_below(base.schema).items()
+def _summary(asked: Alteration) -> dict[str, object]:
+    return {
+        "renamed": asked.rename,
+        "dropped": list(asked.drop),
+        "widened": {name: str(kind) for name, kind in asked.widen.items()},
+        "added": {f.name: str(f.type) for f in asked.add},
     }
-    numbers, columns, following = identified(schema, fields, leaves, base.next)
-    names = {number: name for name, number in numbers.items()}
-    kept = {number: value for number, value in base.defaults.items() if number in names}
-    kept.update((numbers[name], value) for name, value in asked.defaults.items())
-    after = successor(
-        base,
-        transaction,
-        "alter",
-        renamed=asked.rename,
-        dropped=list(asked.drop),
-        widened={name: str(kind) for name, kind in asked.widen.items()},
-        added={f.name: str(f.type) for f in asked.add},
-    )
-    return replace(
-        after,
-        schema=schema,
-        fields=numbers,
-        columns=columns,
-        next=following,
-        defaults={number: value.cast(schema.field(names[number]).type) for number, value in kept.items()},
-        indexes=indexes_left(after, set(columns.values())),
-    )
-
-
-def _check_names(base: Instant, asked: Alteration) -> None:
-    for verb, names in (("renamed", asked.rename), ("dropped", asked.drop), ("widened", asked.widen)):
-        for name in names:
-            if base.schema.get_field_index(name) < 0:
-                raise SchemaError(_unknown(base.schema, name))
-            if name in base.partitioning:
-                raise SchemaError(
-                    f"{name!r} is a partition column, which the paths of files spell out: it cannot be {verb}"
-                )
-    if "" in asked.rename.values() or any(new.name == "" for new in asked.add):
-        raise SchemaError("a column needs a name")
-    for name in asked.drop:
-        if name in asked.rename or name in asked.widen:
-            other = "renamed" if name in asked.rename else "widened"
-            raise SchemaError(f"column {name!r} is dropped and {other} in one call; ask for one of the two")
-
-
-def _unknown(schema: pa.Schema, name: str) -> str:
-    try:
-        top = top_level(schema, name)
-    except KeyError:
-        return f"no column {name!r}; there are {', '.join(schema.names)}"
-    return (
-        f"{name!r} lies within {top!r}: only whole top-level columns are altered (a struct gets new fields, at its "
-        f"end, or wider ones by widen={{{top!r}: pa.struct(...)}})"
-    )
-
-
-def _schema(base: Instant, asked: Alteration) -> tuple[pa.Schema, dict[str, int]]:
-    """The schema after it, and the ids of the columns that stay, by their new names."""
-    fields: dict[str, pa.Field] = {}
-    numbers: dict[str, int] = {}
-    data_end = 0
-    for known in base.schema:
-        if known.name in asked.drop:
-            continue
-        name = asked.rename.get(known.name, known.name)
-        if name in fields:
-            raise SchemaError(f"two columns would be named {name!r}; rename or drop the other in the same call")
-        fields[name] = known.with_name(name).with_type(_widened(known, asked))
-        numbers[name] = base.fields[known.name]
-        if known.name not in base.partitioning:
-            data_end = len(fields)
-    for new in asked.add:
-        if new.name in fields:
-            raise SchemaError(f"there is a column {new.name!r}; add under another name, or drop or rename that one")
-        fields[new.name] = new
-    names = list(fields)
-    first_added = len(names) - len(asked.add)
-    names = [*names[:data_end], *names[first_added:], *names[data_end:first_added]]
-    if asked.order is not None:
-        odd = set(names).symmetric_difference(asked.order)
-        if odd or len(asked.order) != len(names):
-            told = f"it should not have, or lacks, {sorted(odd)[0]!r}" if odd else "a name is there twice"
-            raise SchemaError(f"order= lists every column of the table once; {told} (of {', '.join(names)})")
-        names = list(asked.order)
-    schema = pa.schema([fields[name] for name in names])
-    check_table_schema(schema, base.partitioning)
-    unclear = _unclear(schema) - _unclear(base.schema)
-    if unclear:
-        raise SchemaError(f"two columns could be meant by {min(unclear)!r}; take a name without a dot")
-    return schema, numbers
-
-
-def _unclear(schema: pa.Schema) -> set[str]:
-    """Dotted paths that more than one leaf has."""
-    counts = Counter(path for f in schema for path in leaf_types(pa.schema([f])))
-    return {path for path, count in counts.items() if count > 1}
-
-
-def _widened(known: pa.Field, asked: Alteration) -> pa.DataType:
-    wanted = asked.widen.get(known.name, known.type)
-    if merged_type(known.type, wanted) != wanted:
-        raise SchemaError(
-            f"column {known.name!r} is {known.type}, and {wanted} does not hold each of its values exactly and in "
-            "their order; add a column of that type, and write it anew"
-        )
-    if _gains_nanoseconds(known.type, wanted):
-        raise SchemaError(
-            f"column {known.name!r}: instants before 1677 or after 2262 do not fit {wanted}; widen to microseconds"
-        )
-    return wanted
-
-
-def _gains_nanoseconds(known: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_struct(known) and pa.types.is_struct(wanted):
-        return any(_gains_nanoseconds(f.type, wanted.field(f.name).type) for f in known)
-    if is_list(known) and is_list(wanted):
-        return _gains_nanoseconds(known.value_type, wanted.value_type)
-    if pa.types.is_map(known) and pa.types.is_map(wanted):
-        parts = ((known.key_type, wanted.key_type), (known.item_type, wanted.item_type))
-        return any(_gains_nanoseconds(*part) for part in parts)
-    is_instant = pa.types.is_timestamp(known) or pa.types.is_date(known)
-    is_finer = pa.types.is_timestamp(wanted) and wanted.unit == "ns" and getattr(known, "unit", None) != "ns"
-    return is_instant and is_finer
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

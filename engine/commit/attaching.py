@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ..ingest.attach import attach_files
+from ..ingest.attach import Leaves, attach_files
 from ..ingest.listing import entries_of
 from ..ingest.task_result import TaskResult
 from ..progress import Progress
@@ -44,18 +44,20 @@ def attach_all(
     leftovers: Leftovers,
     *,
     hive_partitioned: bool,
-    columns: Sequence[str] | None,
+    columns: Leaves,
     keep_pending: bool,
     progress: Progress | None = None,
+    part: str = "attached",
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are pending).
 
-    Every task index file stands in `leftovers` before it is begun. `progress("footers", read, of all)`.
+    Every task index file stands in `leftovers` before it is begun, with `part` in its name.
+    `progress("footers", read, of all)`.
     """
     results: list[TaskResult] = []
     pending: list[dict] = []
     for start in range(0, listed.num_rows, TASK_FILES):
-        path = f"tasks/{transaction[:2]}/{transaction}-attached-{start // TASK_FILES}.sbf"
+        path = f"tasks/{transaction[:2]}/{transaction}-{part}-{start // TASK_FILES}.sbf"
         leftovers.add(index_storage, path)
         result = attach_files(
             storage,

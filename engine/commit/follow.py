@@ -23,7 +23,7 @@ from ..manifest.snapshot import Snapshot
 from ..manifest.writing import SHARD_BYTES
 from ..predicates.widening import merged_type
 from ..timeline import Coverage, FileSchema, IndexState, Instant
-from .alter import indexes_left
+from .evolution import indexes_left
 from .schemas import check_table_schema, identified, leaves_below, with_leaves
 
 
@@ -48,15 +48,14 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
     cannot be followed."""
     after = at_state(instant, state)
-    columns, changes = state.columns(), state.changes()
+    begins_anew = is_anew(instant, after)
+    columns, changes = state.columns(), state.changes(is_anew=begins_anew)
     if columns is not None:
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
         naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
-    if is_anew(instant, after):
-        if changes.removed is not None:
-            raise NotReadableError("the log tells of changes to a table that was made anew; open() the table again")
+    if begins_anew:
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)

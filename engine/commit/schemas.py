@@ -73,40 +73,68 @@ def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
 
 
 def _check_names(schema: pa.Schema, where: str) -> None:
-    if len(set(schema.names)) != len(schema.names):
-        twice = next(n for n in schema.names if schema.names.count(n) > 1)
+    twice = _named_twice(schema)
+    if twice is not None:
         raise SchemaError(f"{where}: two columns are named {twice!r}")
+
+
+def _named_twice(schema: pa.Schema) -> str | None:
+    if len(set(schema.names)) == len(schema.names):
+        return None
+    return next(name for name in schema.names if schema.names.count(name) > 1)
 
 
 def check_fits(instant: Instant, known: FileSchema, path: str) -> None:
     """Raises SchemaError where a file's column cannot be read as the table's type without loss. Columns that the
     table does not have are left alone: they are not the table's."""
-    _check_names(known.schema, path)
+    reason = misfit(instant, known)
+    if reason is not None:
+        raise SchemaError(f"{path}: {reason}")
+
+
+def misfit(instant: Instant, known: FileSchema) -> str | None:
+    """Why files of a schema cannot be files of the table; None where they can."""
+    twice = _named_twice(known.schema)
+    if twice is not None:
+        return f"two columns are named {twice!r}"
     names = {number: name for name, number in instant.fields.items()}
     for name, number in known.fields.items():
         kind, wanted = known.schema.field(name).type, instant.schema.field(names[number]).type
-        if kind == wanted or _widens(kind, wanted):
-            continue
-        raise SchemaError(
-            f"{path}: column {name!r} is {kind}, the table's is {wanted}; rewrite the file, or attach it to a table of "
-            "its own"
-        )
+        if kind != wanted and not widens(kind, wanted):
+            return (
+                f"column {name!r} is {kind}, the table's is {wanted}; rewrite the file, or attach it to a table of "
+                "its own"
+            )
+    return None
 
 
 def check_instants_fit(instant: Instant, known: Sequence[FileSchema], result: TaskResult) -> None:
-    """Raises SchemaError naming a file whose instants, of a coarser unit, do not all lie in the span of nanoseconds
-    that the table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read.
-    `known` says what the result's schemas are in the table."""
+    """Raises SchemaError naming a file whose instants do not fit (see `misfit_instants`)."""
+    for file, reason in misfit_instants(instant, known, result).items():
+        raise SchemaError(f"{result.files.column('path')[file].as_py()}: {reason}")
+
+
+def misfit_instants(instant: Instant, known: Sequence[FileSchema], result: TaskResult) -> dict[int, str]:
+    """The files (by position) whose instants, of a coarser unit, do not all lie in the span of nanoseconds that the
+    table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read. `known` says
+    what the result's schemas are in the table."""
     table = leaf_types(instant.schema)
     wanted = {instant.columns[p]: k for p, k in table.items() if pa.types.is_timestamp(k) and k.unit == "ns"}
-    for number, schema in enumerate(known):
+    reasons: dict[int, str] = {}
+    for number, schema in enumerate(known) if wanted else ():
         for path, kind in leaf_types(schema.schema).items():
             there = wanted.get(schema.columns.get(path, 0), kind)
             if kind != there and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-                _check_span(path, kind, there, number, result)
+                told = (
+                    f"column {path!r} is {kind}, the table's is {there}, and its instants do not all fit, or have no "
+                    "statistics that say so; rewrite the file, or attach it to a table of its own"
+                )
+                reasons.update(dict.fromkeys(_beyond_span(path, kind, number, result), told))
+    return reasons
 
 
-def _check_span(path: str, kind: pa.DataType, wanted: pa.DataType, number: int, result: TaskResult) -> None:
+def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) -> list[int]:
+    """The files of one schema whose instants in a column are not known to fit nanoseconds."""
     ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
     low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
     files = [i for i, s in enumerate(result.files.column("schema_id").to_pylist()) if s == number]
@@ -114,20 +142,19 @@ def _check_span(path: str, kind: pa.DataType, wanted: pa.DataType, number: int, 
     if path in result.stats_columns:
         mine = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
         known = {row["file"]: row for row in result.stats.filter(mine).to_pylist()}
+    beyond = []
     for file in files:
         row = known.get(file)
         is_all_null = row is not None and row["null_count"] is not None and row["null_count"] == row["value_count"]
         least, most = (None, None) if row is None else (row["min_code"], row["max_code"])
         fits = least is not None and most is not None and low <= least and most <= high
         if not is_all_null and not fits:
-            name = result.files.column("path")[file].as_py()
-            raise SchemaError(
-                f"{name}: column {path!r} is {kind}, the table's is {wanted}, and its instants do not all fit, or have "
-                "no statistics that say so; rewrite the file, or attach it to a table of its own"
-            )
+            beyond.append(file)
+    return beyond
 
 
-def _widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
+def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type can be read as another without loss."""
     return merged_type(wanted, kind) == wanted
 
 
@@ -193,6 +220,6 @@ def with_leaves(instant: Instant, known: FileSchema) -> FileSchema:
     for path, (name, below) in leaves_below(known.schema).items():
         if name in known.fields:
             now = f"{names[known.fields[name]]}.{below}" if below else names[known.fields[name]]
-            if now in table and now in instant.columns and (own[path] == table[now] or _widens(own[path], table[now])):
+            if now in table and now in instant.columns and (own[path] == table[now] or widens(own[path], table[now])):
                 columns[path] = instant.columns[now]
     return FileSchema(known.schema, known.fields, columns, known.is_told)

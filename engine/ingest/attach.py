@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import CorruptionError
 from ..ahead import ahead
@@ -19,10 +19,15 @@ COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond
 _THREADS = 8
 
 
-def column_filter(columns: Sequence[str] | None) -> Callable[[str], bool]:
-    """Which leaves get statistics: those named (a struct's name takes its leaves in), else all."""
+Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
+
+
+def column_filter(columns: Leaves) -> Callable[[str], bool]:
+    """Which leaves get statistics: those named (a struct's name takes its leaves in), or chosen, else all."""
     if columns is None:
         return lambda leaf: True
+    if callable(columns):
+        return columns
     named = set(columns)
     prefixes = tuple(f"{name}." for name in named)
     return lambda leaf: leaf in named or leaf.startswith(prefixes)
@@ -35,7 +40,7 @@ def attach_files(
     entries: Sequence[Entry],
     *,
     hive_partitioned: bool,
-    columns: Sequence[str] | None = None,
+    columns: Leaves = None,
     keep_pending: bool = False,
     progress: Progress | None = None,
     as_told: Callable[[Entry, Footer], dict[str, Any]] | None = None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...arrays import from_numpy, to_numpy
 from .column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from .footers import RowGroup
 from .task_index import TaskIndex
@@ -66,6 +68,26 @@ class TaskResult:
     names: list[dict[str, str]] = field(default_factory=list)
     told_names: dict[str, str] = field(default_factory=dict)
     task: str | None = None
+
+    def schema_counts(self) -> list[tuple[pa.Schema, int]]:
+        """The physical schemas that files have, each with how many."""
+        ids, counts = np.unique(to_numpy(self.files.column("schema_id").drop_null()), return_counts=True)
+        return [(self.schemas[i], count) for i, count in zip(ids.tolist(), counts.tolist(), strict=True)]
+
+    def without(self, dropped: np.ndarray) -> TaskResult:
+        """The same without some files (bool [files])."""
+        place = np.cumsum(~dropped) - 1  # of each file among those that stay
+        file = to_numpy(self.stats.column("file"))
+        stays = ~dropped[file]
+        stats = self.stats.filter(from_numpy(stays)).set_column(0, "file", from_numpy(place[file[stays]]))
+        index = None if self.index is None else replace(self.index, fine=self.index.fine[~dropped])
+        files = self.files.filter(from_numpy(~dropped))
+        ids = files.column("schema_id")
+        used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
+        at = files.schema.get_field_index("schema_id")
+        files = files.set_column(at, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
+        schemas, names = [self.schemas[i] for i in used], [self.names[i] for i in used] if self.names else []
+        return replace(self, files=files, stats=stats, index=index, schemas=schemas, names=names)
 
 
 class ResultBuilder:

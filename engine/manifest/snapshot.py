@@ -64,11 +64,17 @@ class Tail:
 
 class Snapshot:
     """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
-    log of another format has gone on by."""
+    log of another format has gone on by.
+
+    suspects    paths of files that were met on storage as gone, or as others, or that the version sets aside
+    remedy      what whoever meets such a file, by its path, can do about it: that depends on the handle
+    """
 
     def __init__(self, instant: Instant, readers: RunReaders):
         self.instant, self.readers = instant, readers
         self.tail: Tail | None = None
+        self.suspects = {pending["path"] for pending in instant.pending}
+        self.remedy: Callable[[str], str] = lambda path: "open() the table anew and scan again"
         self._lock = threading.Lock()
         self._partitions: pa.Table | None = None
         self._ids_by_text: dict[str, int] | None = None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _REASONS_SHOWN = 6
+_PENDING_SHOWN = 3
 _ROW_GROUPS_SHOWN = 8
 
 HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
@@ -52,8 +53,9 @@ def remarks(plan: Plan) -> list[str]:
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
             f"speaks, {plan.tail.removed} went; sync() commits that"
         )
-    if plan.instant.pending:
-        told.append(f"{len(plan.instant.pending)} files are pending: not whole Parquet when they were listed")
+    told += [f"pending, set aside: {one['path']}: {one['reason']}" for one in plan.instant.pending[:_PENDING_SHOWN]]
+    if len(plan.instant.pending) > _PENDING_SHOWN:
+        told.append(f"and {len(plan.instant.pending) - _PENDING_SHOWN:,} files more; verify() names them all")
     return told
 
 

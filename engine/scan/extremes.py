@@ -39,7 +39,7 @@ _PARTS_FIRST, _PARTS_MAX = 4, 64
 Pair = tuple[FileTask, RowGroups]
 
 
-def extreme(plan: Plan, column: str, which: str) -> Any:
+def extreme(plan: Plan, column: str, which: str, *, check: bool = False) -> Any:
     """The "min" or "max" of a column in the rows that match, None where none has a value. See `Plan.min`."""
     schema = plan.instant.schema
     if not isinstance(column, str):
@@ -54,6 +54,7 @@ def extreme(plan: Plan, column: str, which: str) -> Any:
     with plan.step("rows", "row groups") as step:
         search = _Search(plan, column, context, sought)
         search.run()
+        plan.check_files(search.deciding(), every=check)
         step.came_in, step.went_out, step.index = search.looked_at, search.read, "fine statistics"
         step.note = f"{which}({column}): row groups that were read, of those looked at; bounds decided the rest"
     return sought.value()
@@ -92,9 +93,17 @@ class _Sought:
         """bool [n]: what was promised may be better than the best."""
         if self.best is None:
             return np.ones(len(promises), dtype=bool)
-        best = number(self.best) if isinstance(self.best, int) else binary_array([self.best])[0].cast(promises.type)
-        beyond = (pc.greater if self.is_max else pc.less)(promises, best)
+        beyond = (pc.greater if self.is_max else pc.less)(promises, self._best_as(promises.type))
         return to_numpy(pc.fill_null(beyond, from_numpy(np.ones(1, dtype=bool))[0]))
+
+    def falls_short(self, promises: pa.Array) -> np.ndarray:
+        """bool [n]: what was promised is worse than the best."""
+        short = (pc.less if self.is_max else pc.greater)(promises, self._best_as(promises.type))
+        return to_numpy(null_as_false(short))
+
+    def _best_as(self, kind: pa.DataType) -> pa.Scalar:
+        best = self.best
+        return binary_array([best])[0].cast(kind) if isinstance(best, bytes) else number(best)
 
     def in_order(self, promises: pa.Array) -> np.ndarray:
         """int64 [n]: positions, the best promise first."""
@@ -128,11 +137,19 @@ class _Search:
     def __init__(self, plan: Plan, column: str, context: ReadContext, sought: _Sought):
         self._plan, self._column, self._context, self._sought = plan, column, context, sought
         self.looked_at = self.read = 0
+        self._promises: pa.Array | None = None
+        self._met = np.zeros(plan.pruned.units.count, dtype=bool)  # units that were looked at
+
+    def deciding(self) -> np.ndarray:
+        """bool [units]: what the answer rests on, those of the units that were looked at that promise no less."""
+        if self._sought.best is None or self._promises is None:
+            return self._met
+        return self._met & ~self._sought.falls_short(self._promises)
 
     def run(self) -> None:
         units, sought = self._plan.pruned.units, self._sought
         bounds = bounds_of(self._plan.about(self._column), sought.kind, units.count)
-        promises = sought.promises(bounds)
+        self._promises = promises = sought.promises(bounds)
         holds_any = bounds.may_be_value | bounds.may_be_nan
         readable = self._plan.readable(holds_any)
         foreign = holds_any & ~readable
@@ -145,6 +162,7 @@ class _Search:
                 break
             chosen = np.zeros(units.count, dtype=bool)
             chosen[left] = True
+            self._met |= chosen
             self._look_at(chosen, promises)
         if foreign.any() and sought.goes_beyond(promises.filter(from_numpy(foreign))).any():
             self._raise_unreadable(foreign)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
@@ -30,8 +31,8 @@ from .gather import Gatherer
 from .plan_tasks import tasks_of
 from .prune import prune
 from .pruned import Pruned
-from .rows import count_matches, empty, read_matches
-from .slices import MODES, SNAPSHOT
+from .rows import ChangedFileError, check_identity, count_matches, empty, read_matches
+from .slices import MODES, SNAPSHOT, any_of
 from .steps import Step, Steps
 from .tasks import FileTask, ReadContext
 from .units import Units
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 R = TypeVar("R")
+T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
 
@@ -188,10 +190,18 @@ class Plan:
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
         self.check_plain()
-        return dataset_of(self._fine, self.instant, self._storage)
+        with self._noting_changes():
+            return dataset_of(self._fine, self.instant, self._storage)
 
-    def count(self) -> int:
-        """How many rows match, exactly, whatever `limit` says: from the index alone where that decides."""
+    def count(self, *, check: bool = False) -> int:
+        """How many rows match, exactly, whatever `limit` says: from the index alone where that decides.
+
+        What the index decides it says of the version: files that were changed or removed behind the table since count
+        as they were. With `check`, every file that may hold a match is looked at first (size, time or etag). A file
+        that this handle has met as gone or changed is looked at again in any case, so rows and counts fail alike.
+
+        Raises NotReadableError where `to_table` would, unless the index alone decides; PredicateError as `to_table`.
+        """
         self.check_evaluable()
         units = self.pruned.units
         decided = self.pruned.only_true & units.exact
@@ -202,6 +212,7 @@ class Plan:
             of_files = known.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
             total += int(known.counts(rows)[of_files].sum())
             decided[units.unit_of[of_files]] = True
+        self.check_files(np.ones(units.count, dtype=bool), every=check)
         if decided.all():
             return total
         self._check_readable(~decided)
@@ -214,26 +225,29 @@ class Plan:
             step.went_out = counted
         return total + counted
 
-    def min(self, column: str) -> Any:
+    def min(self, column: str, *, check: bool = False) -> Any:
         """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row
         has one. Nulls do not take part; NaN is greater than all else, so it is the least only where nothing else is
         there; a zero is 0.0. Partition columns, and fields of structs by dotted path, have one too.
 
         A Python value, as `to_pylist` gives it; where Python has none (the year 12,000) the pyarrow Scalar. From the
-        index alone where exact bounds decide; otherwise only row groups are read whose bounds leave room for it.
+        index alone where exact bounds decide, as of the version; otherwise only row groups are read whose bounds leave
+        room for it. With `check`, the files that decide are looked at (size, time or etag), as are in any case those
+        that this handle has met as gone or changed.
 
         Raises SchemaError for a column that is not there or has no order, PredicateError as `to_table`,
-        NotReadableError where files that only their own format's reader can read might hold it.
+        NotReadableError where files that only their own format's reader can read might hold it, and where a file that
+        decides is found gone or changed.
         """
         from .extremes import extreme
 
-        return extreme(self, column, "min")
+        return extreme(self, column, "min", check=check)
 
-    def max(self, column: str) -> Any:
+    def max(self, column: str, *, check: bool = False) -> Any:
         """The greatest value of a column in the rows that match: as `min`, with NaN greater than all else."""
         from .extremes import extreme
 
-        return extreme(self, column, "max")
+        return extreme(self, column, "max", check=check)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
@@ -424,11 +438,35 @@ class Plan:
                 if self.limit is not None and found >= self.limit:
                     return
 
-    def _side_by_side(self, work: Callable[[Pair], R], pairs: list[Pair]) -> Iterator[R]:
-        """The results of `work(pair)`, in order; in threads where there is more than one."""
-        if len(pairs) < 2 or THREADS < 2:
-            return map(work, pairs)
-        return ahead(work, pairs, THREADS, "skipstone-read")
+    def check_files(self, chosen: np.ndarray, *, every: bool) -> None:
+        """Looks at the files of some kept units (bool [units]): at every one, or only at those that were met as gone or
+        changed before. Raises NotReadableError for one that is not what was indexed."""
+        suspects = self._snapshot.suspects
+        if not every:
+            if not suspects:
+                return
+            files = self.pruned.units.files.column("path")
+            met = to_numpy(pc.is_in(files, value_set=string_array(sorted(suspects))))
+            chosen = chosen & any_of(self.pruned.units.unit_of, met, len(chosen))
+        tasks = tasks_of(self._snapshot, self._gatherer, self.pruned.selected(chosen), (), with_fine=False)
+        tasks = [task for task in tasks if task.has_rows]
+        for entry in self._side_by_side(lambda task: check_identity(task, self._storage), tasks):
+            suspects.discard(entry.path)  # it is back
+
+    def _side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+        """The results of `work(item)`, in order; in threads where there is more than one. A file that turns out gone or
+        changed is remembered, and the error says what to do."""
+        one_by_one = len(items) < 2 or THREADS < 2
+        with self._noting_changes():
+            yield from map(work, items) if one_by_one else ahead(work, items, THREADS, "skipstone-read")
+
+    @contextmanager
+    def _noting_changes(self) -> Iterator[None]:
+        try:
+            yield
+        except ChangedFileError as error:
+            self._snapshot.suspects.add(error.path)
+            raise ChangedFileError(error.path, error.what, self._snapshot.remedy(error.path)) from error
 
     def check_evaluable(self) -> None:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""

@@ -95,24 +95,31 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
         raise _overwritten(task) from error
 
 
+class ChangedFileError(NotReadableError):
+    """A planned file is gone, or another lies there. `what` says which, without what to do: that depends on the handle
+    (see `Snapshot.remedy`)."""
+
+    def __init__(self, path: str, what: str, remedy: str = "sync() or refresh() the table and scan again"):
+        super().__init__(f"{path}: {what}; {remedy}", paths=[path])
+        self.path, self.what = path, what
+
+    def __reduce__(self):
+        return NotReadableError(self.message, paths=self.paths).__reduce__()
+
+
 def check_identity(task: FileTask, storage: Storage) -> Entry:
     """What storage has under a task's path. Raises NotReadableError where the file is gone, or another lies there."""
     try:
         found = storage.stat(task.path)
     except FileMissingError:
-        raise NotReadableError(
-            f"{task.path}: planned, but gone from storage; sync() or refresh() the table and scan again",
-            paths=[task.path],
-        ) from None
+        raise ChangedFileError(task.path, "planned, but gone from storage") from None
     if not found.is_same(task.size_bytes, task.modified_ns, task.etag):
         raise _overwritten(task)
     return found
 
 
-def _overwritten(task: FileTask) -> NotReadableError:
-    return NotReadableError(
-        f"{task.path}: overwritten since it was indexed; sync() the table and scan again", paths=[task.path]
-    )
+def _overwritten(task: FileTask) -> ChangedFileError:
+    return ChangedFileError(task.path, "overwritten since it was indexed")
 
 
 class FileReader:

@@ -108,6 +108,11 @@ class Storage(Protocol):
         """The files of one folder and the names of its sub-folders, unsorted; both empty where it does not exist."""
         ...
 
+    def peek(self, path: str) -> list[str]:
+        """The names of some files of one folder, or below it, by one request: all of them where they are few, none
+        where there is none."""
+        ...
+
     def delete(self, path: str) -> None:
         """Removes a file; no error where it is gone already. One that `has_link` stays. Raises StorageError for a path
         that leads out of the root."""

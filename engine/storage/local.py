@@ -140,6 +140,9 @@ class LocalStorage:
             raise StorageError(f"{self.local_path(path)}: cannot list: {error}") from error
         return files, folders
 
+    def peek(self, path: str) -> list[str]:
+        return [entry.path.rsplit("/", 1)[-1] for entry in self.list_folder(path)[0]]
+
     def delete(self, path: str) -> None:
         check_inside(path)
         if not self.has_link(path):

@@ -114,6 +114,11 @@ class ObjectStorage:
         ]  # else it is what some tools put for the folder itself
         return files, [folder[inside:].rstrip("/") for folder in found["common_prefixes"]]
 
+    def peek(self, path: str) -> list[str]:
+        key = self._key(path)
+        page = self._asked(lambda: next(iter(self._client.list(key)), ()), key)
+        return [one["path"][len(key) + 1 :] for one in page if len(one["path"]) > len(key) + 1]
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -17,6 +17,8 @@ instant names is ever trusted.
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
+    retired          names that top-level columns had and have no more, or that passed to another column: what files
+                     hold under them is never adopted
     defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
                      columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
@@ -28,7 +30,8 @@ instant names is ever trusted.
     indexes          definitions, runs and coverage
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
-    pending          files seen but not yet readable: [{"path", "reason"}]
+    pending          files that were seen and set aside, not readable or not fitting the table: [{"path", "reason"}].
+                     One that took the place of a live file leaves that live, and unreadable
     fenced           transactions that this instant gives up: none of them may publish any more
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
@@ -190,6 +193,7 @@ class Instant:
     savepoints: dict[str, int] = field(default_factory=dict)
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
     previous: tuple[int, str] | None = None
     modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
 
@@ -279,7 +283,7 @@ class Instant:
             plain["defaults"] = _defaults_of(plain["defaults"])
             plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
             plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
-            for name in ("partitioning", "pending", "fenced"):
+            for name in ("partitioning", "pending", "fenced", "retired"):
                 plain[name] = tuple(plain[name])
             plain["cleaned"] = tuple((first, last) for first, last in plain["cleaned"])
             if plain["previous"] is not None:

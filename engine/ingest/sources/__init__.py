@@ -113,8 +113,9 @@ class LogState(Protocol):
         """The table's columns; None where they are those of the state that this one was looked up from."""
         ...
 
-    def changes(self) -> Changes:
-        """What happened since the state that this one was looked up from; everything, where there was none."""
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        """What happened since the state that this one was looked up from; everything, where there was none, or where
+        nothing of what was known of the table stays."""
         ...
 
 

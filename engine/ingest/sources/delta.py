@@ -66,7 +66,8 @@ class DeltaState:
     def columns(self) -> Columns | None:
         return self.known_columns
 
-    def changes(self) -> Changes:
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        assert not is_anew or self.known_changes.removed is None  # commits that are followed change no column
         return self.known_changes
 
 

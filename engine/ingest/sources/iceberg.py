@@ -122,9 +122,9 @@ class IcebergState:
         with told(self.storage, "pyiceberg"):
             return self._columns
 
-    def changes(self) -> Changes:
+    def changes(self, *, is_anew: bool = False) -> Changes:
         with told(self.storage, "pyiceberg"):
-            found = self._since()
+            found = None if is_anew else self._since()
             if found is not None:
                 return found
             return Changes(self._files(self._live, self._manifests.deletes), None)

@@ -1,0 +1,247 @@
+"""Columns that lie in files and are not read: which of them become the table's, and which files are bound anew.
+
+A file is bound to columns once, by the names that the table had then; what it holds besides stays unread. A name that
+no column of this table ever had may become a column; one that stood for another column, under a rename or before a
+drop, never does. Files of before are then bound anew, under fresh ids, so that no index speaks of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, text, to_numpy
+from ...errors import CommitConflictError, SchemaError, SkipstoneError
+from ..ahead import ahead
+from ..ingest.listing import listed_of
+from ..ingest.sources import is_log
+from ..ingest.task_result import BASE, TaskResult
+from ..manifest.snapshot import Snapshot
+from ..manifest.writing import SHARD_BYTES
+from ..predicates.widening import merged_type
+from ..storage import Entry, Storage
+from ..timeline import FileSchema, IndexState, Instant
+from .attaching import attach_all
+from .evolution import Alteration, columns_state, evolved
+from .fitting import misfits, without
+from .publish import Change
+from .schemas import file_schema, misfit, widens
+from .stats_index import stats_of_new
+
+if TYPE_CHECKING:
+    from ..table import Table
+
+_THREADS = 16
+_IDENTITY = ["size_bytes", "modified_ns", "etag"]
+_OF_SLICES = ["file_group", "commit", "deletes"]
+
+
+def names_ever(instant: Instant) -> set[str]:
+    """Every name that a column of this table has, had, or was read by in a file."""
+    return {*instant.fields, *instant.retired, *(name for known in instant.file_schemas for name in known.fields)}
+
+
+def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
+    """The columns that files of a schema hold, and that are not read. Those of nulls alone hold nothing."""
+    if known.is_told or is_log(instant.source):
+        return []
+    return [
+        f.name
+        for f in known.schema
+        if f.name not in known.fields and f.name not in instant.partitioning and not pa.types.is_null(f.type)
+    ]
+
+
+def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
+    """The columns of some files that a table could adopt, each of a type that holds what most files have of it.
+    `schemas`: each with the number of its files. Columns that no table can have beside the others are left out."""
+    ever, types = names_ever(instant), dict[str, pa.DataType]()
+    for schema, _ in sorted(schemas, key=lambda one: -one[1]):
+        if misfit(instant, file_schema(instant, instant, schema)) is not None:
+            continue
+        for field in schema:
+            if field.name not in ever and not pa.types.is_null(field.type):
+                merged = merged_type(types.get(field.name, field.type), field.type)
+                types[field.name] = types[field.name] if merged is None else merged
+    for name, kind in list(types.items()):
+        try:
+            with_columns(instant, {name: kind})
+        except SchemaError:
+            del types[name]
+    return types
+
+
+def with_columns(instant: Instant, types: dict[str, pa.DataType]) -> Instant:
+    """A version with some more columns, behind its others. Raises SchemaError for what no table can have."""
+    return evolved(instant, adding(types))
+
+
+def adding(types: dict[str, pa.DataType]) -> Alteration:
+    """The alteration that adds columns."""
+    return Alteration(rename={}, drop=(), widen={}, add=tuple(pa.field(name, kind) for name, kind in types.items()))
+
+
+def evolver(
+    table: Table, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
+) -> Callable[[Instant], Instant]:
+    """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
+    the others, so that those are not written anew: it knows of the files of `base` that they lack these columns."""
+    after = evolved(base, asked)
+    leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
+    new = None
+    if leaves:
+        index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
+        new = stats_of_new(table.on(base), after, index, change.transaction, change.leftovers)
+
+    def evolve(newest: Instant) -> Instant:
+        if columns_state(newest) != columns_state(base):
+            raise CommitConflictError(
+                f"{table.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
+                "for what is still wanted"
+            )
+        following = evolved(newest, asked)
+        if new is None:
+            return following
+        state, aggregates = new
+        number = following.next["index"]
+        runs = (*state.runs, *(aggregates if newest.version == base.version else ()))
+        following = replace(following, next={**following.next, "index": number + 1})
+        return following.with_index(replace(state, id=number, runs=runs))
+
+    return evolve
+
+
+def live_schemas(snapshot: Snapshot) -> list[tuple[FileSchema, int]]:
+    """The file schemas of live files that hold unread columns, with the number of their files."""
+    instant = snapshot.instant
+    if not any(unread_columns(instant, known) for known in instant.file_schemas):
+        return []
+    counts = Counter(snapshot.files(columns=["schema_id"]).column("schema_id").to_pylist())
+    found = [(instant.file_schemas[number], count) for number, count in counts.items()]
+    return [(known, count) for known, count in found if unread_columns(instant, known)]
+
+
+# -- files that are bound anew ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Rebound:
+    """Live files that hold columns of the table under which they were not bound.
+
+    removed     file id -> path, as they are now
+    listed      the same files, as a listing has them
+    rows        path -> (partition, position of its file schema)
+    """
+
+    removed: dict[int, str]
+    listed: pa.Table
+    rows: dict[str, tuple[str, int]]
+
+    def bound(self, results: Sequence[TaskResult], after: Instant) -> list[TaskResult]:
+        """What was read of them, in the partitions that they are in, under the columns that they had and those that
+        come."""
+        for result in results:
+            columns = [result.files.column(name).to_pylist() for name in ("path", "schema_id")]
+            places: dict[tuple[int, int], int] = {}  # (what the file holds, what it was bound to) -> its schema
+            texts, ids = [], []
+            for path, own in zip(*columns, strict=True):
+                partition, known = self.rows[path]
+                texts.append(partition)
+                ids.append(places.setdefault((own, known), len(places)))
+            result.files = _with(
+                result.files, partition=pa.array(texts, pa.string()), schema_id=pa.array(ids, pa.int32())
+            )
+            result.names = [_names_of(after, after.file_schemas[known]) for _, known in places]
+            result.schemas = [result.schemas[own] for own, _ in places]
+            result.is_partition_told = bool(after.source.get("partitions_told"))
+        return list(results)
+
+
+def _with(files: pa.Table, **columns: pa.Array) -> pa.Table:
+    for name, values in columns.items():
+        files = files.set_column(files.schema.get_field_index(name), name, values)
+    return files
+
+
+def _names_of(after: Instant, known: FileSchema) -> dict[str, str]:
+    """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
+    those that come."""
+    called = {number: name for name, number in after.fields.items()}
+    bound = {own: called[number] for own, number in known.fields.items() if number in called}
+    return {**bound, **{name: name for name in sure_columns(after, known)}}
+
+
+def _to_rebind(snapshot: Snapshot, after: Instant, storage: Storage, leave: Iterable[int] = ()) -> _Rebound:
+    """The live files of a version that hold columns of `after` unread, as they lie on storage unchanged. `leave`: ids
+    of files that stay out. Files of slices stay as their owner bound them."""
+    ids = [number for number, known in enumerate(after.file_schemas) if sure_columns(after, known)]
+    names = ["path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
+    files = snapshot.files(columns=names) if ids else snapshot.files(columns=names).slice(0, 0)
+    wanted = np.isin(to_numpy(files.column("schema_id")), ids)
+    wanted &= to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    wanted &= ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), dtype=np.uint64))
+    for name in _OF_SLICES:
+        wanted &= to_numpy(files.column(name).is_null())
+    rows = files.filter(from_numpy(wanted)).to_pylist()
+
+    def entry(row: dict) -> Entry | None:
+        try:
+            there = storage.stat(row["path"])
+        except SkipstoneError:
+            return None
+        return there if there.is_same(*(row[name] for name in _IDENTITY)) else None
+
+    found = [
+        (row, there)
+        for row, there in zip(rows, ahead(entry, rows, _THREADS, "skipstone-stat"), strict=True)
+        if there is not None
+    ]
+    texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
+    return _Rebound(
+        {row["file_id"]: row["path"] for row, _ in found},
+        listed_of(there for _, there in found),
+        {row["path"]: (texts[row["partition_id"]], row["schema_id"]) for row, _ in found},
+    )
+
+
+def sure_columns(after: Instant, known: FileSchema) -> list[str]:
+    """The columns of the table that files of a schema hold unread, each under the one name that it ever had, in a type
+    that the table's holds."""
+    sure = []
+    for name in unread_columns(after, known):
+        if name in after.fields and name not in after.retired:
+            number = after.fields[name]
+            pairs = {(n, i) for s in after.file_schemas for n, i in s.fields.items() if n == name or i == number}
+            if pairs <= {(name, number)} and widens(known.schema.field(name).type, after.schema.field(name).type):
+                sure.append(name)
+    return sure
+
+
+def rebind(table: Table, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
+    """Has a change bind live files anew that hold columns of `after` unread. `leave`: ids of files that stay out."""
+    rebound = _to_rebind(snapshot, after, table.storage, leave)
+    if not rebound.removed:
+        return
+    results, _ = attach_all(
+        table.storage,
+        table.index_storage,
+        change.transaction,
+        rebound.listed,
+        change.leftovers,
+        hive_partitioned=table.is_hive,
+        columns=after.stats_paths(),
+        keep_pending=True,
+        part="rebound",
+    )
+    results = rebound.bound(results, after)
+    results = without(results, misfits(after, results, snapshot.ids_by_text()), table.index_storage)
+    # What could not be read, or does not fit after all, stays as it is.
+    read = {path for result in results for path in result.files.column("path").to_pylist()}
+    change.results = [*change.results, *results]
+    change.removed.update((number, path) for number, path in rebound.removed.items() if path in read)

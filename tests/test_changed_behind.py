@@ -1,0 +1,128 @@
+"""A lake whose files change behind the table: what metadata answers, when it fails, and what the error advises."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+DAYS = 4
+
+
+def _write(lake: Path, day: int, values: list[int], name: str = "f") -> None:
+    (lake / f"day={day}").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": values}), lake / f"day={day}" / f"{name}.parquet")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for day in range(DAYS):
+        _write(tmp_path, day, [10 * day, 10 * day + 1])
+    ss.create(tmp_path)
+    return tmp_path
+
+
+def _gone(lake: Path, day: int) -> None:
+    (lake / f"day={day}" / "f.parquet").unlink()
+
+
+def test_rule_47_metadata_answers_as_of_the_version(lake: Path) -> None:
+    _gone(lake, 3)
+    plan = ss.open(lake).scan()
+    assert (plan.count(), plan.min("a"), plan.max("a")) == (2 * DAYS, 0, 31)
+
+
+@pytest.mark.parametrize("how", ["gone", "changed"])
+def test_rule_47_check_looks_at_the_files_that_decide(lake: Path, how: str) -> None:
+    if how == "gone":
+        _gone(lake, 3)
+    else:
+        _write(lake, 3, [7, 8, 9])
+    plan = ss.open(lake).scan()
+    for ask in (plan.count, lambda check: plan.max("a", check=check)):
+        with pytest.raises(ss.NotReadableError, match=r"day=3/f\.parquet: .*; sync\(\) the table"):
+            ask(check=True)
+    assert ss.open(lake).scan().min("a", check=True) == 0, "which does not rest on that file"
+    assert ss.open(lake).scan("day < 3").count(check=True) == 2 * (DAYS - 1)
+    table = ss.open(lake)
+    table.sync()
+    expected = (6, 21) if how == "gone" else (9, 21)
+    assert (table.scan().count(check=True), table.scan().max("a", check=True)) == expected
+
+
+def test_rule_47_what_a_handle_found_gone_fails_alike(lake: Path) -> None:
+    _gone(lake, 3)
+    table = ss.open(lake)
+    assert table.scan().count() == 2 * DAYS
+    with pytest.raises(ss.NotReadableError):
+        table.scan("day = 3").to_table()
+    for plan in (table.scan(), table.scan("a > 25"), table.scan("day = 3")):
+        for ask in (plan.to_table, plan.count, lambda plan=plan: plan.max("a")):
+            with pytest.raises(ss.NotReadableError, match=r"day=3/f\.parquet"):
+                ask()
+    plan = table.scan("day < 3")
+    assert (plan.count(), plan.max("a"), plan.to_table().num_rows) == (6, 21, 6)
+    assert table.scan().min("a") == 0
+
+
+def test_a_file_that_came_back_as_it_was_is_counted_again(lake: Path) -> None:
+    path = lake / "day=3" / "f.parquet"
+    table = ss.open(lake)
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(ss.NotReadableError):
+        table.scan().to_table()
+    path.with_name("elsewhere").rename(path)
+    assert (table.scan().count(), table.scan().max("a")) == (2 * DAYS, 31)
+
+
+def test_an_old_version_names_those_that_can_be_read(lake: Path) -> None:
+    """sync() brings nothing back to a handle on a version of before."""
+    table = ss.open(lake)
+    _write(lake, 8, [80])
+    assert table.sync() == 2
+    _gone(lake, 3)
+    assert table.sync() == 3
+    _write(lake, 9, [90])
+    assert table.sync() == 4
+    for version in (1, 2):
+        old = ss.open(lake, version=version)
+        with pytest.raises(ss.NotReadableError) as raised:
+            old.scan().to_table()
+        assert f"version {version} " in str(raised.value)
+        assert "versions 3 to 4 can be read" in str(raised.value)
+        assert "sync()" not in str(raised.value)
+        assert pickle.loads(pickle.dumps(raised.value)).paths == ["day=3/f.parquet"]
+    assert ss.open(lake, version=3).scan().to_table().num_rows == 7
+    assert old.refresh().scan().to_table().num_rows == 8
+
+
+def test_an_old_version_whose_file_the_latest_names_too(lake: Path) -> None:
+    table = ss.open(lake)
+    _write(lake, 9, [90])
+    table.sync()
+    _gone(lake, 3)
+    old = ss.open(lake, version=1)
+    with pytest.raises(ss.NotReadableError, match=r"version 2, the latest, names the same.*refresh\(\).*sync\(\)"):
+        old.scan().to_table()
+    old.refresh().sync()
+    assert old.scan().to_table().num_rows == 7
+
+
+def test_a_handle_on_a_log_is_told_to_refresh(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+    deltalake.write_deltalake(tmp_path, pa.table({"a": [1, 2]}))
+    table = ss.create(tmp_path)
+    old = ss.open(tmp_path, version=1)
+    deltalake.write_deltalake(tmp_path, pa.table({"a": [3]}), mode="overwrite")
+    table_of_delta = deltalake.DeltaTable(tmp_path)
+    table_of_delta.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    with pytest.raises(ss.NotReadableError, match=r"refresh\(\) the table"):
+        table.scan().to_table()
+    assert table.refresh().scan().to_table().to_pydict() == {"a": [3]}
+    table.sync()
+    with pytest.raises(ss.NotReadableError, match="version 2 can be read"):
+        old.scan().to_table()

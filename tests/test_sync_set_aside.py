@@ -1,0 +1,165 @@
+"""Bad files stop neither a sync nor a listing: they are set aside, shown, and tried again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+
+def _write(lake: Path, name: str, values: list, day: int = 1) -> Path:
+    path = lake / f"day={day}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": values}), path)
+    return path
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    _write(tmp_path, "one.parquet", [1, 2])
+    _write(tmp_path, "two.parquet", [3], day=2)
+    return tmp_path
+
+
+def _bad(lake: Path) -> dict[str, str]:
+    """Files of every kind that is set aside: path -> what is said of it."""
+    whole = _write(lake, "half.parquet", [7]).read_bytes()
+    (lake / "day=1" / "half.parquet").write_bytes(whole[:-5])
+    (lake / "day=1" / "text.parquet").write_text("no Parquet at all")
+    _write(lake, "type.parquet", ["text"])
+    for folder in ("day=soon", "date=1", "day=3/hour=4"):
+        (lake / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"a": [9]}), lake / folder / "key.parquet")
+    return {
+        "day=1/half.parquet": "not a whole Parquet file",
+        "day=1/text.parquet": "Parquet",
+        "day=1/type.parquet": "column 'a' is string, the table's is int64",
+        "day=soon/key.parquet": "'soon' is not a int32",
+        "date=1/key.parquet": "does not have the table's keys",
+        "day=3/hour=4/key.parquet": "does not have the table's keys",
+    }
+
+
+def _values(table: ss.Table) -> list[int]:
+    return sorted(table.scan().to_table().column("a").to_pylist())
+
+
+def test_bad_files_among_many_do_not_stop_a_sync(lake: Path) -> None:
+    table = ss.create(lake)
+    bad = _bad(lake)
+    _write(lake, "good.parquet", [4], day=3)
+    made = table.sync()
+    assert isinstance(made, ss.SyncResult)
+    assert (made, made.version, table.version) == (2, 2, 2)
+    assert (made.added, made.removed) == (("day=3/good.parquet",), ())
+    assert set(made.quarantined) == set(bad)
+    for path, told in bad.items():
+        assert told in made.quarantined[path], path
+    assert _values(table) == [1, 2, 3, 4]
+    assert {(f.kind, f.path) for f in table.verify()} == {("pending", path) for path in bad}
+    remarks = table.scan().explain()
+    assert "day=1/half.parquet: not a whole Parquet file" in remarks
+    assert "3 files more" in remarks
+    assert pickle.loads(pickle.dumps(made)).quarantined == made.quarantined
+
+
+def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
+    table = ss.create(lake)
+    bad = _bad(lake)
+    first = table.sync()
+    again = ss.open(lake).sync()
+    assert (again, again.added, again.removed) == (first, (), ())
+    assert again.quarantined == first.quarantined and set(again.quarantined) == set(bad)
+
+
+def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
+    table = ss.create(lake)
+    bad = _bad(lake)
+    table.sync()
+    _write(lake, "half.parquet", [7])
+    _write(lake, "type.parquet", [8])
+    assert table.sync().added == ("day=1/half.parquet", "day=1/type.parquet")
+    assert _values(table) == [1, 2, 3, 7, 8]
+    for path in bad:
+        if path not in ("day=1/half.parquet", "day=1/type.parquet"):
+            (lake / path).unlink()
+    assert table.sync().quarantined == {}
+    assert table.verify() == []
+
+
+def test_a_strict_handle_raises_instead(lake: Path) -> None:
+    ss.create(lake)
+    strict = ss.open(lake, strict=True)
+    odd = _write(lake, "type.parquet", ["text"])
+    with pytest.raises(ss.SchemaError, match=r"day=1/type\.parquet: column 'a' is string"):
+        strict.sync()
+    odd.write_bytes(b"PAR1")
+    with pytest.raises(ss.CorruptionError, match=r"day=1/type\.parquet"):
+        strict.sync()
+    assert ss.open(lake).version == 1
+
+
+@pytest.mark.parametrize("how", ["cut", "type"])
+def test_rule_56_a_live_file_that_a_bad_one_replaced_stays_live_and_raises(lake: Path, how: str) -> None:
+    table = ss.create(lake)
+    if how == "cut":
+        (lake / "day=1" / "one.parquet").write_bytes(b"PAR1")
+    else:
+        _write(lake, "one.parquet", ["text"])
+    _write(lake, "good.parquet", [4], day=3)
+    made = table.sync()
+    assert (made.added, made.removed, list(made.quarantined)) == (("day=3/good.parquet",), (), ["day=1/one.parquet"])
+    assert "day=1/one.parquet" in table.files().column("path").to_pylist()
+    with pytest.raises(ss.NotReadableError, match=r"day=1/one\.parquet"):
+        table.scan().to_table()
+    assert sorted(table.scan("day > 1").to_table().column("a").to_pylist()) == [3, 4]
+    assert table.sync() == made
+    _write(lake, "one.parquet", [10])
+    made = table.sync()
+    assert (made.added, made.removed) == (("day=1/one.parquet",), ("day=1/one.parquet",))
+    assert _values(table) == [3, 4, 10]
+
+
+def test_bad_files_do_not_stop_a_listing_create(lake: Path) -> None:
+    for number in range(9):
+        _write(lake, f"good-{number}.parquet", [0], day=4)
+    bad = _bad(lake)
+    del bad["day=soon/key.parquet"]  # a key of texts, then: every value fits
+    table = ss.create(lake)
+    assert {f.path for f in table.verify()} == set(bad)
+    assert table.schema.field("a").type == pa.int64()
+    assert table.scan().count() == 13
+    assert table.sync() == 1
+
+
+def test_where_no_files_are_more_a_create_refuses(tmp_path: Path) -> None:
+    _write(tmp_path, "one.parquet", [1])
+    _write(tmp_path, "two.parquet", ["text"])
+    with pytest.raises(ss.SchemaError, match=r"'a' is string in .*two\.parquet"):
+        ss.create(tmp_path)
+
+
+def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> None:
+    """What is set aside lies between others in the task that read them."""
+    table = ss.create(lake)
+    for number in range(6):
+        _write(lake, f"n{number}.parquet", [str(number)] if number % 2 else [100 * number, 100 * number + 9], day=5)
+    table.sync()
+    for number in (0, 2, 4):
+        path = f"day=5/n{number}.parquet"
+        assert table.scan(f"a = {100 * number + 9}").row_groups().to_pylist() == [{"path": path, "row_group": 0}]
+    assert table.scan().max("a") == 409
+    assert [f.kind for f in table.verify(deep=True)] == ["pending"] * 3
+
+
+def test_an_int_as_ever(lake: Path) -> None:
+    table = ss.create(lake)
+    os.remove(lake / "day=2" / "two.parquet")
+    made = table.sync()
+    assert made == 2 and f"{made}" == "2" and ss.open(lake, version=made).version == 2
+    assert made.removed == ("day=2/two.parquet",)
