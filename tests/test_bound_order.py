@@ -188,7 +188,7 @@ def _write(path: Path, name: str, values: list, writer: Writer, *, also_new: boo
 
 @settings(max_examples=examples(24))
 @given(name=st.sampled_from(sorted(TYPES)), writer=st.sampled_from(WRITERS), also_new=st.booleans(), data=st.data())
-def test_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_footer(
+def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_footer(
     name: str, writer: Writer, also_new: bool, data: st.DataObject
 ) -> None:
     some = st.lists(st.sampled_from(TYPES[name].values), min_size=1, max_size=4)
@@ -212,7 +212,7 @@ def test_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_foot
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])
-def test_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Path, writer: Writer) -> None:
+def test_rule_41_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Path, writer: Writer) -> None:
     counted = set()
     for name in ONE_OF_EACH:
         stored, folder = TYPES[name], tmp_path / name

@@ -73,7 +73,7 @@ def _lake(root: Path, **options: object) -> ss.Table:
     return table
 
 
-def test_clean_removes_files_whose_names_are_its_own_and_no_others(tmp_path: Path) -> None:
+def test_rule_45_clean_removes_files_whose_names_are_its_own_and_no_others(tmp_path: Path) -> None:
     root = tmp_path / "project"
     table = _lake(tmp_path, index_path=root)
     own, foreign = _write(root, OWN), _write(root, FOREIGN)
@@ -103,7 +103,7 @@ def test_clean_of_data_leaves_files_that_only_look_like_its_own(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("linked", ["pending", "runs/01", "tasks", "timeline/00000"])
-def test_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: str) -> None:
+def test_rule_45_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: str) -> None:
     table = _lake(tmp_path)
     root, outside = Path(table.index_storage.root), tmp_path / "outside"
     if (root / linked).exists():
@@ -163,7 +163,7 @@ def test_a_transaction_that_fails_removes_nothing_behind_a_link(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", ["../outside", "p=a/../../outside", "/etc/nothing", "file:///etc/nothing"])
-def test_nothing_outside_of_a_root_is_removed(tmp_path: Path, path: str) -> None:
+def test_rule_45_nothing_outside_of_a_root_is_removed(tmp_path: Path, path: str) -> None:
     [outside] = _write(tmp_path, ["outside"])
     table = _lake(tmp_path)
     with pytest.raises(ss.StorageError, match="below the root"):

@@ -23,7 +23,7 @@ from timeline_lakes import VERSIONS, commit, file, lake, opened, rows
 
 
 @pytest.mark.parametrize(("of", "over"), [(3, 6), (3, 5), (6, 4), (6, 7), (3, 7), (5, 6)])
-def test_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:
+def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:
     lake(tmp_path)
     shutil.copy(file(tmp_path, of), file(tmp_path, over))
     told = rf"{over:010d}\.json: holds version {of}"
@@ -73,7 +73,7 @@ def test_a_version_that_was_put_in_anothers_place_is_found(tmp_path: Path) -> No
     assert rows(opened(tmp_path)) == [2, 3, 4, 5]
 
 
-def test_a_commit_is_not_acknowledged_under_a_lost_name_that_nobody_reads(tmp_path: Path) -> None:
+def test_rule_44_a_commit_is_not_acknowledged_under_a_lost_name_that_nobody_reads(tmp_path: Path) -> None:
     stale = lake(tmp_path, 3)
     other = opened(tmp_path)
     for number in (4, 5, 6):
@@ -262,7 +262,7 @@ _STEP = st.tuples(
 
 @settings(max_examples=examples(10), deadline=None, phases=[Phase.generate])
 @given(st.lists(_STEP, min_size=4, max_size=10), st.integers(0, 1000))
-def test_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
+def test_rule_44_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], seed: int
 ) -> None:
     """The model: each version's rows as they were when it was made. A read gives these, or an error of ours, or warns
