@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.ingest.task_writer import TaskWriter
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "cache_info": (".engine.cache", "cache_info"),
+    "set_cache_budget": (".engine.cache", "set_cache_budget"),
+    "CacheInfo": (".engine.cache", "CacheInfo"),
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
@@ -64,6 +68,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CacheInfo",
     "CommitConflictError",
     "CorruptionError",
     "FormatVersionError",
@@ -79,9 +84,11 @@ __all__ = [
     "TaskWriter",
     "Transaction",
     "__version__",
+    "cache_info",
     "col",
     "create",
     "open",
+    "set_cache_budget",
 ]
 
 

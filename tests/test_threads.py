@@ -138,6 +138,19 @@ def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.
     assert 8 < at < 99
 
 
+def test_a_forked_process_counts_what_the_cache_still_holds(lake: ss.Table) -> None:
+    lake.scan(_needle(7)).to_table()
+    used = ss.cache_info().used_bytes
+
+    def work() -> bool:
+        info = ss.cache_info()
+        is_less = 0 < info.used_bytes < used and sum(info.by_root.values()) == info.used_bytes
+        lake.scan(_needle(7)).to_table()
+        return is_less and ss.cache_info().used_bytes > info.used_bytes
+
+    assert _in_child(work) == "right"
+
+
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 

@@ -199,10 +199,10 @@ class Snapshot:
     def _kept(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
         with self._damage_told():
-            kept = self.readers.kept(self.instant.manifest)
-        if not kept or not all(k.is_small for k in kept):
+            runs = self.readers.cached(self.instant.manifest)
+        if not runs or not all(run.is_small for run in runs):
             return make()
-        return kept[-1].decoded((name, *map(id, kept)), make)
+        return runs[-1].decoded((name, *(run.key for run in runs)), make)
 
     def _entries(
         self, kind: int, columns: Sequence[str], partition_ids: Sequence[int] | np.ndarray | None = None
