@@ -192,10 +192,11 @@ def set_cache_budget(budget_bytes: int) -> None:
     """Sets how many bytes the process may keep in memory of the indexes that it reads, for all tables together; 0 for
     nothing. At once: what is beyond is let go. 134,217,728 (128 MiB) until it is called.
 
-    That is room for the statistics of about a million files of two columns, and little beside what a process with
-    Arrow takes; each process of a Spark executor has its own. More pays where several large tables are asked in turn,
-    or with `open(cache="coarse")`. `Table.forget` lets go of one table's. What a handle itself has opened or read
-    (its version, its list of files) is not counted: it goes with the handle.
+    Runs are decoded whole up to 65,536 entries, and one takes about 3 MB then: the default is room for some forty of
+    them, the bounds of three columns and the names of 800,000 files, and little enough that each worker of a Spark
+    executor may have as much. More pays where more tables are asked in turn, or with `open(cache="coarse")`.
+    `Table.forget` lets go of one table's. What a handle has read itself (its version, its list of files) goes with the
+    handle and is not counted, nor is what an opened run keeps of block indexes below its footer.
 
     Raises InvalidArgumentError for what is no number of bytes.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -225,6 +226,16 @@ def test_threads_that_find_damage_in_one_plan_agree(lake: ss.Table) -> None:
             found = _each(lambda number, plan=plan: plan.to_table().to_pylist())
         assert found == [[{"id": 101, "s": "k101"}]] * THREADS
         assert len(plan.damaged) == len(set(plan.damaged)) > 0
+
+
+def test_no_value_is_worked_out_under_a_lock_of_its_class() -> None:
+    """`functools.cached_property` holds one; see `caching`. Left are two whose values are the work of microseconds."""
+    root = Path(ss.__file__).parent
+    using = re.compile(r"^(from functools import .*\bcached_property\b|.*functools\.cached_property\()", re.MULTILINE)
+    rooms = ("engine", "hfile_like", "bloom", "spark_adapter", "commands")
+    files = [path for room in rooms for path in (root / room).rglob("*.py")]
+    found = {path.relative_to(root).as_posix() for path in files if using.search(path.read_text(encoding="utf-8"))}
+    assert len(files) > 200 and found <= {"engine/predicates/bound.py", "engine/ingest/sources/iceberg.py"}
 
 
 def test_what_threads_work_out_at_once_is_what_the_first_published() -> None:
