@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.commit.repair import repair
     from .engine.commit.transaction import Transaction
     from .engine.create import create
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "cache_info": (".engine.cache", "cache_info"),
+    "set_cache_budget": (".engine.cache", "set_cache_budget"),
+    "CacheInfo": (".engine.cache", "CacheInfo"),
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
@@ -68,6 +72,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CacheInfo",
     "CommitConflictError",
     "CorruptionError",
     "FormatVersionError",
@@ -84,10 +89,12 @@ __all__ = [
     "TaskWriter",
     "Transaction",
     "__version__",
+    "cache_info",
     "col",
     "create",
     "open",
     "repair",
+    "set_cache_budget",
 ]
 
 

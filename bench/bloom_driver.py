@@ -227,7 +227,7 @@ def _kept_lines(folder: Path) -> Iterator[str]:
         _asked(table, _picked(99, 1))
         for count in (1, MANY):
             found = [_asked(table, _picked(attempt, count)) for attempt in range(ROUNDS)]
-            held = table.readers.resident.held_bytes if table.readers.resident else 0
+            held = ss.cache_info().by_root[table.index_storage.uri]
             yield _line(f'`cache="coarse"`, {held / 1e6:.1f} MB held', len(_bloom_runs(table)), count, "warm", found)
 
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 
 from ..errors import InvalidArgumentError, NotATableError
-from .indexes.resident import CACHE_BYTES, resident_of
 from .ingest.sources import is_log, open_source, split_location
 from .manifest.runs import RunReaders
 from .storage import open_storages
@@ -26,7 +25,6 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
     cache: str | None = None,
-    cache_bytes: int = CACHE_BYTES,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 
@@ -41,10 +39,9 @@ def open_table(
         strict: a damaged index run raises CorruptionError, and so does a file that a sync would set aside (SchemaError
             where it does not fit); otherwise they are left out, the run with a warning. A newest version that is known
             to be lost raises, too; otherwise a warning says so, and the newest that can be read is opened.
-        cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as they fit in
-            `cache_bytes`: a value then costs no request. For all handles of this process that ask for it on this
-            table; the one that was opened last tells how much. Without it nothing of them is kept.
-        cache_bytes: how much memory that may take.
+        cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as the process's
+            cache has room for them (`skipstone.set_cache_budget`): a value then costs no request. Without it nothing
+            of them is kept.
 
     Raises:
         NotATableError: no index there, or no such version. InvalidArgumentError: no such savepoint.
@@ -57,8 +54,6 @@ def open_table(
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
     if cache not in (None, "coarse"):
         raise InvalidArgumentError(f'cache= is "coarse", or nothing, not {cache!r}')
-    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 1:
-        raise InvalidArgumentError(f"cache_bytes= is a number of bytes, 1 or more, not {cache_bytes!r}")
     location, named = split_location(location)
     storage, index_storage = open_storages(location, index_path, storage_options)
     timeline = Timeline(index_storage)
@@ -84,8 +79,7 @@ def open_table(
         instant = timeline.read(instant.version_of_savepoint(savepoint))
     is_pinned = version is not None or as_of is not None or savepoint is not None
     log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
-    resident = None if cache is None else resident_of(index_storage.uri, cache_bytes)
-    readers = RunReaders(index_storage, resident)
+    readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
     return Table(storage, index_storage, timeline, readers, instant, is_pinned, strict, log)
 
 

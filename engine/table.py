@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import remedies
-from .indexes import resident
+from .cache import process_cache
 from .ingest.sources import known_state
-from .manifest import kept
 from .manifest.runs import RunReaders
 from .manifest.snapshot import Snapshot
 from .progress import Progress, teller
@@ -89,8 +88,7 @@ class Table:
     def forget(self) -> None:
         """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
         self.readers.close()
-        kept.forget_root(self.index_storage.uri)
-        resident.forget_root(self.index_storage.uri)
+        process_cache().forget(lambda run: run[0] == self.index_storage.uri)
         self.timeline.forget()
 
     # -- what it is ---------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ..caching import cached_property
 from ..errors import FormatVersionError, StorageError
 from . import codec
 from .codec import Compressor, Piece, Where

@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -556,18 +557,20 @@ def test_the_command_line(root: str, s3_server: Server, capfd: pytest.CaptureFix
 
 
 def test_a_forked_process_is_told_so(root: str, s3_server: Server) -> None:
-    store = open_storage(root, s3_server.options)
-    store.put("x", b"x")
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            store.read("x")
-        except ss.StorageError as error:
-            status = 0 if "spawn" in str(error) else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    """By a handle that it inherited, and by one that it opens itself, which else would wait for ever."""
+    table = ss.create(root, schema=pa.schema([("id", pa.int64())]), storage_options=s3_server.options)
+    for work in (table.refresh, table.history, lambda: ss.open(root, storage_options=s3_server.options)):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                signal.alarm(60)
+                work()
+            except ss.StorageError as error:
+                status = 0 if "spawn" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_obstore_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ...bloom import bucket_of, probe_rows
 from ...errors import CorruptionError
 from ...hfile_like import SortedFileReader, StridedSection
-from .resident import Resident
 
 META = "coarse"
 # What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
@@ -31,6 +31,9 @@ BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before
 
 Asks = Callable[[str], np.ndarray | None]
 """Hashes, uint64, to ask a group of by the name of its hash; None where they cannot be told under that hash."""
+
+KeptGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
+"""The rows of a group, from memory or by loading them to be kept; None where they are to be asked row by row."""
 
 
 def section_name(group: int) -> str:
@@ -137,24 +140,21 @@ class _Job:
 
 
 def member_hits(
-    reader: SortedFileReader, coarse: Coarse, asks: Sequence[Asks], request_bytes: int, resident: Resident | None = None
+    reader: SortedFileReader, coarse: Coarse, asks: Sequence[Asks], request_bytes: int, kept: KeptGroup
 ) -> list[np.ndarray]:
     """bool [members] for each question: the member may hold one of its values.
 
     Only the rows that the values touch are read, those within `request_bytes` of each other as one, a bounded number
-    of bytes at a time. Groups that `resident` keeps, or has room for, are asked there.
+    of bytes at a time. Groups that `kept` gives are asked there.
     """
     found = [np.zeros(coarse.members, dtype=bool) for _ in asks]
     left = []
     for job in _jobs(reader, coarse, asks, found):
-        size_bytes = job.section.rows * job.section.stride
-        kept = None
-        if resident is not None:
-            kept = resident.table(job.section.name, reader, size_bytes, lambda job=job: _whole(reader, job.section))  # type: ignore[misc]
-        if kept is None:
+        rows = kept(job.section, partial(_whole, reader, job.section))
+        if rows is None:
             left.append(job)
         else:
-            _probe(job, slice(0, len(job.hashes)), kept, job.buckets, coarse, found)
+            _probe(job, slice(0, len(job.hashes)), rows, job.buckets, coarse, found)
     for batch in _batches(left, request_bytes):
         wanted = []
         for job, part in batch:

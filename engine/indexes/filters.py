@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,7 @@ class FilterRun:
         hash than a question can be put in are among them."""
         is_remote = bool(self._readers.storage.gap_bytes)
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
-        found = member_hits(self.reader, self.coarse, asks, request_bytes, self._readers.resident)
+        found = member_hits(self.reader, self.coarse, asks, request_bytes, partial(self._readers.group, self.run))
         return [np.unique(self._files_of(hits)) for hits in found]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:

@@ -275,7 +275,7 @@ class _Blocks:
 
 
 def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
-    return reader.block(i) if read is None else read
+    return (reader.block(i) if read is None else read).owned()  # not of all that was read with it
 
 
 def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:

@@ -19,11 +19,11 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from ...caching import cached_property
 from . import thrift
 
 _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,11 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, to_numpy
 from ...errors import CorruptionError, FormatVersionError
-from ...hfile_like import Numbered, SortedFileReader
+from ...hfile_like import Numbered, SortedFileReader, StridedSection
+from ..cache import Cache, RunKey, process_cache
 from ..storage import FileMissingError, Ranged, Storage
 from ..timeline import Run
-from . import kept as keep
-from .kept import Kept
-
-if TYPE_CHECKING:
-    from ..indexes.resident import Resident
+from .cached_run import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, CachedRun, part_of
 
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.
@@ -47,26 +44,27 @@ def reading_run(run: Run) -> Iterator[None]:
 
 
 class RunReaders:
-    """The runs of one index root, opened as they are asked for.
+    """The runs of one index root, opened as they are asked for. Threads may share them.
 
     A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
-    the process: see `engine.manifest.kept`; unless it is not `shared`, and goes with these readers. `resident` keeps
-    groups of filters besides, where a handle asks for it.
+    the process: see `engine.cache`; unless they are not `shared`, and go with these readers. With `keeps_groups`, whole
+    groups of filters are kept besides.
     """
 
-    def __init__(self, storage: Storage, resident: Resident | None = None, *, shared: bool = True):
-        self.storage, self.resident = storage, resident
+    def __init__(self, storage: Storage, *, shared: bool = True, keeps_groups: bool = False):
+        self.storage, self.keeps_groups = storage, keeps_groups
         self.in_memory: dict[str, bytes] = {}  # what `holding` was given, by path
         self._is_shared = shared
-        self._lock = threading.Lock()
-        self._open: dict[str, tuple[SortedFileReader, Kept]] = {}
-        self._held: dict[str, tuple[SortedFileReader, Kept]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._cache = process_cache() if self._is_shared else Cache()
+        self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
-        """Readers of the same runs, and of one more that lies in memory alone."""
-        found = RunReaders(self.storage, self.resident)
-        reader = SortedFileReader(data)
-        found._held = {**self._held, run.path: (reader, Kept(reader))}
+        """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
+        found = RunReaders(self.storage, keeps_groups=self.keeps_groups)
         found.in_memory = {**self.in_memory, run.path: data}
         return found
 
@@ -84,8 +82,8 @@ class RunReaders:
     ) -> T:
         """What `decode` makes of a run's reader; kept under `name` where the run is small, or `is_little` says that
         what was made is."""
-        reader, kept = self._opened(run)
-        return kept.decoded(name, lambda: decode(reader), is_little)
+        reader, cached = self._opened(run)
+        return cached.decoded(name, lambda: decode(reader), is_little)
 
     def holds(self, run: Run, name: Hashable) -> bool:
         """Whether what was decoded of a run under `name` is kept."""
@@ -93,40 +91,66 @@ class RunReaders:
 
     def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
-        reader, kept = self._opened(run)
-        return kept.between(reader, prefix, ends, columns)
+        reader, cached = self._opened(run)
+        return cached.between(reader, prefix, ends, columns)
 
     def keeps(self, run: Run) -> bool:
         """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
         return self._opened(run)[1].is_small
 
-    def kept(self, runs: Sequence[Run]) -> list[Kept]:
-        """What the process keeps of some runs, opened where they are not yet."""
+    def cached(self, runs: Sequence[Run]) -> list[CachedRun]:
+        """Some runs as the process keeps them, opened where they are not yet."""
         return [self._opened(run)[1] for run in runs]
+
+    def group(self, run: Run, section: StridedSection, load: Callable[[], np.ndarray]) -> np.ndarray | None:
+        """The rows of a group of filters where groups are kept and there is room for it: see `Cache.load_if_room`."""
+        if not self.keeps_groups:
+            return None
+        name = ("group", section.name)
+        return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
+
+    def begin_question(self) -> None:
+        """A question of groups of filters begins."""
+        self._cache.begin_question()
 
     def forget(self, run: Run) -> None:
         """Lets go of a run that turned out damaged, or is about to be removed."""
-        with self._lock:
-            found = self._open.pop(run.path, None)
+        found = self._open.pop(run.path, None)
         if found is not None:
-            keep.forget(found[1])
+            self._cache.forget(lambda key: key == found[1].key)
 
     def close(self) -> None:
         """Lets go of all runs: asked for again, they come from what the process keeps, or are opened anew."""
-        with self._lock:
-            self._open.clear()
+        self._open.clear()
 
-    def _opened(self, run: Run) -> tuple[SortedFileReader, Kept]:
-        with self._lock:
-            found = self._held.get(run.path) or self._open.get(run.path)
+    def _opened(self, run: Run) -> tuple[SortedFileReader, CachedRun]:
+        if self._process != os.getpid():  # forked: a thread of the parent may have been using a reader, and its locks
+            self._begin()
+        found = self._open.get(run.path)
         if found is not None:
             return found
-        open_run = keep.run if self._is_shared else keep.opened
-        kept = open_run(self.storage, run)  # without the lock: several runs are opened side by side
+        cached = self._cached(run)
         # What this handle reads of the run is counted by its own storage.
-        found = kept.reader.reading_from(Ranged(self.storage, run.path, run.size_bytes)), kept
-        with self._lock:
-            return self._open.setdefault(run.path, found)
+        source = Ranged(self.storage, run.path, run.size_bytes)
+        reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
+        return self._open.setdefault(run.path, (reader, cached))
+
+    def _cached(self, run: Run) -> CachedRun:
+        """The run as the cache has it. Its file is looked at in any case: one that was damaged or removed since is
+        found out."""
+        data = self.in_memory.get(run.path)
+        if data is not None:
+            return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
+        key: RunKey = (self.storage.uri, run.path)
+        if self._is_shared:
+            entry = self.storage.stat(run.path)
+            key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
+        found = self._cache.get((key, None))
+        if found is None:
+            reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes))
+            made = CachedRun(key, reader, self._cache)
+            found = self._cache.put((key, None), made, made.size_bytes)
+        return found
 
 
 def get_runs(
@@ -189,7 +213,7 @@ def entries_between(
             with reading_run(run):
                 if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
                     whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
-                    layers.append(keep.part_of(whole, *ends))
+                    layers.append(part_of(whole, *ends))
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
@@ -211,7 +235,7 @@ def sought_entries(
     found = [np.empty(0, dtype=np.uint64)]
     for run in runs:
         # A small run is a block or two, in which all are sought at once.
-        for ends, values in [every] if run.entries <= keep.BLOCK_ENTRIES_MAX else sought:
+        for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else sought:
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
                     found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
@@ -222,7 +246,7 @@ def sought_entries(
 
 
 def _is_little(layer: Numbered) -> bool:
-    return len(layer.numbers) <= keep.RUN_ENTRIES_MAX // 4
+    return len(layer.numbers) <= RUN_ENTRIES_MAX // 4
 
 
 def newest_numbered(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, to_numpy
+from ...caching import cached_property
 from ...errors import CorruptionError
 from ..ingest import hive
 from ..ingest.task_result import FILE_FIELDS
@@ -64,7 +64,7 @@ class Tail:
 
 class Snapshot:
     """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
-    log of another format has gone on by.
+    log of another format has gone on by. Threads may share one: no one waits while another reads.
 
     suspects    paths of files that were met on storage as gone, or as others, or that the version sets aside
     remedy      what whoever meets such a file, by its path, can do about it: that depends on the handle
@@ -75,19 +75,18 @@ class Snapshot:
         self.tail: Tail | None = None
         self.suspects = {pending["path"] for pending in instant.pending}
         self.remedy: Callable[[str], str] = lambda path: "open() the table anew and scan again"
-        self._lock = threading.Lock()
-        self._partitions: pa.Table | None = None
         self._ids_by_text: dict[str, int] | None = None
         self._is_asked = False
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
         """One row a partition that has files: partition_id u32, partition, file_count, live_rows, live_bytes."""
-        with self._lock:
-            if self._partitions is None:
-                numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
-                self._partitions = found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
-            return self._partitions
+        return self._partitions
+
+    @cached_property
+    def _partitions(self) -> pa.Table:
+        numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
+        return found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
 
     def partition_id(self, partition: str) -> int | None:
         """The id of a partition by its text; None where it has no files."""
@@ -124,16 +123,15 @@ class Snapshot:
         names = FILE_ROW if columns is None else tuple(columns)
         if partition_ids is None:
             return self._all_files(names)
-        known = next((table for kept, table in list(self._files.items()) if set(names) <= set(kept)), None)
+        known = next((table for kept, table in self._files.copy().items() if set(names) <= set(kept)), None)
         if known is not None:
             return _of_partitions(known.select(["file_id", "partition_id", *names]), partition_ids)
         return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
 
     def _all_files(self, names: tuple[str, ...]) -> pa.Table:
-        with self._lock:
-            if names not in self._files:
-                self._files[names] = _file_rows(*self._entries(KIND_FILE, names))
-            return self._files[names]
+        if names not in self._files:
+            self._files.setdefault(names, _file_rows(*self._entries(KIND_FILE, names)))
+        return self._files[names]
 
     def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
         """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
@@ -207,10 +205,10 @@ class Snapshot:
     def _kept(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
         with self._damage_told():
-            kept = self.readers.kept(self.instant.manifest)
-        if not kept or not all(k.is_small for k in kept):
+            runs = self.readers.cached(self.instant.manifest)
+        if not runs or not all(run.is_small for run in runs):
             return make()
-        return kept[-1].decoded((name, *map(id, kept)), make)
+        return runs[-1].decoded((name, *(run.key for run in runs)), make)
 
     def _entries(
         self, kind: int, columns: Sequence[str], partition_ids: Sequence[int] | np.ndarray | None = None

@@ -10,12 +10,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from ... import canon
+from ...caching import cached_property
 from .ast import Column, Literal, Node
 from .patterns import Pattern
 from .raw_arrays import array_of

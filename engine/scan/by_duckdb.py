@@ -10,7 +10,6 @@ says less than the identity that we compare.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,6 @@ _SETTINGS = {
     "enable_external_file_cache": "false",
     "TimeZone": "UTC",
 }
-_lock = threading.Lock()
 _connections: dict[int, Any] = {}  # by process: a fork must not touch its parent's
 
 
@@ -112,18 +110,17 @@ def _is_served(kind: pa.DataType) -> bool:
 
 
 def _cursor(duckdb: ModuleType) -> Any:
-    with _lock:
-        connection = _connections.get(os.getpid())
-        if connection is None:
-            connection = duckdb.connect(":memory:")
-            connection.execute(f"SET threads = {min(8, os.cpu_count() or 1)}")
-            for name, value in _SETTINGS.items():
-                try:
-                    connection.execute(f"SET {name} = {_text(value)}")
-                except duckdb.Error:  # a version that has no such thing to be turned off
-                    continue
-            _connections[os.getpid()] = connection
-        return connection.cursor()
+    connection = _connections.get(os.getpid())
+    if connection is None:
+        connection = duckdb.connect(":memory:")
+        connection.execute(f"SET threads = {min(8, os.cpu_count() or 1)}")
+        for name, value in _SETTINGS.items():
+            try:
+                connection.execute(f"SET {name} = {_text(value)}")
+            except duckdb.Error:  # a version that has no such thing to be turned off
+                continue
+        connection = _connections.setdefault(os.getpid(), connection)  # where another thread was first, its own
+    return connection.cursor()
 
 
 def _quoted(name: str) -> str:

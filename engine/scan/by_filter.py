@@ -30,8 +30,7 @@ def ask(
     may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in asked}
     places = FilterPlaces.nowhere(ids)
     asks = [_asks(values) for values in asked.values()]
-    if readers.resident is not None:
-        readers.resident.ask()
+    readers.begin_question()
 
     def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):

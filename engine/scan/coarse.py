@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ...arrays import to_numpy
+from ...caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.coarse import section_name
 from ..indexes.filters import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
@@ -72,11 +72,6 @@ class Coarse:
         self.location, self.index_location, self.storage_options = location, index_location, storage_options
         self.columns = columns
         self._instant, self._parts, self._damaged = instant, parts, damaged
-        self._begin()
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
 
     def __repr__(self) -> str:
         return (
@@ -92,7 +87,6 @@ class Coarse:
         instant = state.pop("instant")
         self.__dict__.update(state)
         self._instant = Instant.from_bytes(instant, path="a pickled Coarse")
-        self._begin()
 
     @property
     def schema(self) -> pa.Schema:
@@ -113,18 +107,16 @@ class Coarse:
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
         return _in_batches(_Plan(self, prepare(where, self._instant.schema)), iter(paths))
 
+    @cached_property
     def opened(self) -> Snapshot:
         """The table's version, over what is carried."""
-        with self._lock:
-            if self._snapshot is None:
-                sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
-                location, options = self.index_location, self.storage_options
-                storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
-                self._snapshot = Snapshot(self._instant, RunReaders(storage, shared=False))
-            return self._snapshot
+        sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
+        location, options = self.index_location, self.storage_options
+        storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
+        return Snapshot(self._instant, RunReaders(storage, shared=False))
 
     def gatherer(self) -> Gatherer:
-        return Gatherer(self.opened(), damaged=list(self._damaged))
+        return Gatherer(self.opened, damaged=list(self._damaged))
 
 
 # -- made on the driver -----------------------------------------------------------------------------------------------
@@ -223,7 +215,7 @@ class _Plan:
 
     def __init__(self, coarse: Coarse, bound: Node):
         self._coarse, self._bound = coarse, bound
-        self._snapshot = snapshot = coarse.opened()
+        self._snapshot = snapshot = coarse.opened
         self._gatherer = coarse.gatherer()
         self._data = open_storage(coarse.location, coarse.storage_options)
         self._whole: Pruned | None = None

@@ -94,9 +94,11 @@ class Gatherer:
 
     def source(self, column: str) -> Source | None:
         """The statistics of a column, None where no index has any that can be read."""
-        if column not in self._sources:
-            self._sources[column] = self.without_damaged(lambda: self._source(column))
-        return self._sources[column]
+        try:
+            return self._sources[column]
+        except KeyError:  # where another thread found damage it is gone again, and what this one made still holds
+            found = self._sources[column] = self.without_damaged(lambda: self._source(column))
+            return found
 
     def _source(self, column: str) -> Source | None:
         instant = self.snapshot.instant

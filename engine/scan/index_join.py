@@ -4,7 +4,6 @@ place and the other in another, and for `scan.lookup`, which does both at once."
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from .plan import Plan
 from .prune import pruned_to
 from .pruned import Pruned
 from .row_sets import RowsOf
+from .steps import Steps
 
 
 def index_names(instant: Instant, index: IndexState) -> list[str]:
@@ -70,11 +70,10 @@ class RowsAt(Plan):
         super().__init__(*plan)
         self._positions, self._index = positions, index
 
-    @cached_property
-    def pruned(self) -> Pruned:
+    def _prune(self, steps: Steps) -> Pruned:
         """The files that hold the rows."""
         ids = np.unique(self._positions.file_ids)
-        found = pruned_to(self._snapshot, ids, self._gatherer, self._steps)
+        found = pruned_to(self._snapshot, ids, self._gatherer, steps)
         units = found.units
         there = to_numpy(units.files.column("file_id"))
         spoken = units.is_alone & spoken_of(self._snapshot, self._index, there)

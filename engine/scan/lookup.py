@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from .prune import prune
 from .pruned import Pruned
 from .row_sets import RowsOf
 from .rows import read_matches
+from .steps import Steps
 from .tasks import FileTask, ReadContext
 
 FEW_KEYS = 1024
@@ -67,12 +67,11 @@ class Lookup(Plan):
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
-    @cached_property
-    def pruned(self) -> Pruned:
+    def _prune(self, steps: Steps) -> Pruned:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(self._snapshot, span, self._gatherer, self._steps, self.mode, asks=False)
-        with self._steps.step("keys", "files") as step:
+        found = prune(self._snapshot, span, self._gatherer, steps, self.mode, asks=False)
+        with steps.step("keys", "files") as step:
             units = found.units
             ids = to_numpy(units.files.column("file_id"))
             step.came_in = len(ids)

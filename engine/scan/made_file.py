@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +61,6 @@ class _Template:
 
 
 _templates: dict[tuple[int, ...], list[_Template]] = {}
-_templates_lock = threading.Lock()
 
 
 def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
@@ -117,10 +115,10 @@ def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
     made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
-    with _templates_lock:
-        if sum(map(len, _templates.values())) >= _TEMPLATES_MAX:
-            _templates.clear()
-        _templates.setdefault(leaves, []).append(made)
+    # No lock, which a fork could leave held: each call on the dict is a step that no other thread can part.
+    if sum(map(len, _templates.copy().values())) >= _TEMPLATES_MAX:
+        _templates.clear()
+    _templates.setdefault(leaves, []).append(made)
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, to_numpy
+from ...caching import cached_property
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ..ahead import ahead
 from ..ingest.leaves import top_level
@@ -82,7 +82,7 @@ class Plan:
             check_reader(reader, storage.uri)
         self.reader = reader
         self._index_storage, self._storage = index_storage, storage
-        self._steps = Steps(index_storage, storage)
+        self._steps = self._no_steps()  # of reading rows
         self._snapshot = snapshot
         self._deletes = Deletes(deleted)
         self._gatherer = Gatherer(snapshot, strict)
@@ -100,7 +100,7 @@ class Plan:
         """path, row_group (int32) of what would be read; row_group is null where a file's are not known: all of it."""
         paths: list[str] = []
         numbers: list[int | None] = []
-        for task, groups in self._fine:
+        for task, groups in self.pairs:
             kept = [None] if groups.kept is None else groups.kept
             paths += [task.path] * len(kept)
             numbers += kept
@@ -111,8 +111,7 @@ class Plan:
     @property
     def steps(self) -> list[Step]:
         """What each step did: those of planning, and, where rows were read or counted, that. See `explain`."""
-        self._fine  # noqa: B018 - worked out, so that its step can be told
-        return list(self._steps.steps)
+        return [*self._pruned[1], *self._fine[1], *self._steps.steps]
 
     @property
     def remarks(self) -> list[str]:
@@ -142,7 +141,6 @@ class Plan:
             if not isinstance(path, str):
                 raise InvalidArgumentError(f"a file is named by its path, as files() tells it, not {path!r}")
             return of_file(self, path)
-        self._fine  # noqa: B018 - worked out, so that its step can be told
         return of_plan(self)
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ class Plan:
         """
         self.check_plain()
         with self._noting_changes():
-            return dataset_of(self._fine, self.instant, self._storage)
+            return dataset_of(self.pairs, self.instant, self._storage)
 
     def count(self, *, check: bool = False) -> int:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides.
@@ -278,7 +276,7 @@ class Plan:
     @property
     def damaged(self) -> list[str]:
         """Index runs that could not be read, and were left out."""
-        return self._gatherer.damaged
+        return list(dict.fromkeys(self._gatherer.damaged))  # threads may find one at once
 
     def live_files(self) -> pa.Table:
         """Every live file of the version, as `Snapshot.files`."""
@@ -298,14 +296,26 @@ class Plan:
     @property
     def pairs(self) -> list[Pair]:
         """The task of each kept file, with the row groups that are left of it."""
-        return self._fine
+        return self._fine[0]
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def pruned(self) -> Pruned:
         """What the coarse indexes keep."""
-        return prune(self._snapshot, self.bound, self._gatherer, self._steps, self.mode)
+        return self._pruned[0]
+
+    @cached_property
+    def _pruned(self) -> tuple[Pruned, list[Step]]:
+        """The same, and the steps that led there: where threads work it out at once, those of the one that counts."""
+        steps = self._no_steps()
+        return self._prune(steps), steps.steps
+
+    def _prune(self, steps: Steps) -> Pruned:
+        return prune(self._snapshot, self.bound, self._gatherer, steps, self.mode)
+
+    def _no_steps(self) -> Steps:
+        return Steps(self._index_storage, self._storage)
 
     @cached_property
     def context(self) -> ReadContext:
@@ -380,16 +390,16 @@ class Plan:
     def _to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not asked about."""
         if "_fine" in self.__dict__ or not names_all_rows(self.pruned):
-            return self._fine
+            return self.pairs
         return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
 
     @cached_property
-    def _fine(self) -> list[Pair]:
-        """Each file's task with its row groups."""
-        tasks = self.tasks
+    def _fine(self) -> tuple[list[Pair], list[Step]]:
+        """Each file's task with its row groups, and the step that led there."""
+        tasks, steps = self.tasks, self._no_steps()
         if not tasks:
-            return []
-        with self._steps.step("row groups", "row groups") as step:
+            return [], []
+        with steps.step("row groups", "row groups") as step:
             groups = row_groups_of(tasks, self.context, self._index_storage)
             known = [g for g in groups if g.kept is not None]
             step.index = "fine statistics" + "".join(f", bloom({c})" for c in self.pruned.fine)
@@ -398,7 +408,7 @@ class Plan:
             step.uncovered = len(groups) - len(known)
             if step.uncovered:
                 step.note = f"{step.uncovered} files are read whole: their row groups are not known"
-        return list(zip(tasks, groups, strict=True))
+        return list(zip(tasks, groups, strict=True)), steps.steps
 
     def readable_tasks(self) -> list[FileTask]:
         """`tasks`, once it is certain that we may read all of them ourselves, and test their rows.

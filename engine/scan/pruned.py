@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from ...arrays import to_numpy
+from ...caching import cached_property
 from ..indexes.filters import FilterPlaces
 from ..predicates import Node
 from .row_sets import KnownRows, RowSets, rows_matching

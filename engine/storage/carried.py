@@ -6,11 +6,11 @@ will be read: what was forgotten costs a request, and no answer.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ...caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, Storage
 
@@ -36,25 +36,23 @@ class CarriedStorage:
         self._opening = opening
         self._starts = {path: [offset for offset, _ in some] for path, some in parts.items()}
         self._parts = {path: [data for _, data in some] for path, some in parts.items()}
-        self._storage: Storage | None = None
-        self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self._opened(), name)
+        return getattr(self._opened, name)
 
     def stat(self, path: str) -> Entry:
         if path in self.sizes:
             return Entry(path, self.sizes[path], 0)
-        return self._opened().stat(path)
+        return self._opened.stat(path)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         found = [self._at_hand(path, wanted) for wanted in ranges]
         missing = [wanted for wanted, data in zip(ranges, found, strict=True) if data is None]
         if not missing:
             return found  # type: ignore[return-value]
-        read = iter(self._opened().read_ranges(path, missing))
+        read = iter(self._opened.read_ranges(path, missing))
         return [next(read) if data is None else data for data in found]
 
     def _at_hand(self, path: str, wanted: Range) -> bytes | None:
@@ -67,11 +65,9 @@ class CarriedStorage:
         data = self._parts[path][at]
         return data[first : first + length] if 0 <= length <= len(data) - first else None
 
+    @cached_property
     def _opened(self) -> Storage:
-        with self._lock:
-            if self._storage is None:
-                self._storage = self._opening()
-            return self._storage
+        return self._opening()
 
 
 class ReadOnce:
@@ -83,7 +79,6 @@ class ReadOnce:
     def __init__(self, storage: Storage, in_memory: Mapping[str, bytes]):
         self._storage, self._in_memory = storage, in_memory
         self._ranges: dict[str, set[Range]] = {path: {(0, len(data))} for path, data in in_memory.items()}
-        self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -98,8 +93,7 @@ class ReadOnce:
         data = self._in_memory.get(path)
         if data is not None:
             return [data[offset : offset + length] for offset, length in ranges]
-        with self._lock:
-            self._ranges.setdefault(path, set()).update(ranges)
+        self._ranges.setdefault(path, set()).update(ranges)  # each a step that no other thread can part
         return self._storage.read_ranges(path, ranges)
 
     def parts(self, sizes: Mapping[str, int]) -> dict[str, list[tuple[int, bytes]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +11,14 @@ from .interface import Entry, Storage
 from .range_file import RangeFile
 from .ranges import merged_ranges
 
+_lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread
+
 
 class Counted:
     """Wraps a storage; `requests` and `bytes_read` grow with every read. Threads may share one."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
-        self._lock = threading.Lock()
         self.requests = 0
         self.bytes_read = 0
 
@@ -56,11 +58,19 @@ class Counted:
         self.count(len(merged), sum(length for _, length in merged))
 
     def count(self, requests: int, size_bytes: int) -> None:
-        with self._lock:
+        with _lock:
             self.requests += requests
             self.bytes_read += size_bytes
 
     def reading(self) -> tuple[int, int]:
         """(requests, bytes) until now: the difference of two readings is what a step cost."""
-        with self._lock:
+        with _lock:
             return self.requests, self.bytes_read
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_in_child)

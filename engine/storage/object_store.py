@@ -39,6 +39,7 @@ _SPOOL_BYTES = 1 << 20  # a file being written that grows beyond goes to the loc
 _READERS_MAX = 8
 
 R = TypeVar("R")
+_process: int | None = None  # which first asked a store anything: the threads that obstore began live there alone
 
 
 class ObjectStorage:
@@ -50,7 +51,6 @@ class ObjectStorage:
         self.place, self.options = place, options
         self.uri = place.uri
         self._client = connect(place, options)
-        self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.uri!r})"
@@ -246,10 +246,12 @@ class ObjectStorage:
     def _tried(self, ask: Callable[[], R], key: str) -> R:
         """What `ask` gives, or an error of ours: _PassingError where it may go another time, _TakenError where the
         store says that the object exists, or that another puts it."""
-        if os.getpid() != self._process:
+        global _process
+        _process = _process or os.getpid()
+        if os.getpid() != _process:  # a client that is made anew would wait for ever, too
             raise StorageError(
                 f"{self.uri}: this process was forked from one that uses object stores, whose threads do not live on "
-                "in it; begin processes by spawn: multiprocessing.get_context('spawn')"
+                "in it, so it can use none; begin processes by spawn: multiprocessing.get_context('spawn')"
             )
         try:
             return ask()

@@ -46,10 +46,10 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
 
 import pyarrow as pa
 
+from ...caching import cached_property
 from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
 
 INSTANT_FORMAT = 2  # experimental until the format is frozen: one of another number is built again

@@ -18,7 +18,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ....arrays import to_numpy
+from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError
 from ...storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING, Changes, Columns, Known
