@@ -235,11 +235,6 @@ class BlockIndex:
             parts.append(tails)
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
-    def tables(self, level: int, numbers: Sequence[int]) -> Sequence[Rows]:
-        """Some tables of a level, by their numbers, ascending: rows of blocks at 0, and one table at `levels`. A table
-        above has `fan_out` rows for those of the level below, one for each."""
-        return self._nodes(level, numbers)
-
     # -- blocks by number ---------------------------------------------------------------------------------------------
 
     def _leaves(self, start: int, stop: int) -> Iterator[tuple[BlockRows, int, int, int]]:
@@ -304,23 +299,6 @@ class BlockIndex:
         for name, parts in zip(known, self._node_summaries(0, known, numbers), strict=True):
             found[name] = joined_summaries(parts).sliced(start - first, stop - first)
         return found
-
-    def blocks_within(
-        self, column: str, lower: int | bytes | None, upper: int | bytes | None, blocks: range
-    ) -> list[int]:
-        """Of some blocks, ascending, those in which a value of a summarised column may lie between two bounds, both
-        inclusive. Nodes in which none may are not read."""
-        found = np.arange(self._rows_at(self.levels))
-        for level in range(self.levels, -1, -1):
-            width = self.fan_out**level
-            found = found[(found >= blocks.start // width) & (found < -(-blocks.stop // width))]
-            kept = [found[:0]]
-            for summary, first, rows in self._summaries_of(level, column, found):
-                kept.append(rows[summary.meeting(lower, upper)[rows - first]])
-            found = np.concatenate(kept)
-            if level:
-                found = (found[:, None] * self.fan_out + np.arange(self.fan_out)).reshape(-1)
-        return found.tolist()
 
     def _summaries_of(self, level: int, column: str, rows: np.ndarray) -> Iterator[tuple[Summary, int, np.ndarray]]:
         """(summary of a table, number of its first row, those of `rows` that are in it) for ascending rows."""

@@ -22,7 +22,7 @@ from .summaries import BlockSummary, encode_summary, pack_summaries, together
 class _Packed(NamedTuple):
     """A piece that has no place yet."""
 
-    stored: bytes
+    stored: bytes | memoryview
     plain: int
     crc: int
     codec: int
@@ -99,7 +99,7 @@ class IndexBuilder:
         packed_as, stored = codec.compress(body, self._compressor)
         return _Packed(stored, len(body), zlib.crc32(stored), packed_as)
 
-    def write(self, put: Callable[[bytes], None], offset: int) -> tuple[bytes, bytes | None]:
+    def write(self, put: Callable[[bytes | memoryview], None], offset: int) -> tuple[bytes, bytes | None]:
         """Writes the nodes, from `offset` on, and gives what the footer holds: (the index, the summaries or None)."""
         if not self._nodes:
             return self._top(0, encode_blocks(self._blocks), self._summaries, of_nodes=False)
@@ -129,13 +129,16 @@ class IndexBuilder:
             {name: encode_summary(rows, kind, of_nodes=of_nodes) for (name, kind), rows in pairs}
         )
 
-    def _placed(self, nodes: Sequence[_Node], put: Callable[[bytes], None], offset: int) -> tuple[list[NodeInfo], int]:
+    def _placed(
+        self, nodes: Sequence[_Node], put: Callable[[bytes | memoryview], None], offset: int
+    ) -> tuple[list[NodeInfo], int]:
         """Writes the pieces of nodes: (the rows that describe them, where they end)."""
         pieces: list[list[Piece]] = [[] for _ in nodes]
         for number in range(1 + len(self._kinds)):
             for node, placed in zip(nodes, pieces, strict=True):
                 stored, plain, crc, packed_as = node.pieces[number]
                 placed.append(Piece(offset, len(stored), plain, crc ^ codec.place_crc(offset), packed_as))
-                put(stored + codec.padding(len(stored)))
+                put(stored)
+                put(codec.padding(len(stored)))
                 offset += len(stored) + (-len(stored) % 8)
         return [NodeInfo(*node[:4], tuple(placed)) for node, placed in zip(nodes, pieces, strict=True)], offset

@@ -147,11 +147,6 @@ class Rows:
         """The first row whose first key is not below `key`."""
         return self._bound(bisect_left, 0, key)
 
-    @property
-    def ends(self) -> tuple[np.ndarray, memoryview]:
-        """(uint64 [2 * count + 1], the bytes that they cut into keys): the first and the last key of each row."""
-        return np.frombuffer(self._cuts, dtype=np.uint64), self._keys
-
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
         """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
         listed = self._listed

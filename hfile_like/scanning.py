@@ -1,4 +1,4 @@
-"""Whole blocks as few batches: a scan decodes about a megabyte at once, and not block by block."""
+"""Blocks as Arrow batches: a scan decodes about a megabyte at once, and not block by block."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .batches import block_entries, to_batch
+from ..arrays import from_numpy
+from ..errors import InvalidArgumentError
 from .block import BLOCK_ENTRIES_MAX, Block
-from .column_runs import can_join_columns, can_join_keys, joined_column, joined_keys
-from .entries import Entries
+from .codec import Where
+from .columns import can_join_columns, can_join_keys, joined_column, joined_keys
+from .entries import Entries, column_positions, scan_schema
+from .keys import lower_bound
 from .lazy import is_loaded
-from .strings import checked_text
+from .open_file import OpenFile
+from .source import Source, close_source, name_of, open_source, read_exact
+from .strings import Rows, checked_text, row_count
+from .values import check_schema
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +30,7 @@ R = TypeVar("R")
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 _BYTES_AHEAD = 1 << 23
-_FAMILIES = ("templates", "keys", "columns")
+_FAMILIES = ("names", "keys", "columns")
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
@@ -39,6 +45,86 @@ class Run(NamedTuple):
     blocks: list[Block]
     low: int
     high: int
+
+
+def scan(
+    file: OpenFile,
+    blocks: Sequence[int],
+    start: bytes,
+    stop: bytes | None,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The entries of some blocks from key `start` on, before `stop`, with the value columns at `positions`."""
+    schema = scan_schema(file.schema, positions, include_deleted)
+
+    def make(run: Run) -> pa.RecordBatch | None:
+        return run_batch(run, positions, schema, include_deleted)
+
+    def singly(run: Run) -> Iterator[pa.RecordBatch]:
+        return block_batches(run, positions, schema, include_deleted)
+
+    for batch in in_order(_runs(file, blocks, start, stop), make, singly):
+        if batch.num_rows:
+            yield batch
+
+
+def _runs(file: OpenFile, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[Run]:
+    done = 0
+    for run in runs_of(file.blocks(blocks)):
+        low = lower_bound(run[0].keys, start) if done == 0 and start else 0
+        done += len(run)
+        last = run[-1]
+        high = lower_bound(last.keys, stop) if done == len(blocks) and stop is not None else last.entries
+        yield Run(run, low, high)
+
+
+def read_block_range(
+    source: Source | str | os.PathLike[str] | bytes,
+    offset: int,
+    length: int,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    include_deleted: bool = False,
+) -> pa.Table:
+    """The entries of the blocks in a range (a GroupHandle's offset and length), without a footer: one range read.
+    `schema` is that of the value columns, as the file was written with. Raises CorruptionError where the range does not
+    hold whole blocks of that schema."""
+    schema = check_schema(schema)
+    if offset < 0 or length < 0:
+        raise InvalidArgumentError(f"there is no range of {length} bytes at {offset}: give a GroupHandle's")
+    positions = column_positions(schema, columns)
+    opened, is_owned = open_source(source)
+    try:
+        view = read_exact(opened, [(offset, length)])[0]
+    finally:
+        if is_owned:
+            close_source(opened)
+    result = scan_schema(schema, positions, include_deleted)
+    batches, at = [], 0
+    while at < length:
+        block = Block(view[at:], Where(name_of(opened), offset + at), schema)
+        batches.append(block_entries(block, positions).to_batch(result, include_deleted))
+        at += block.length_bytes
+    return pa.Table.from_batches(batches, result)
+
+
+def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = None, keys: bool = True) -> Entries:
+    """The entries of a block, or those at `rows`, with the columns at `positions`; the keys only where they are
+    wanted."""
+    if rows is None:
+        decoded = block.keys.to_arrow() if keys else pa.nulls(block.entries, pa.binary())
+        return Entries(decoded, [block.column(p).to_arrow() for p in positions], block.deleted())
+    columns = [block.column(p).take(rows) for p in positions]
+    deleted = block.deleted()
+    deleted = None if deleted is None else deleted[rows]
+    if not keys:
+        return Entries(pa.nulls(row_count(rows), pa.binary()), columns, deleted)
+    decoded = block.keys.to_arrow()
+    return Entries(decoded[rows] if isinstance(rows, slice) else decoded.take(from_numpy(rows)), columns, deleted)
+
+
+# -- runs of blocks ---------------------------------------------------------------------------------------------------
 
 
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -112,7 +198,7 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
     stop = len(whole) - run.blocks[-1].entries + run.high
     if run.low or stop < len(whole):
         whole = whole.slice(run.low, max(0, stop - run.low))
-    return to_batch(whole, schema, include_deleted)
+    return whole.to_batch(schema, include_deleted)
 
 
 def block_batches(
@@ -123,7 +209,7 @@ def block_batches(
         first, end = run.low if i == 0 else 0, run.high if i == len(run.blocks) - 1 else block.entries
         rows = None if first == 0 and end == block.entries else slice(first, max(first, end))
         # Of another run's blocks nothing is kept that was decoded.
-        yield to_batch(block_entries(block.unread(), positions, rows), schema, include_deleted)
+        yield block_entries(block.unread(), positions, rows).to_batch(schema, include_deleted)
 
 
 def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
@@ -141,20 +227,20 @@ def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries
 
 
 def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa.BinaryArray | None:
-    found: pa.Array | None = None
+    joined: pa.Array | None = None
     if can_join_keys({block.encoding_of(1) for block in blocks}):
-        found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
-    return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if found is None else found
+        joined = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
+    return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if joined is None else joined
 
 
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found: pa.Array | None = None
+    joined: pa.Array | None = None
     if can_join_columns(len(blocks)):
-        found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
-    if found is None:
+        joined = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
+    if joined is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
-    return checked_text(found, blocks[0].where)
+    return checked_text(joined, blocks[0].where)
 
 
 def _concatenated(arrays: Iterable[pa.Array], most_bytes: int) -> pa.Array | None:

@@ -62,19 +62,6 @@ class Summary:
         low, high = int(self.lower[blocks].min()), int(self.upper[blocks].max())
         return low if low == high else None
 
-    def meeting(self, lower: int | bytes | None, upper: int | bytes | None) -> np.ndarray:
-        """bool [blocks]: whether a value may lie between two bounds, both inclusive; None is no bound."""
-        meets = self.null_count < self.live
-        if isinstance(self.lower, pa.Array):
-            if lower is not None:
-                meets = meets & to_numpy(pc.greater_equal(self.upper, pa.scalar(lower, pa.binary())))
-            if upper is not None:
-                meets = meets & to_numpy(pc.less_equal(self.lower, pa.scalar(upper, pa.binary())))
-            return meets
-        if lower is not None:
-            meets = meets & (self.upper >= lower)
-        return meets if upper is None else meets & (self.lower <= upper)
-
     def sliced(self, start: int, stop: int) -> Summary:
         """That of some rows."""
         return Summary(*(each[start:stop] for each in (self.lower, self.upper, self.null_count, self.live)))

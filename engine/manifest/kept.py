@@ -133,4 +133,4 @@ def run(storage: Storage, run: Run) -> Kept:
 
 def opened(storage: Storage, run: Run) -> Kept:
     """The same run for one caller alone."""
-    return Kept(SortedFileReader(Ranged(storage, run.path, run.size_bytes)))
+    return Kept(SortedFileReader(Ranged(storage, run.path, run.size_bytes), cache_bytes=0))

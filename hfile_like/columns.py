@@ -8,36 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from .key_columns import joined_sections, render_bundles, render_wide
-from .keys import ENCODING_BUNDLE, ENCODING_FIXED, ENCODING_NUMBERS, ENCODING_TEMPLATE
+from .codec import Encoded
+from .keys import ENCODING_BUNDLE, ENCODING_FIXED, ENCODING_NUMBERS, joined_sections, render_bundles, render_wide
 from .lazy import is_loaded, kernels_for
 from .strings import is_large
-from .template_columns import render_templates
 from .values import ENCODING_FIXED as VALUES_FIXED
-from .values import ENCODING_TEMPLATE as VALUES_BY_TEMPLATE
 from .values import FLAG_VALIDITY, encoding_of, integer_dtype
 
 # About what a block costs without compiled code: a few calls of numpy and Arrow, whatever it holds.
 _PLAIN_NS = 20_000
 
 
-class Encoded(NamedTuple):
-    """A section of a block, decompressed: how it is encoded, its flags and its bytes."""
-
-    encoding: int
-    flags: int
-    raw: memoryview | bytes
-
-
 def can_join_keys(encodings: set[int]) -> bool:
     """Whether `joined_keys` may give something: nothing has to be decompressed to know."""
-    if encodings == {ENCODING_TEMPLATE}:
-        return is_loaded("templates")
     return is_loaded("keys") and (encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS})
 
 
@@ -50,8 +37,6 @@ def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) ->
     """The keys of blocks of so many entries, one after the other; None where it is not for this."""
     encodings = [section.encoding for section in sections]
     kinds, raws = set(encodings), [section.raw for section in sections]
-    if kinds == {ENCODING_TEMPLATE}:
-        return render_templates(pa.binary(), raws, counts, cap)
     if kinds == {ENCODING_BUNDLE}:
         return render_bundles(raws, counts, cap)
     return render_wide(raws, counts, encodings, cap) if kinds <= {ENCODING_FIXED, ENCODING_NUMBERS} else None
@@ -62,8 +47,6 @@ def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequen
     kernels = kernels_for("columns", _PLAIN_NS * len(sections))
     if kernels is None or any(section.flags & ~FLAG_VALIDITY for section in sections):
         return None
-    if all(section.encoding == VALUES_BY_TEMPLATE and not section.flags for section in sections):
-        return render_templates(kind, [section.raw for section in sections], counts, cap)
     blocks = (
         *joined_sections([section.raw for section in sections], counts),
         np.fromiter((section.encoding for section in sections), dtype=np.int64, count=len(sections)),
