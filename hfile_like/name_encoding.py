@@ -204,7 +204,7 @@ def _digit_part(kind: int, data: np.ndarray, live: np.ndarray | None, count: int
     """As `_number_part`, of a part of hexadecimal digits or uuids; and whether they will not compress."""
     part: Part = Part(kind, data.shape[1], data=data)
     if (data == data[0]).all():
-        return hexadecimal(part, slice(0, 1)).tobytes(), b"", b"", False
+        return hexadecimal(kind, data[:1]).tobytes(), b"", b"", False
     if live is not None:
         spread = np.zeros((count, data.shape[1]), dtype=np.uint8)
         spread[:] = _RANDOM_NIL if kind == UUID else 0

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +131,7 @@ class NameStrings:
 
     def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, cap: int, where: Where):
         """At most `cap` bytes once decoded. Raises CorruptionError."""
-        self._kind, self._cap, self._where, self._count = kind, cap, where, count
+        self.kind, self._cap, self._where, self._count = kind, cap, where, count
         raw = memoryview(raw)[at:]
         if len(raw) < HEAD.size:
             raise where.bad("template", "a template is cut short")
@@ -183,24 +184,10 @@ class NameStrings:
 
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
-        """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for a number that has more
-        digits than it may."""
-        count = row_count(rows)
-        numbers = [self._numbers(part, rows, count) for part in self.parts if part.line is not None]
-        width = sum(part.characters for part in self.parts if part.kind != PLAIN)
-        lengths = np.full(count, width, dtype=np.int64)
-        for row, part in enumerate(part for part in self.parts if part.line is not None):
-            if part.kind == PLAIN:
-                lengths += np.searchsorted(_POWERS, numbers[row], side="right") + 1
-        total = int(lengths.sum())
-        if total > self._cap:
-            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
-        if not numbers and all(part.kind == LITERAL for part in self.parts):
-            column = repeated(b"".join(part.literal for part in self.parts), count, self._kind)
-        else:
-            column = self._rendered(rows, numbers, lengths)
-        return column if valid is None else with_nulls(column, valid)
+    @property
+    def form(self) -> list[tuple[int, int, bytes]]:
+        """What columns have in common whose values `joined` makes together."""
+        return [(part.kind, part.size, part.literal) for part in self.parts]
 
     def value(self, i: int) -> bytes | str:
         """Value i. Raises as `take`."""
@@ -213,63 +200,27 @@ class NameStrings:
                 if len(pieces[-1]) > (part.size or DIGITS_MAX):
                     raise self._too_many_digits()
             else:
-                pieces.append(hexadecimal(part, slice(i, i + 1)).tobytes())
-        return python_value(b"".join(pieces), self._kind, self._where)
+                pieces.append(hexadecimal(part.kind, part.digits(slice(i, i + 1))).tobytes())
+        return python_value(b"".join(pieces), self.kind, self._where)
+
+    def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
+        """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for a number that has more
+        digits than it may."""
+        count = row_count(rows)
+        column = _written([(self, rows)], count, self._cap)
+        if column is None:
+            raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
+        return column if valid is None else with_nulls(column, valid)
+
+    def numbers_into(self, out: np.ndarray, part: Part, rows: Rows) -> None:
+        """Fills uint64 `out` [k] with the numbers of a part at `rows`. Raises as `take`."""
+        assert part.line is not None
+        part.line.into(out, rows)
+        if len(out) and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
+            raise self._too_many_digits()
 
     def _too_many_digits(self) -> CorruptionError:
         return self._where.bad("template", "a number of a template has too many digits")
-
-    def _numbers(self, part: Part, rows: Rows, count: int) -> np.ndarray:
-        assert part.line is not None
-        out = np.empty(count, dtype=np.uint64)
-        part.line.into(out, rows)
-        if count and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
-            raise self._too_many_digits()
-        return out
-
-    def _rendered(self, rows: Rows, numbers: list[np.ndarray], lengths: np.ndarray) -> pa.Array:
-        kernels = kernels_for("names", _PLAIN_NS * len(lengths))
-        if kernels is None:
-            return self._rendered_plainly(rows, numbers)
-        offsets = offsets_of(lengths)
-        parts = np.zeros((len(self.parts), 3), dtype=np.int64)  # kind, size, and where it begins among its like
-        literals, digits = b"", [np.empty(0, dtype=np.uint8)]
-        row = digits_at = 0
-        for i, part in enumerate(self.parts):
-            parts[i] = part.kind, part.size, 0
-            if part.kind == LITERAL:
-                parts[i, 2] = len(literals)
-                literals += part.literal
-            elif part.line is not None:
-                parts[i, 2] = row
-                row += 1
-            else:
-                digits.append(part.digits(rows).reshape(-1))
-                parts[i, 1:] = UUID_BYTES if part.kind == RANDOM_UUID else part.size, digits_at
-                digits_at += len(digits[-1])
-        table = np.stack(numbers) if numbers else np.empty((0, len(lengths)), dtype=np.uint64)
-        # Words are read whole: a few bytes follow the last one.
-        literals_and_room = read_only(literals + bytes(8))
-        out = np.empty(int(offsets[-1]), dtype=np.uint8)
-        kernels.render(parts, literals_and_room, table, np.concatenate(digits), offsets[:-1].copy(), out)
-        kept = offsets.astype(np.int64 if is_large(self._kind) else np.int32)
-        buffers = [None, pa.py_buffer(kept), pa.py_buffer(out)]
-        return pa.Array.from_buffers(self._kind, len(lengths), buffers, 0)
-
-    def _rendered_plainly(self, rows: Rows, numbers: list[np.ndarray]) -> pa.Array:
-        """The twin of the compiled `render`."""
-        pieces: list[pa.Array | pa.Scalar] = []
-        following = iter(numbers)
-        for part in self.parts:
-            if part.kind == LITERAL:
-                pieces.append(binary_array([part.literal])[0])
-            elif part.line is not None:
-                text = from_numpy(next(following)).cast(pa.string())
-                text = pc.utf8_lpad(text, part.size, "0") if part.kind == PADDED else text
-                pieces.append(text.cast(pa.binary()))
-            else:
-                pieces.append(binary_rows(hexadecimal(part, rows)))
-        return pc.binary_join_element_wise(*pieces, empty_bytes()).cast(self._kind)
 
     # -- search -------------------------------------------------------------------------------------------------------
 
@@ -294,17 +245,96 @@ class NameStrings:
         return candidates[find_equal(self.take(candidates, None), wanted)]
 
 
+def joined(columns: Sequence[NameStrings], counts: Sequence[int], most_bytes: int) -> pa.Array | None:
+    """All values of columns of so many values each, one after the other. None where they are of more than one form, or
+    take more than `most_bytes`. Raises as `NameStrings.take`."""
+    form = columns[0].form
+    if any(column.form != form for column in columns):
+        return None
+    rows = [slice(0, count) for count in counts]
+    return _written(list(zip(columns, rows, strict=True)), sum(counts), most_bytes)
+
+
+def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes: int) -> pa.Array | None:
+    """The values at some rows of columns of one form; None where they take more than `most_bytes`."""
+    first = pieces[0][0]
+    places = [i for i, part in enumerate(first.parts) if part.line is not None]
+    numbers = np.empty((len(places), count), dtype=np.uint64)
+    start = 0
+    for names, rows in pieces:
+        end = start + row_count(rows)
+        for row, place in enumerate(places):
+            names.numbers_into(numbers[row, start:end], names.parts[place], rows)
+        start = end
+    width = sum(part.characters for part in first.parts if part.kind != PLAIN)
+    lengths = np.full(count, width, dtype=np.int64)
+    for row, place in enumerate(places):
+        if first.parts[place].kind == PLAIN:
+            lengths += np.searchsorted(_POWERS, numbers[row], side="right") + 1
+    if int(lengths.sum()) > most_bytes:
+        return None
+    if all(part.kind == LITERAL for part in first.parts):
+        return repeated(b"".join(part.literal for part in first.parts), count, first.kind)
+    digits = {
+        i: np.concatenate([names.parts[i].digits(rows) for names, rows in pieces])
+        for i, part in enumerate(first.parts)
+        if part.data is not None
+    }
+    kernels = kernels_for("names", _PLAIN_NS * count)
+    if kernels is None:
+        return _rendered_plainly(first, numbers, digits)
+    return _rendered(kernels, first, numbers, digits, offsets_of(lengths))
+
+
+def _rendered(
+    kernels: ModuleType, names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray], offsets: np.ndarray
+) -> pa.Array:
+    parts = np.zeros((len(names.parts), 3), dtype=np.int64)  # kind, size, and where it begins among its like
+    literals = b""
+    row = digits_at = 0
+    for i, part in enumerate(names.parts):
+        if part.kind == LITERAL:
+            parts[i] = LITERAL, part.size, len(literals)
+            literals += part.literal
+        elif part.line is not None:
+            parts[i] = part.kind, part.size, row
+            row += 1
+        else:
+            parts[i] = part.kind, digits[i].shape[1], digits_at
+            digits_at += digits[i].size
+    flat = np.concatenate([np.empty(0, dtype=np.uint8), *(table.reshape(-1) for table in digits.values())])
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    kernels.render(parts, read_only(literals), numbers, flat, offsets[:-1].copy(), out)
+    kept = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
+    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(kept), pa.py_buffer(out)], 0)
+
+
+def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:
+    """The twin of the compiled `render`."""
+    pieces: list[pa.Array | pa.Scalar] = []
+    following = iter(numbers)
+    for i, part in enumerate(names.parts):
+        if part.kind == LITERAL:
+            pieces.append(binary_array([part.literal])[0])
+        elif part.line is not None:
+            text = from_numpy(next(following)).cast(pa.string())
+            text = pc.utf8_lpad(text, part.size, "0") if part.kind == PADDED else text
+            pieces.append(text.cast(pa.binary()))
+        else:
+            pieces.append(binary_rows(hexadecimal(part.kind, digits[i])))
+    return pc.binary_join_element_wise(*pieces, empty_bytes()).cast(names.kind)
+
+
 def find_equal(column: pa.Array, wanted: Sequence[bytes]) -> np.ndarray:
     """int64 [k]: where an array of strings or bytes holds one of `wanted`."""
     return np.flatnonzero(to_numpy(pc.is_in(column, value_set=binary_array(wanted, column.type))))
 
 
-def hexadecimal(part: Part, rows: Rows) -> np.ndarray:
-    """uint8 [k, characters]: the digits of a part as text."""
-    data = part.digits(rows)
+def hexadecimal(kind: int, data: np.ndarray) -> np.ndarray:
+    """uint8 [k, characters]: the digits of a part as text, of uint8 [k, bytes]."""
     digits = np.empty((len(data), 2 * data.shape[1]), dtype=np.uint8)
     digits[:, ::2], digits[:, 1::2] = _HEX_DIGITS[data >> 4], _HEX_DIGITS[data & 15]
-    if part.kind == HEX:
+    if kind == HEX:
         return digits
     out = np.full((len(data), UUID_CHARACTERS), ord("-"), dtype=np.uint8)
     for first, at, size in UUID_RUNS:

@@ -19,10 +19,12 @@ from .columns import can_join_columns, can_join_keys, joined_column, joined_keys
 from .entries import Entries, column_positions, scan_schema
 from .keys import lower_bound
 from .lazy import is_loaded
+from .names import NameStrings
+from .names import joined as joined_names
 from .open_file import OpenFile
 from .source import Source, close_source, name_of, open_source, read_exact
 from .strings import Rows, checked_text, row_count
-from .values import check_schema
+from .values import ENCODING_NAMES, check_schema
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -236,11 +238,17 @@ def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
     joined: pa.Array | None = None
-    if can_join_columns(len(blocks)):
+    if {block.encoding_of(2 + position) for block in blocks} == {ENCODING_NAMES}:
+        columns = [block.column(position) for block in blocks]
+        if all(column.valid is None for column in columns):
+            names = [column.strings for column in columns if isinstance(column.strings, NameStrings)]
+            joined = joined_names(names, counts, most_bytes)
+    elif can_join_columns(len(blocks)):
         joined = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
+        joined = None if joined is None else checked_text(joined, blocks[0].where)
     if joined is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
-    return checked_text(joined, blocks[0].where)
+    return joined
 
 
 def _concatenated(arrays: Iterable[pa.Array], most_bytes: int) -> pa.Array | None:
