@@ -190,6 +190,14 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     return decompressor
 
 
+def is_random(sample: bytes) -> bool:
+    """Whether zstandard gains less than a sixteenth on some bytes."""
+    compressor = getattr(_local, "compressor", None)
+    if compressor is None:
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+    return 16 * len(compressor.compress(sample)) > 15 * len(sample)
+
+
 def pack_strings(items: list[bytes]) -> bytes:
     """u32 count, u32 length of each, then their bytes."""
     lengths = np.array([len(items), *map(len, items)], dtype="<u4")

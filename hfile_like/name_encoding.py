@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 
 from ..arrays import offsets_and_data
-from . import integers
+from . import codec, integers
 from .codec import padding
 from .lazy import kernels_for, read_only
 from .names import (
@@ -50,7 +49,7 @@ _PLAIN_NS = 1_500
 _MORE_SHARE = 1.04
 # For so many blocks at most no template is sought where there was none.
 _PAUSE_MAX = 31
-# Digits are random where zstandard gains less than a sixteenth on the first of them.
+# By so many of the first digits it is decided whether they compress.
 _RANDOM_SAMPLE_BYTES = 4096
 
 _RANDOM_NIL = np.zeros(UUID_BYTES, dtype=np.uint8)
@@ -214,8 +213,7 @@ def _digit_part(kind: int, data: np.ndarray, live: np.ndarray | None, count: int
     part = (random_uuids(part.data) if kind == UUID else None) or part
     assert part.data is not None
     field = part.data.tobytes() + (b"" if part.bits is None else part.bits.tobytes())
-    sample = data.tobytes()[:_RANDOM_SAMPLE_BYTES]
-    is_random = 16 * len(zstandard.ZstdCompressor(level=1).compress(sample)) > 15 * len(sample)
+    is_random = codec.is_random(field[:_RANDOM_SAMPLE_BYTES])
     return b"", RECORD.pack(part.kind, 0, 0, part.size, 0, 0), field, is_random
 
 

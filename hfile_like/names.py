@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import groupby
 from types import ModuleType
 from typing import NamedTuple
 
@@ -53,8 +54,8 @@ RECORD = struct.Struct("<BBHIQQ")
 _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 _POWERS = np.array([10**k for k in range(1, DIGITS_MAX + 1)], dtype=np.uint64)
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-# About what a value costs without compiled code.
-_PLAIN_NS = 300
+# About what a column costs without compiled code, and a value of it.
+_PLAIN_NS, _PLAIN_VALUE_NS = 60_000, 300
 # More names than this are found sooner by writing all.
 _FIND_MAX = 64
 # The first bytes of a random uuid are as in any other: 12 digits and a dash.
@@ -246,13 +247,18 @@ class NameStrings:
 
 
 def joined(columns: Sequence[NameStrings], counts: Sequence[int], most_bytes: int) -> pa.Array | None:
-    """All values of columns of so many values each, one after the other. None where they are of more than one form, or
-    take more than `most_bytes`. Raises as `NameStrings.take`."""
-    form = columns[0].form
-    if any(column.form != form for column in columns):
-        return None
-    rows = [slice(0, count) for count in counts]
-    return _written(list(zip(columns, rows, strict=True)), sum(counts), most_bytes)
+    """All values of columns of so many values each, one after the other; None where they take more than `most_bytes`.
+    Neighbours of one form are written together. Raises as `NameStrings.take`."""
+    arrays: list[pa.Array] = []
+    pairs = zip(columns, counts, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[0].form):
+        pieces: list[tuple[NameStrings, Rows]] = [(column, slice(0, count)) for column, count in group]
+        array = _written(pieces, sum(row_count(rows) for _, rows in pieces), most_bytes)
+        if array is None:
+            return None
+        most_bytes -= array.nbytes
+        arrays.append(array)
+    return pa.concat_arrays(arrays)
 
 
 def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes: int) -> pa.Array | None:
@@ -280,7 +286,7 @@ def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes:
         for i, part in enumerate(first.parts)
         if part.data is not None
     }
-    kernels = kernels_for("names", _PLAIN_NS * count)
+    kernels = kernels_for("names", _PLAIN_NS + _PLAIN_VALUE_NS * count)
     if kernels is None:
         return _rendered_plainly(first, numbers, digits)
     return _rendered(kernels, first, numbers, digits, offsets_of(lengths))
