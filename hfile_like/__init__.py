@@ -13,9 +13,8 @@ Begin with `reader` and `writer`, then `block`:
     reading      reader (the public face), open_file (blocks as they are asked for), block_cache, source
     answers      lookups, scanning, numbered (keys that are a prefix and a number), verify, size_report
     merging      merge, merge_cursor, merge_writer
-    a file       file (header, footer, trailer), index, index_rows, index_build, summaries, strided, codec (checksums)
+    a file       file (header, footer, trailer), index, index_rows, summaries, strided, codec (checksums)
     a block      block; keys, key_encoding; values, integers, strings; names, name_encoding (strings of one make)
-    many blocks  columns
     compiled     kernels_*: each has a plain twin beside its caller; lazy says when they are loaded
     making keys  keycode, ordered (typed tuples), key_order (sorting)
 """

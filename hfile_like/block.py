@@ -148,21 +148,21 @@ class Block:
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
         at, total = end, 0
-        found = []
+        sections = []
         for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
-            found.append((at, stored, packed_as, encoding, flags, raw, checksum))
+            sections.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
             total += raw
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
-        if found[0][4] or found[1][4]:
+        if sections[0][4] or sections[1][4]:
             raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
         if at != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
-        return found
+        return sections
 
     def _checked(self, section: int) -> memoryview:
         at, stored, *_, checksum = self._sections[section]

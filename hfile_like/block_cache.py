@@ -32,12 +32,12 @@ class BlockCache:
                 self._blocks.move_to_end(i)
             return block
 
-    def hold(self, found: Sequence[tuple[int, Block]]) -> None:
+    def hold(self, read: Sequence[tuple[int, Block]]) -> None:
         """Holds blocks that were read, in memory of their own, if there is room for all of them: a look-up of many keys
         all over the file must not push out what is looked up again."""
-        if sum(_size_bytes(block) for _, block in found) > self.capacity_bytes:
+        if sum(_size_bytes(block) for _, block in read) > self.capacity_bytes:
             return
-        owned = [(i, block.owned()) for i, block in found]
+        owned = [(i, block.owned()) for i, block in read]
         with self._lock:
             for i, block in owned:
                 if i not in self._blocks:

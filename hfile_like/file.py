@@ -65,7 +65,7 @@ class GroupHandle:
 
 @dataclass
 class Contents:
-    """What a writer tells the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
+    """What a writer puts into the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
 
     schema: pa.Schema
     index: bytes = b""
@@ -148,15 +148,15 @@ class Footer:
         at = 8 + _SECTION.size * count
         if len(raw) < 8 or at > len(raw):
             raise self._where.bad("footer", f"the footer claims {count} sections and does not hold them")
-        found = {}
+        sections = {}
         for kind, reserved, length in _SECTION.iter_unpack(raw[8:at]):
-            if reserved or kind in found:
+            if reserved or kind in sections:
                 raise self._where.bad("footer", f"section {kind} of the footer is there twice, or of no known kind")
             if length > len(raw) - at:
                 raise self._where.bad("footer", f"section {kind} of the footer is cut short")
-            found[kind] = raw[at : at + length]
+            sections[kind] = raw[at : at + length]
             at += length
-        return found
+        return sections
 
     def _section(self, kind: int) -> memoryview:
         try:
@@ -166,23 +166,23 @@ class Footer:
 
     @cached_property
     def groups(self) -> dict[str, GroupHandle]:
-        found = {}
+        groups = {}
         for name, offset, length, entries, first, count in self._rows(SECTION_GROUPS, _GROUP_FIELDS):
             if first + count > self.index.block_count:
                 raise self._where.bad("groups", f"group {name!r} names blocks that are not there")
             if offset + length > self._data_end or (count == 0) != (length == 0):
                 raise self._where.bad("groups", f"group {name!r} does not lie in the file")
-            found[name] = GroupHandle(name, offset, length, entries, first, count)
-        return found
+            groups[name] = GroupHandle(name, offset, length, entries, first, count)
+        return groups
 
     @cached_property
     def strided(self) -> dict[str, StridedSection]:
-        found = {}
+        sections = {}
         for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
                 raise self._where.bad("strided sections", f"strided section {name!r} does not lie in the file")
-            found[name] = StridedSection(name, offset, rows, stride)
-        return found
+            sections[name] = StridedSection(name, offset, rows, stride)
+        return sections
 
     @cached_property
     def metas(self) -> dict[str, Piece]:
@@ -260,6 +260,6 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
 
 
 def check_header(header: memoryview, name: str | None) -> None:
-    """Raises CorruptionError where the first bytes are not those of the version that the trailer told."""
+    """Raises CorruptionError where the first bytes are not those of the version that the trailer names."""
     if header != HEADER:
         raise Where(name, 0).bad("magic", "the first bytes are not those of a sorted-block file of this version")

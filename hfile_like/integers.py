@@ -102,10 +102,10 @@ def outside(line: Line, count: int, low: int, high: int) -> np.ndarray:
     top = (1 << 8 * line.width) - 1
     if line.items is not None and not line.step and base + top < 1 << 63:
         below, above = low - base, high - base
-        found = _less(line, below) if 0 < below <= top else np.full(count, below > top)
+        is_outside = _less(line, below) if 0 < below <= top else np.full(count, below > top)
         if above < top:
-            found |= _greater(line, above) if above >= 0 else np.True_
-        return found
+            is_outside |= _greater(line, above) if above >= 0 else np.True_
+        return is_outside
     values = np.empty(count, dtype=np.uint64)
     line.into(values, slice(0, count))
     signed = values.view(np.int64)

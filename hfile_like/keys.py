@@ -201,17 +201,17 @@ class NumberKeys:
 
     def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
         """uint64 [n]: the numbers; in `out`, where it is given."""
-        found = np.empty(self._count, dtype=np.uint64) if out is None else out
-        self._line.into(found, slice(0, self._count))
+        numbers = np.empty(self._count, dtype=np.uint64) if out is None else out
+        self._line.into(numbers, slice(0, self._count))
         if self._last < NUMBER_BYTES:
-            found &= np.uint64(self._mask)
-        return found
+            numbers &= np.uint64(self._mask)
+        return numbers
 
     def numbers_at(self, places: np.ndarray) -> np.ndarray:
         """uint64 [k]: the numbers at int64 `places`."""
-        found = np.empty(len(places), dtype=np.uint64)
-        self._line.into(found, places)
-        return found
+        numbers = np.empty(len(places), dtype=np.uint64)
+        self._line.into(numbers, places)
+        return numbers
 
     def find(self, wanted: np.ndarray) -> np.ndarray | None:
         """int64 [k]: where each of uint64 `wanted` would stand, if it is there at all; None where the numbers are on no
@@ -309,11 +309,11 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)
     high = len(keys) if after is None else max(low, lower_bound(keys, after))
-    found = keys.to_arrow().slice(low, high - low)
-    offsets, _ = offsets_and_data(found)
+    inside = keys.to_arrow().slice(low, high - low)
+    offsets, _ = offsets_and_data(inside)
     if (np.diff(offsets) != width).any():
         raise not_numbered(prefix)
-    return low, key_table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+    return low, key_table(inside, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
 
 
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:
@@ -326,9 +326,9 @@ def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tu
         after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))
         high = len(keys) if after is None else lower_bound(keys, after)
         return low, keys.numbers_at(np.arange(low, max(low, high)))
-    low, found = numbers_below(keys, prefix)
-    start, end = np.searchsorted(found, np.uint64(first)), np.searchsorted(found, np.uint64(last), side="right")
-    return low + int(start), found[start:end]
+    low, numbers = numbers_below(keys, prefix)
+    start, end = np.searchsorted(numbers, np.uint64(first)), np.searchsorted(numbers, np.uint64(last), side="right")
+    return low + int(start), numbers[start:end]
 
 
 def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -132,9 +132,9 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
     """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
     if len(wanted) > _SEARCH_KEYS_MAX:
-        found = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        valid = valid_mask(found)
-        places = to_numpy(found).astype(np.int64)
+        positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
+        valid = valid_mask(positions)
+        places = to_numpy(positions).astype(np.int64)
         return places if valid is None else np.where(valid, places, -1)
     return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)
 

@@ -212,8 +212,8 @@ class _Batches:
 
     def _take_of_many(self, touching: list[Cursor]) -> None:
         """Takes to where half of the runs have given their share of a batch, so that not all of them are asked for the
-        sake of one block; but of no run more than two blocks, lest a large one is taken apart between the keys of small
-        ones."""
+        sake of one block; but of no run more than two blocks, so that a large one is not taken apart between the keys
+        of small ones."""
         share = BATCH_BYTES // len(touching)
         for cursor in touching:
             cursor.split(share)
@@ -228,7 +228,7 @@ class _Batches:
         self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
     def _batch(self, *, is_last: bool) -> _Batch:
-        taken = [found for cursor in self._cursors if (found := cursor.taken())]
+        taken = [part for cursor in self._cursors if (part := cursor.taken())]
         batch = _Batch(taken, self._copies, self._batch_bytes, is_last)
         self._copies, self._batch_bytes = [], 0
         return batch

@@ -62,18 +62,18 @@ class Stored(NamedTuple):
                 parts.append(part)
                 size += part.size_bytes
                 check_size(size, self)
-        found = Entries.concat(parts)
-        self._check(found.keys)
-        return found
+        whole_run = Entries.concat(parts)
+        self._check(whole_run.keys)
+        return whole_run
 
     def _check(self, keys: pa.BinaryArray) -> None:
         """Raises CorruptionError where the keys are not in order, or blocks do not begin and end as the index says."""
         starts = offsets_of(np.array([info.entries for info in self.infos]))
         ends = np.column_stack([starts[:-1], starts[1:] - 1]).reshape(-1)
-        told = [key for info in self.infos for key in (info.first_key, info.last_key)]
-        held = keys.take(from_numpy(ends)).to_pylist()
-        if held != told:
-            i = next(i for i, (a, b) in enumerate(zip(held, told, strict=True)) if a != b) // 2
+        named = [key for info in self.infos for key in (info.first_key, info.last_key)]
+        decoded = keys.take(from_numpy(ends)).to_pylist()
+        if decoded != named:
+            i = next(i for i, (a, b) in enumerate(zip(decoded, named, strict=True)) if a != b) // 2
             message = "a block does not begin and end with the keys that the index names"
             raise out_of_order(message, self.cursor.file, self.infos[i])
         try:

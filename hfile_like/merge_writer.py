@@ -27,7 +27,7 @@ _CODECS, _SIZES, _RAWS, _CHECKSUMS = (slice(k, None, 4) for k in (4, 5, 6, 7))
 
 class MergingWriter(SortedFileWriter):
     """A writer that takes whole blocks too. What it encodes itself before a block that is copied is cut evenly, so that
-    a block that was laid over stays one, and leaves no crumbs before the next."""
+    a block that was laid over stays one, and leaves no small blocks before the next."""
 
     def add(self, entries: Entries, *, is_followed: bool) -> None:
         """Adds entries of the schema, ascending, above all that were added before; `is_followed`: next comes a block
@@ -49,9 +49,9 @@ class MergingWriter(SortedFileWriter):
     def copy(self, stored: Stored) -> None:
         """Adds blocks as they lie, but decodes those that are compressed where this file is not, and those before which
         entries wait that are too few to be a block. Raises CorruptionError where a checksum does not match."""
-        found = StoredBlocks(stored.data, stored.infos, len(self.schema))
-        _check(stored, found)
-        apart = found.compressed if self._compressor is None else np.zeros(len(stored.infos), dtype=bool)
+        table = StoredBlocks(stored.data, stored.infos, len(self.schema))
+        _check(stored, table)
+        apart = table.compressed if self._compressor is None else np.zeros(len(stored.infos), dtype=bool)
         at, count = 0, len(stored.infos)
         while at < count:
             if apart[at] or self._wait_for_more(stored.infos[at].first_key):
@@ -63,17 +63,17 @@ class MergingWriter(SortedFileWriter):
             else:
                 rest = apart[at:]
                 high = at + int(rest.argmax()) if rest.any() else count
-                self._copy(stored.part(at, high), found, at)
+                self._copy(stored.part(at, high), table, at)
             at = high
 
     def _wait_for_more(self, key: bytes) -> bool:
         """Whether what waits to be a block is little, and may share one with `key`."""
         return bool(self._pending) and 2 * self._pending_bytes < self._block_bytes and not self._begins_anew(key)
 
-    def _copy(self, stored: Stored, found: StoredBlocks, low: int) -> None:
+    def _copy(self, stored: Stored, table: StoredBlocks, low: int) -> None:
         self._flush()
         shift = self._offset - stored.infos[0].offset
-        moved = found.moved(low, low + len(stored.infos), self._offset)
+        moved = table.moved(low, low + len(stored.infos), self._offset)
         infos = [BlockInfo(info.offset + shift, *info[1:]) for info in stored.infos]
         self._put_blocks(moved, infos, self._summaries_of(stored))
         self._last_key = stored.infos[-1].last_key
@@ -82,27 +82,27 @@ class MergingWriter(SortedFileWriter):
         """The summaries of some blocks: those of their run, where it has them."""
         names = self._index.summarised
         kept = stored.cursor.file.index.summaries(names, stored.first, stored.first + len(stored.infos))
-        found = {name: each.rows() for name, each in kept.items() if each is not None}
-        missing = [name for name in names if name not in found]
+        summaries = {name: each.rows() for name, each in kept.items() if each is not None}
+        missing = [name for name in names if name not in summaries]
         if missing:
             positions = [self.schema.get_field_index(name) for name in missing]
             rows = [
                 [summarise(block.column(i).to_arrow(), block.deleted()) for i in positions] for block in stored.blocks()
             ]
-            found.update(zip(missing, map(list, zip(*rows, strict=True)), strict=True))
-        return found
+            summaries.update(zip(missing, map(list, zip(*rows, strict=True)), strict=True))
+        return summaries
 
 
-def _check(stored: Stored, found: StoredBlocks) -> None:
+def _check(stored: Stored, table: StoredBlocks) -> None:
     """Raises CorruptionError where blocks are damaged, or do not hold the tombstones that the index names."""
-    if not found.are_sound:
+    if not table.are_sound:
         for block in stored.blocks():
             block.check()
         raise out_of_order("blocks are not those that the index names", stored.cursor.file, stored.infos[0])
-    told = np.array([info.deleted for info in stored.infos])
-    for i in np.flatnonzero(found.may_hold_tombstones | (told > 0)).tolist():
+    named = np.array([info.deleted for info in stored.infos])
+    for i in np.flatnonzero(table.may_hold_tombstones | (named > 0)).tolist():
         deleted = next(stored.part(i, i + 1).blocks()).deleted()
-        if told[i] != (0 if deleted is None else int(deleted.sum())):
+        if named[i] != (0 if deleted is None else int(deleted.sum())):
             message = "a block does not hold the tombstones that the index names"
             raise out_of_order(message, stored.cursor.file, stored.infos[i])
 
@@ -167,8 +167,8 @@ class StoredBlocks:
 
     def _crcs(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         crc32, data = zlib.crc32, self._data
-        found = [crc32(data[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return np.array(found, dtype=np.uint32)
+        crcs = [crc32(data[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return np.array(crcs, dtype=np.uint32)
 
     def _places(self, offsets: np.ndarray, low: int) -> np.ndarray:
         """uint32 [k, sections]: what binds the checksums of sections to their places, for k blocks from `low` on that

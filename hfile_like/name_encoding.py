@@ -47,7 +47,7 @@ _NAME_BYTES_MAX = 4096
 # What a value costs without compiled code, about; and by what share a guess may take more than when it was made.
 _PLAIN_NS = 1_500
 _MORE_SHARE = 1.04
-# For so many blocks at most no template is sought where there was none.
+# For so many blocks at most no template is looked for where there was none.
 _PAUSE_MAX = 31
 # By so many of the first digits it is decided whether they compress.
 _RANDOM_SAMPLE_BYTES = 4096
@@ -77,7 +77,7 @@ class Fields(NamedTuple):
 class NameEncoder:
     """Templates of the blocks of one column: what the last block was made of is tried first.
 
-    Other parts are sought where that does not fit, or takes more for a value than when they were last sought.
+    Other parts are looked for where that does not fit, or takes more for a value than when they were chosen.
     """
 
     def __init__(self) -> None:

@@ -86,12 +86,12 @@ def scan_numbers(
             places = np.flatnonzero(kept)
             gather.add(block.keys.numbers_at(places), places, block)
             continue
-        low, found = numbers_below(block.keys, prefix, gather.room())
-        rows: Rows = slice(low, low + len(found))
+        low, numbers = numbers_below(block.keys, prefix, gather.room())
+        rows: Rows = slice(low, low + len(numbers))
         if kept is not None:
             places = np.flatnonzero(kept[rows])
-            found, rows = found[places], low + places
-        gather.add(found, rows, block)
+            numbers, rows = numbers[places], low + places
+        gather.add(numbers, rows, block)
     return gather.finish()
 
 
@@ -147,13 +147,13 @@ def scan_between(
     blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
     if len(blocks) == 1:
         block = file.block(blocks[0])
-        low, found = numbers_between(block.keys, prefix, first, last)
-        return _of_block(file, block, low, found, positions, include_deleted)
+        low, numbers = numbers_between(block.keys, prefix, first, last)
+        return _of_block(file, block, low, numbers, positions, include_deleted)
     indices = list(blocks)
     gather = _Gather(file, positions, indices, include_deleted)
     for block in file.blocks(indices):
-        low, found = numbers_between(block.keys, prefix, first, last)
-        gather.add(found, slice(low, low + len(found)), block)
+        low, numbers = numbers_between(block.keys, prefix, first, last)
+        gather.add(numbers, slice(low, low + len(numbers)), block)
     return gather.finish()
 
 
@@ -163,14 +163,14 @@ def find_between(
     """What `SortedFileReader.find_numbered` gives, of the value column at `position`."""
     start = prefix + first.to_bytes(NUMBER_BYTES, "big")
     blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
-    found = [np.empty(0, dtype=np.uint64)]
+    matches = [np.empty(0, dtype=np.uint64)]
     for block in file.blocks(blocks):
         low, numbers = numbers_between(block.keys, prefix, first, last)
         if len(numbers):
             rows = block.column(position).find(wanted, low, low + len(numbers))
             deleted = block.deleted()
-            found.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
-    return np.concatenate(found)
+            matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
+    return np.concatenate(matches)
 
 
 def _of_block(

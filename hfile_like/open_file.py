@@ -161,10 +161,10 @@ def key_bounds(prefix: bytes | None, start: bytes | None, stop: bytes | None) ->
     return start, stop
 
 
-def named(what: str, name: str, known: dict[str, T]) -> T:
+def named(what: str, name: str, things: dict[str, T]) -> T:
     """The one of a name. Raises InvalidArgumentError where there is none."""
     try:
-        return known[name]
+        return things[name]
     except KeyError:
-        names = ", ".join(map(repr, list(known)[:10])) or "none"
+        names = ", ".join(map(repr, list(things)[:10])) or "none"
         raise InvalidArgumentError(f"there is no {what} {name!r}: there are {names}") from None

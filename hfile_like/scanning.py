@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,17 +15,25 @@ import pyarrow as pa
 from ..arrays import from_numpy
 from ..errors import InvalidArgumentError
 from .block import BLOCK_ENTRIES_MAX, Block
-from .codec import Where
-from .columns import can_join_columns, can_join_keys, joined_column, joined_keys
+from .codec import Encoded, Where
 from .entries import Entries, column_positions, scan_schema
-from .keys import lower_bound
-from .lazy import is_loaded
+from .keys import (
+    ENCODING_BUNDLE,
+    ENCODING_FIXED,
+    ENCODING_NUMBERS,
+    joined_sections,
+    lower_bound,
+    render_bundles,
+    render_wide,
+)
+from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
 from .source import Source, close_source, name_of, open_source, read_exact
-from .strings import Rows, checked_text, row_count
-from .values import ENCODING_NAMES, check_schema
+from .strings import Rows, checked_text, is_large, row_count
+from .values import ENCODING_FIXED as VALUES_FIXED
+from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,6 +41,8 @@ R = TypeVar("R")
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 _BYTES_AHEAD = 1 << 23
+# About what a column of a block costs without compiled code: a few calls of numpy and Arrow, whatever it holds.
+_COLUMN_PLAIN_NS = 20_000
 _FAMILIES = ("names", "keys", "columns")
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
@@ -152,7 +163,7 @@ def in_order(
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
-    Python to others meanwhile. Where `size_bytes` tells the size of runs, none is begun beside large ones."""
+    Python to others meanwhile. Where `size_bytes` gives the size of runs, none is begun beside large ones."""
 
     def made(run: T, whole: R | None) -> Iterator[R]:
         if whole is not None:
@@ -270,3 +281,71 @@ def _deleted(blocks: Sequence[Block]) -> np.ndarray | None:
     return np.concatenate(
         [np.zeros(b.entries, bool) if part is None else part for b, part in zip(blocks, parts, strict=True)]
     )
+
+
+# -- one column of several blocks, by compiled code -------------------------------------------------------------------
+#
+# These give None where a section does not fit, is encoded in a way that is not for this, or there is no compiler: the
+# plain path then reads block by block, and says what is wrong.
+
+
+def can_join_keys(encodings: set[int]) -> bool:
+    """Whether `joined_keys` may give something: nothing has to be decompressed to know."""
+    return is_loaded("keys") and (encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS})
+
+
+def can_join_columns(blocks: int) -> bool:
+    """Whether `joined_column` may give something of so many blocks; counts what the plain path will take."""
+    return kernels_for("columns", _COLUMN_PLAIN_NS * blocks) is not None
+
+
+def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+    """The keys of blocks of so many entries, one after the other; None where it is not for this."""
+    encodings = [section.encoding for section in sections]
+    kinds, raws = set(encodings), [section.raw for section in sections]
+    if kinds == {ENCODING_BUNDLE}:
+        return render_bundles(raws, counts, cap)
+    return render_wide(raws, counts, encodings, cap) if kinds <= {ENCODING_FIXED, ENCODING_NUMBERS} else None
+
+
+def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.Array | None:
+    """As `joined_keys`, of a value column. Strings are not checked for being text."""
+    kernels = kernels_for("columns", _COLUMN_PLAIN_NS * len(sections))
+    if kernels is None or any(section.flags & ~FLAG_VALIDITY for section in sections):
+        return None
+    blocks = (
+        *joined_sections([section.raw for section in sections], counts),
+        np.fromiter((section.encoding for section in sections), dtype=np.int64, count=len(sections)),
+        np.fromiter((section.flags for section in sections), dtype=np.int64, count=len(sections)),
+    )
+    total = sum(counts)
+    bits = np.zeros(total // 8 + 2, dtype=np.uint8)
+    plain = encoding_of(kind)
+    out: np.ndarray
+    if plain == VALUES_FIXED:
+        out = np.empty(total * kind.byte_width, dtype=np.uint8)
+        is_integer = integer_dtype(kind) is not None
+        nulls = kernels.fill_fixed(*blocks, kind.byte_width, is_integer, out, bits)
+    elif pa.types.is_boolean(kind):
+        out = np.zeros(total // 8 + 2, dtype=np.uint8)
+        nulls = kernels.fill_bits(*blocks, out, bits)
+    else:
+        return _joined_strings(kernels, kind, blocks, total, cap, bits)
+    if nulls < 0:
+        return None
+    return pa.Array.from_buffers(kind, total, [pa.py_buffer(bits) if nulls else None, pa.py_buffer(out)], nulls)
+
+
+def _joined_strings(
+    kernels: ModuleType, kind: pa.DataType, blocks: tuple, total: int, cap: int, bits: np.ndarray
+) -> pa.Array | None:
+    if is_large(kind):
+        return None
+    offsets = np.empty(total + 1, dtype=np.int32)
+    nulls = kernels.measure_strings(*blocks, min(cap, np.iinfo(np.int32).max), offsets, bits)
+    if nulls < 0:
+        return None
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    kernels.fill_strings(*blocks, offsets, bits, out)
+    validity = pa.py_buffer(bits) if nulls else None
+    return pa.Array.from_buffers(kind, total, [validity, pa.py_buffer(offsets), pa.py_buffer(out)], nulls)

@@ -1,6 +1,6 @@
 """Where the bytes of a file go: its sections by encoding and compression, and the parts beside its blocks.
 
-Of the blocks only the heads are read, which tell how each section lies.
+Of the blocks only the heads are read, which say how each section lies.
 """
 
 from __future__ import annotations
@@ -128,20 +128,20 @@ def _bytes_by_part(
 ) -> dict[str, int]:
     """The sum is `size_bytes`. Sections and metas of one stem (fine/0, fine/1 ...) count together: there may be
     thousands. Raises CorruptionError where they overlap."""
-    found: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
     for count in sections:
-        found[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
-    found["heads of blocks"] = index.block_count * HEAD.size + SECTION.size * sum(count.blocks for count in sections)
+        parts[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
+    parts["heads of blocks"] = index.block_count * HEAD.size + SECTION.size * sum(count.blocks for count in sections)
     for name, section in footer.strided.items():
-        found[f"strided {_stem(name)}"] += section.length_bytes
+        parts[f"strided {_stem(name)}"] += section.length_bytes
     for name, piece in footer.metas.items():
-        found[f"meta {_stem(name)}"] += piece.stored
-    found["nodes of the index"] = index.nodes_bytes()
-    found["footer"] = size_bytes - footer.offset - TRAILER.size
-    found["header, trailer, padding"] = size_bytes - sum(found.values())
-    if found["header, trailer, padding"] < len(HEADER) + TRAILER.size:
+        parts[f"meta {_stem(name)}"] += piece.stored
+    parts["nodes of the index"] = index.nodes_bytes()
+    parts["footer"] = size_bytes - footer.offset - TRAILER.size
+    parts["header, trailer, padding"] = size_bytes - sum(parts.values())
+    if parts["header, trailer, padding"] < len(HEADER) + TRAILER.size:
         raise where.bad("sizes", "the parts of the file are more than the file")
-    return {name: size for name, size in found.items() if size}
+    return {name: size for name, size in parts.items() if size}
 
 
 def _stem(name: str) -> str:

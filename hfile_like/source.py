@@ -57,14 +57,14 @@ class PathSource:
 
     def _read(self, offset: int, length: int) -> bytes:
         length = min(length, max(0, self.size - offset))
-        found = os.pread(self._fd, length, offset)
+        data = os.pread(self._fd, length, offset)
         # One pread gives at most 2 GiB on Linux, and may give less anywhere.
-        while len(found) < length:
-            more = os.pread(self._fd, length - len(found), offset + len(found))
+        while len(data) < length:
+            more = os.pread(self._fd, length - len(data), offset + len(data))
             if not more:
                 break
-            found += more
-        return found
+            data += more
+        return data
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -134,11 +134,11 @@ def read_exact(
             merged.append((offset, length))
         home[i] = len(merged) - 1
     parts = _read_all(source, merged)
-    found = []
+    pieces = []
     for i, (offset, length) in enumerate(ranges):
         start = offset - merged[home[i]][0]
-        found.append(parts[home[i]][start : start + length])
-    return found
+        pieces.append(parts[home[i]][start : start + length])
+    return pieces
 
 
 def _read_all(source: Source, ranges: list[tuple[int, int]]) -> list[memoryview]:

@@ -114,12 +114,12 @@ def summarise(column: pa.Array, deleted: np.ndarray | None) -> BlockSummary:
 
 
 def together(rows: Sequence[BlockSummary], live: Sequence[int]) -> BlockSummary:
-    """One summary of some rows, of which so many entries each are no tombstones."""
+    """One summary of with_values rows, of which so many entries each are no tombstones."""
     nulls = sum(row.null_count for row in rows)
-    some = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
-    if not some:
+    with_values = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
+    if not with_values:
         return BlockSummary(rows[0].lower, rows[0].upper, nulls)
-    return BlockSummary(min(row.lower for row in some), max(row.upper for row in some), nulls)
+    return BlockSummary(min(row.lower for row in with_values), max(row.upper for row in with_values), nulls)
 
 
 def encode_summary(rows: Sequence[BlockSummary], kind: pa.DataType, *, of_nodes: bool) -> bytes:
@@ -148,13 +148,13 @@ def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
     if len(rest) < 8 * len(names):
         raise where.bad("summaries", "the lengths of the summaries are cut short")
     lengths = np.frombuffer(rest, dtype="<u8", count=len(names)).tolist()
-    at, found = 8 * len(names), {}
+    at, bodies = 8 * len(names), {}
     for name, length in zip(names, lengths, strict=True):
         if length > len(rest) - at:
             raise where.bad("summaries", "a summary is cut short")
-        found[name.decode(errors="replace")] = rest[at : at + length]
+        bodies[name.decode(errors="replace")] = rest[at : at + length]
         at += length
-    return found
+    return bodies
 
 
 def read_summary(data: memoryview, kind: pa.DataType, live: np.ndarray, where: Where) -> Summary:

@@ -290,8 +290,8 @@ class Column:
         frame of reference."""
         if self.line is None or integer_dtype(self.kind) != np.dtype("<i8"):
             return None
-        found = integers.outside(self.line, self.count, low, high)
-        return found if self.valid is None else found & self.valid
+        is_outside = integers.outside(self.line, self.count, low, high)
+        return is_outside if self.valid is None else is_outside & self.valid
 
     def find(self, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray:
         """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`, in a column of strings or

@@ -20,8 +20,7 @@ from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, Encode
 from .codec import Piece
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
 from .file import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
-from .index_build import IndexBuilder
-from .index_rows import BlockInfo
+from .index_rows import BlockInfo, IndexBuilder
 from .keys import KEY_BYTES_MAX
 from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
@@ -154,8 +153,8 @@ class SortedFileWriter:
             self._own_parts = len(self._pending)
 
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
-        """Adds entries; a block ends where the first bytes of the key change, but for crumbs: what is little on both
-        sides of the cut shares a block, since apart it would cost more than it saves."""
+        """Adds entries; a block ends where the first bytes of the key change, unless there is little on both sides of
+        the cut: that shares a block, since apart it would cost more than it saves."""
         bounds = np.array([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)])
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
         sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
