@@ -12,14 +12,15 @@ from test_sorted_file_checks import SCHEMA, sample
 def test_another_version_or_an_unknown_feature_is_refused():
     data = bytearray(sample("none"))
     at = len(data) - TRAILER_BYTES
-    later = bytearray(data)
-    later[at + 38] = 9
-    # The checksum tells a damaged version from another one.
-    with pytest.raises(CorruptionError, match="only the version"):
-        SortedFileReader(bytes(later))
-    repair_trailer(later)
-    with pytest.raises(FormatVersionError, match="version 9"):
-        SortedFileReader(bytes(later))
+    for version in (1, 9):
+        other = bytearray(data)
+        other[at + 38] = version
+        # The checksum tells a damaged version from another one.
+        with pytest.raises(CorruptionError, match="only the version"):
+            SortedFileReader(bytes(other))
+        repair_trailer(other)
+        with pytest.raises(FormatVersionError, match=f"version {version}"):
+            SortedFileReader(bytes(other))
     feature = bytearray(data)
     feature[at + 36] = 1
     repair_trailer(feature)
