@@ -198,7 +198,7 @@ class Block:
         return Encoded(encoding, flags, self.plain(section))
 
     def check(self) -> None:
-        """Holds every section against its checksum; none is decoded. Raises CorruptionError."""
+        """Compares every section with its checksum; none is decoded. Raises CorruptionError."""
         for section in range(len(self._sections)):
             self._checked(section)
 

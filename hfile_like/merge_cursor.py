@@ -86,7 +86,7 @@ class Cursor:
     """A run, of which entries are taken front to back.
 
     file         of the run
-    age          0 for the oldest run; a newer one is laid over it
+    age          0 for the oldest run; a newer one wins
     live         whether there is more
     first_key    of what is left
     last_key     of what is left of the block at hand, or of a part of it
@@ -125,8 +125,8 @@ class Cursor:
         if not self.live:
             return
         self._info = info = self._window.infos[self._at]
-        # Rows taken, those of them that were put by, the end of the part at hand, and of what is wanted of the block.
-        self._row = self._put_by = 0
+        # Rows taken, those of them that are in `_taken`, the end of the part at hand, the end of the wanted rows.
+        self._row = self._stored_rows = 0
         self._end = self._rows_end = info.entries
         self._is_large = info.plain_bytes > self._held_bytes
         self.first_key, self.last_key = info.first_key, info.last_key
@@ -160,7 +160,7 @@ class Cursor:
 
     def _skip(self, start: bytes) -> None:
         """Leaves out what is below `start`."""
-        self._row = self._put_by = self._keys().bound(bisect_left, start, 0)
+        self._row = self._stored_rows = self._keys().bound(bisect_left, start, 0)
         if self._row >= self._rows_end:
             self._next()
         else:
@@ -227,10 +227,10 @@ class Cursor:
         size = self._info.plain_bytes * (end - self._row) // self._info.entries
         self._row = end
         if end == self._rows_end:
-            if self._decoded is None and not self._put_by and end == self._info.entries:
+            if self._decoded is None and not self._stored_rows and end == self._info.entries:
                 self._take_whole()
             else:
-                self._put_away()
+                self._store()
             self._next()
             return size
         self.first_key = self._keys().at(end)
@@ -238,7 +238,7 @@ class Cursor:
             self._end = self._rows_end
             self.last_key = self._keys().at(self._end - 1)
         if self._is_large:
-            self._put_away()
+            self._store()
             self._decoded = None
         return size
 
@@ -251,18 +251,18 @@ class Cursor:
                 return
         self._taken.append((self._window, self._at, self._at + 1))
 
-    def _put_away(self) -> None:
+    def _store(self) -> None:
         """What was taken of the block at hand goes to what is taken; of a large block it is copied, so that the block
         can go."""
-        if self._put_by < self._row:
-            part = self._keys().entries.slice(self._put_by, self._row - self._put_by)
+        if self._stored_rows < self._row:
+            part = self._keys().entries.slice(self._stored_rows, self._row - self._stored_rows)
             self._taken.append(part.compact() if self._is_large else part)
-            self._put_by = self._row
+            self._stored_rows = self._row
 
     def taken(self) -> list[Entries | Stored]:
         """What was taken since this was last asked, in key order, decoded or not."""
         if self.live:
-            self._put_away()
+            self._store()
         parts, self._taken = self._taken, []
         return [part if isinstance(part, Entries) else part[0].part(*part[1:]) for part in parts]
 

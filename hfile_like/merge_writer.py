@@ -27,7 +27,7 @@ _CODECS, _SIZES, _RAWS, _CHECKSUMS = (slice(k, None, 4) for k in (4, 5, 6, 7))
 
 class MergingWriter(SortedFileWriter):
     """A writer that takes whole blocks too. What it encodes itself before a block that is copied is cut evenly, so that
-    a block that was laid over stays one, and leaves no small blocks before the next."""
+    a block that is merged with newer entries stays one, and leaves no small blocks before the next."""
 
     def add(self, entries: Entries, *, is_followed: bool) -> None:
         """Adds entries of the schema, ascending, above all that were added before; `is_followed`: next comes a block
@@ -68,7 +68,7 @@ class MergingWriter(SortedFileWriter):
 
     def _wait_for_more(self, key: bytes) -> bool:
         """Whether what waits to be a block is little, and may share one with `key`."""
-        return bool(self._pending) and 2 * self._pending_bytes < self._block_bytes and not self._begins_anew(key)
+        return bool(self._pending) and 2 * self._pending_bytes < self._block_bytes and not self._has_new_prefix(key)
 
     def _copy(self, stored: Stored, table: StoredBlocks, low: int) -> None:
         self._flush()

@@ -1,4 +1,4 @@
-"""Finding the template of a block's names (`names`): guessed from a few, then held against all.
+"""Finding the template of a block's names (`names`): guessed from a few, then compared with all.
 
 Every value is read once, part by part from its start, all values at a time. What was read is the value, byte by byte:
 literals are compared, numbers keep their digits (of one length, or without leading zeros), hexadecimal digits are lower

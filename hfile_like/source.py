@@ -1,6 +1,6 @@
 """Where a sorted-block file is read from: anything with a size that answers range reads.
 
-A source of one's own (an object store, say) needs `size` and `read_ranges`; a `name` makes its errors readable.
+Another source (an object store, say) needs `size` and `read_ranges`; a `name` makes its errors readable.
 """
 
 from __future__ import annotations

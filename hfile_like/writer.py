@@ -162,7 +162,7 @@ class SortedFileWriter:
         at = 0
         while at < len(sizes):
             is_much = max(self._pending_bytes, int(sizes[at])) >= little
-            if self._pending and is_much and (at or self._begins_anew(part.keys[0].as_py())):
+            if self._pending and is_much and (at or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
             # Pieces that follow share the block until there is much of it, or one of them is.
             filled = int(np.searchsorted(ends, ends[at] + little - self._pending_bytes))
@@ -174,7 +174,7 @@ class SortedFileWriter:
             self._add(part.slice(low, high - low), row_bytes[low:high])
             at = stop
 
-    def _begins_anew(self, key: bytes) -> bool:
+    def _has_new_prefix(self, key: bytes) -> bool:
         before = self._pending[-1].keys
         return before[len(before) - 1].as_py()[: self._cut_prefix_bytes] != key[: self._cut_prefix_bytes]
 
@@ -347,7 +347,7 @@ class SortedFileWriter:
             raise
 
     def _put(self, data: bytes | memoryview) -> None:
-        """Where this fails, part of it may be there and offsets are no longer true: who calls it discards the file."""
+        """Where this fails, part of it may be written, and offsets are no longer true: the caller discards the file."""
         self._output.write(data)
         self._offset += len(data)
 
