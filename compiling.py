@@ -1,5 +1,9 @@
 """Kernels, compiled once for a machine: kept on disk wherever the package lies, and never at an answer's cost.
 
+A kernel calls what is in its own file and the helpers at the end of this one: loads and stores of unaligned numbers,
+which exist in compiled code alone and have stand-ins for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
+file than the kernel's own, so the source of this file is part of the key under which compiled code is kept.
+
 numba keeps what it has compiled beside the source, or else in the user's home. A process of Spark's may have neither:
 the package came as an archive (`--py-files`), under a path that no second application sees, or it is installed where
 nothing may be written, for a user without a home. numba then raises: at import, or for an archive at a kernel's first
@@ -21,7 +25,8 @@ import tempfile
 from collections.abc import Callable
 
 import numpy as np
-from numba import config, njit
+from llvmlite import ir
+from numba import config, njit, types
 from numba.core.caching import (  # an ImportError, where numba has them no more, leaves the plain twins
     CompileResultCacheImpl,
     FunctionCache,
@@ -30,6 +35,7 @@ from numba.core.caching import (  # an ImportError, where numba has them no more
     UserWideCacheLocator,
     _CacheLocator,
 )
+from numba.extending import intrinsic
 
 
 def compiled(function):
@@ -102,6 +108,9 @@ class _Kept(FunctionCache):
 
     _impl_class = _Places
 
+    def _index_key(self, sig, codegen):
+        return *super()._index_key(sig, codegen), _HELPERS
+
     def load_overload(self, sig, target_context):
         try:
             return super().load_overload(sig, target_context)
@@ -117,3 +126,117 @@ class _Kept(FunctionCache):
             action(*arguments)
         except OSError:
             self.disable()
+
+
+def _own_source() -> str:
+    """What tells one state of this file from another; "" where there is no source."""
+    try:
+        return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
+    except OSError:
+        return ""
+
+
+_HELPERS = _own_source()
+
+
+# -- what kernels are made of -----------------------------------------------------------------------------------------
+
+
+def called(function):
+    """Compiled for other kernels to call; without counting references, so it makes no arrays."""
+    return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
+
+
+def inlined(function):
+    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
+    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
+
+
+def pointer_to(context, builder, array_type, array, index, bits):
+    """In an intrinsic: a pointer to numbers of so many bits, from an index of an array on."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
+
+
+def _load_of(bits):
+    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
+    of so many bits. A view of a slice is 30 times slower."""
+    if config.DISABLE_JIT:
+        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
+
+    @intrinsic
+    def load(typing_context, array, index):
+        def generate(context, builder, signature, arguments):
+            pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            return builder.load(pointer, align=1)
+
+        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
+
+    return load
+
+
+def _store_of(bits):
+    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
+    if config.DISABLE_JIT:
+
+        def put(array, index, number):
+            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
+
+        return put
+
+    @intrinsic
+    def store(typing_context, array, index, number):
+        def generate(context, builder, signature, arguments):
+            pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            builder.store(arguments[2], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
+
+    return store
+
+
+load16, load32, load64 = _load_of(16), _load_of(32), _load_of(64)
+store16, store32, store64 = _store_of(16), _store_of(32), _store_of(64)
+
+
+@inlined
+def copy_bytes(out, to, raw, at, size):
+    """Copies bytes of uint8 arrays: the last word overlaps those before. A loop over short pieces takes longer."""
+    if size >= 8:
+        last = size - 8
+        store64(out, to, load64(raw, at))
+        if size > 16:
+            store64(out, to + 8, load64(raw, at + 8))
+            for k in range(16, last, 8):
+                store64(out, to + k, load64(raw, at + k))
+        store64(out, to + last, load64(raw, at + last))
+    elif size >= 4:
+        store32(out, to, load32(raw, at))
+        store32(out, to + size - 4, load32(raw, at + size - 4))
+    elif size:
+        out[to] = raw[at]
+        out[to + (size >> 1)] = raw[at + (size >> 1)]
+        out[to + size - 1] = raw[at + size - 1]
+
+
+@inlined
+def frame_item(raw, at, count, width, i):
+    """Number i of `count` numbers of `width` bytes from raw[at] on; of 3, 5 and 6 bytes, the upper ones lie after the
+    lower ones of all."""
+    if width == 0:
+        return np.uint64(0)
+    if width == 1:
+        return np.uint64(raw[at + i])
+    if width == 2:
+        return np.uint64(load16(raw, at + 2 * i))
+    if width == 3:
+        return np.uint64(load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
+    if width == 4:
+        return np.uint64(load32(raw, at + 4 * i))
+    if width == 5:
+        return np.uint64(load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
+    if width == 6:
+        high = np.uint64(load16(raw, at + 4 * count + 2 * i))
+        return np.uint64(load32(raw, at + 4 * i)) | high << np.uint64(32)
+    return load64(raw, at + 8 * i)

@@ -137,7 +137,8 @@ def _write_columns(path: Path, schema: pa.Schema, first: int, *columns: np.ndarr
 
 
 def _blocks_that_meet(reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-    minima, maxima = reader.summary("min"), reader.summary("max")
+    summaries = reader.summaries()
+    minima, maxima = summaries["min"], summaries["max"]
     assert minima is not None and maxima is not None
     return np.flatnonzero((minima.lower <= high) & (maxima.upper >= low))
 

@@ -1,7 +1,7 @@
 """Ours, for bench/sorted_file.py: a file of a column with one setting for all cells, and what it costs to read it.
 
 written   use="both"; a group for each partition where those have a thousand entries or so, else a meta that lists them
-read      by its path, with a block cache; what a call asks of the file is counted
+read      by its path, with a cache of blocks; what a call asks of the file is counted
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from skipstone.hfile_like import BlockCache, PathSource, SortedFileReader, SortedFileWriter
+from skipstone.hfile_like import PathSource, SortedFileReader, SortedFileWriter
 
 from bench.harness import Answer
 from bench.sorted_file_data import Column
@@ -26,7 +26,7 @@ class Counted:
 
     def __init__(self, source: PathSource):
         self._source = source
-        self.name, self.size, self.identity = source.name, source.size, source.identity
+        self.name, self.size = source.name, source.size
         self.requests = self.bytes = 0
 
     def read_ranges(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:
@@ -46,7 +46,7 @@ class Ours:
 
     def __init__(self, folder: Path, column: Column):
         self.source = Counted(PathSource(folder / FILE))
-        self.reader = SortedFileReader(self.source, cache=BlockCache(column.cache_bytes))
+        self.reader = SortedFileReader(self.source, cache_bytes=column.cache_bytes)
         self._is_grouped, self._prefix_bytes = is_grouped(column), column.prefix_bytes
         self.get: Callable[[bytes], dict[str, Any] | None] = self.reader.get
 

@@ -16,6 +16,9 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from ..compiling import compiled
+from ..compiling import load32 as _load32
+from ..compiling import load64 as _load64
+from ..compiling import pointer_to as _pointer_to
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -31,31 +34,6 @@ _ROWS = 256
 _AHEAD = 128
 # Of a transposed group the lines of a row are asked for, up to 4 KiB: the processor itself goes on from there.
 _ROWS_AHEAD_MIN, _ROW_WORDS_AHEAD_MAX = 16, 1024
-
-
-def _pointer_to(context, builder, array_type, array, index, bits):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
-
-
-def _load_of(bits):
-    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
-    of so many bits. A view of a slice is 30 times slower."""
-    if config.DISABLE_JIT:
-        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
-
-    @intrinsic
-    def load(typing_context, array, index):
-        def generate(context, builder, signature, arguments):
-            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            return builder.load(pointer, align=1)
-
-        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
-
-    return load
-
-
-_load64, _load32 = _load_of(64), _load_of(32)
 
 
 def _intrinsic_or(stand_in):

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
-from ..hfile_like.census import Census, census_of
-from ..hfile_like.footer import FORMAT_VERSION, HEADER
+from ..hfile_like.file import FORMAT_VERSION, HEADER
+from ..hfile_like.size_report import SizeReport, size_report
 from .output import bytes_text, count_of, plain, print_json, records, stdout, table, working
 
 _LISTED_MAX = 10
@@ -31,11 +31,11 @@ def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everyt
         if verify:
             with working("reading every byte"):
                 findings = reader.verify()
-        census = _census(path, findings)
+        report = _size_report(path, findings)
         if as_json:
-            print_json(_as_dict(reader, census, findings))
+            print_json(_as_dict(reader, report, findings))
         else:
-            _print_summary(stdout(), reader, census, None if everything else _LISTED_MAX)
+            _print_summary(stdout(), reader, report, None if everything else _LISTED_MAX)
             _print_findings(stdout(), findings)
     return not findings
 
@@ -53,11 +53,11 @@ def _reader(path: str) -> SortedFileReader:
         raise
 
 
-def _census(path: str, findings: list[Finding] | None) -> Census | None:
+def _size_report(path: str, findings: list[Finding] | None) -> SizeReport | None:
     """None where damage that was found stands in the way."""
     source = PathSource(path)
     try:
-        return census_of(source)
+        return size_report(source)
     except CorruptionError:
         if not findings:
             raise
@@ -88,7 +88,7 @@ def _shortened(key: bytes) -> str:
     return text if len(text) <= _KEY_CHARACTERS else text[: _KEY_CHARACTERS - 1] + "…"
 
 
-def _as_dict(reader: SortedFileReader, census: Census | None, findings: list[Finding] | None) -> dict[str, object]:
+def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list[Finding] | None) -> dict[str, object]:
     found: dict[str, object] = {
         "path": reader.name,
         "format_version": FORMAT_VERSION,
@@ -96,15 +96,13 @@ def _as_dict(reader: SortedFileReader, census: Census | None, findings: list[Fin
         "entries": reader.num_entries,
         "tombstones": reader.num_deleted,
         "schema": {f.name: str(f.type) for f in reader.schema},
-        "properties": reader.properties,
     }
-    if census is not None:
-        found["bytes"] = census.parts
-        found["sections"] = [asdict(count) for count in census.sections]
-        found["index"] = {"levels": census.index_levels, "nodes": census.index_nodes}
+    if report is not None:
+        found["bytes"] = report.parts
+        found["sections"] = [asdict(count) for count in report.sections]
+        found["index"] = {"levels": report.index_levels, "nodes": report.index_nodes}
     found["blocks"] = [
-        {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
-        for b in reader.block_infos()
+        {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)} for b in reader.blocks()
     ]
     found["groups"] = [asdict(group) for group in reader.groups().values()]
     found["strided"] = [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()]
@@ -114,23 +112,21 @@ def _as_dict(reader: SortedFileReader, census: Census | None, findings: list[Fin
     return found
 
 
-def _print_summary(screen: Console, reader: SortedFileReader, census: Census | None, most: int | None) -> None:
+def _print_summary(screen: Console, reader: SortedFileReader, report: SizeReport | None, most: int | None) -> None:
     size = bytes_text(reader.size_bytes)
     screen.print(f"{reader.name}: sorted-block file, version {FORMAT_VERSION}, {size}", soft_wrap=True)
     deleted = f", {count_of(reader.num_deleted, 'tombstone')} among them" if reader.num_deleted else ""
     blocks = count_of(reader.num_blocks, "block")
-    nodes = f", indexed by {count_of(census.index_nodes, 'node')}" if census and census.index_nodes else ""
+    nodes = f", indexed by {count_of(report.index_nodes, 'node')}" if report and report.index_nodes else ""
     screen.print(f"{count_of(reader.num_entries, 'entry', 'entries')}{deleted}, in {blocks}{nodes}")
     screen.print("key → " + (", ".join(f"{f.name} {f.type}" for f in reader.schema) or "no values"))
-    for name, value in reader.properties.items():
-        screen.print(f"{name.removeprefix('skipstone.settings.')} = {value}", soft_wrap=True)
-    if census is not None:
-        _print_census(screen, reader, census)
+    if report is not None:
+        _print_sizes(screen, reader, report)
     _print_blocks(screen, reader, most)
     _print_groups(screen, reader, most)
 
 
-def _print_census(screen: Console, reader: SortedFileReader, census: Census) -> None:
+def _print_sizes(screen: Console, reader: SortedFileReader, report: SizeReport) -> None:
     def share(size: int) -> str:
         return f"{100 * size / reader.size_bytes:.1f}%"
 
@@ -138,13 +134,13 @@ def _print_census(screen: Console, reader: SortedFileReader, census: Census) -> 
         is_of_entries = reader.num_entries and not name.startswith(_NOT_OF_ENTRIES)
         return f"{size / reader.num_entries:.2f}" if is_of_entries else "-"
 
-    sizes = sorted(census.parts.items(), key=lambda part: -part[1])
+    sizes = sorted(report.parts.items(), key=lambda part: -part[1])
     rows = [[name, bytes_text(size), share(size), each(name, size)] for name, size in sizes]
     right = ("size", "share", "bytes an entry")
     _print_part(screen, ["section", *right], rows, None, right)
     rows = [
         [c.section, c.encoding, c.compression, f"{c.blocks:,}", bytes_text(c.stored_bytes), bytes_text(c.plain_bytes)]
-        for c in census.sections
+        for c in report.sections
         if c.plain_bytes
     ]
     right = ("blocks", "stored", "plain")
@@ -161,7 +157,7 @@ def _print_blocks(screen: Console, reader: SortedFileReader, most: int | None) -
             _shortened(b.first_key),
             _shortened(b.last_key),
         ]
-        for i, b in enumerate(islice(reader.block_infos(), most))
+        for i, b in enumerate(reader.blocks(None if most is None else range(min(most, reader.num_blocks))))
     ]
     headings = ["block", "offset", "size", "entries", "first key", "last key"]
     _print_part(screen, headings, rows, reader.num_blocks, right=_NUMBERS)

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from . import codec, keys, values
-from .codec import Compressor, Where
-from .column_runs import Encoded
-from .dictionary import Dictionary
-from .key_encoding import KeyEncoder
-from .template_inference import TemplateEncoder
+from .codec import Compressor, Encoded, Where
+from .key_encoding import encode_keys
+from .name_encoding import NameEncoder
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
@@ -48,14 +45,10 @@ _HOPELESS_GAIN = 48
 
 
 class Encoders:
-    """What the encoders of a file's keys and columns remember of the blocks before.
+    """What the encoders of a file's columns remember of the blocks before."""
 
-    random_keys  the keys are no names: see `key_encoding.KeyEncoder`
-    """
-
-    def __init__(self, columns: int, *, random_keys: bool = False):
-        self.keys = KeyEncoder(are_random=random_keys)
-        self.columns = [TemplateEncoder() for _ in range(columns)]
+    def __init__(self, columns: int):
+        self.names = [NameEncoder() for _ in range(columns)]
         self.packers = [Packer() for _ in range(2 + columns)]
 
 
@@ -65,21 +58,21 @@ class Packer:
     def __init__(self) -> None:
         self._blocks_left = self._pause = 0
 
-    def pack(self, piece: values.Piece, compressor: Compressor | None) -> tuple[int, bytes]:
+    def pack(self, section: Encoded, compressor: Compressor | None) -> tuple[int, bytes | memoryview]:
         """As `codec.compress`."""
         if compressor is None:
-            return codec.CODEC_RAW, piece.raw
+            return codec.CODEC_RAW, section.raw
         if self._blocks_left:
             self._blocks_left -= 1
-            return codec.CODEC_RAW, piece.raw
-        found = codec.compress(piece.raw, compressor, _HOPELESS_GAIN, piece.tail_bytes)
-        if found[0] == codec.CODEC_RAW:
-            self._pause = 0 if len(piece.raw) < _PAUSE_ABOVE_BYTES else min(2 * self._pause + 1, _PAUSE_MAX)
+            return codec.CODEC_RAW, section.raw
+        packed = codec.compress(section.raw, compressor, _HOPELESS_GAIN, section.tail_bytes)
+        if packed[0] == codec.CODEC_RAW:
+            self._pause = 0 if len(section.raw) < _PAUSE_ABOVE_BYTES else min(2 * self._pause + 1, _PAUSE_MAX)
             self._blocks_left = self._pause
-            return found
+            return packed
         self._pause = 0
-        most = len(piece.raw) - (len(piece.raw) - piece.tail_bytes) // piece.gain
-        return found if len(found[1]) <= most else (codec.CODEC_RAW, piece.raw)
+        most = len(section.raw) - (len(section.raw) - section.tail_bytes) // section.gain
+        return packed if len(packed[1]) <= most else (codec.CODEC_RAW, section.raw)
 
 
 def build_block(
@@ -97,41 +90,26 @@ def build_block(
     that know the blocks before, or None for a block alone."""
     if encoders is None:
         encoders = Encoders(len(columns))
-    pieces = [values.Piece(ENCODING_NONE, 0, b"")]
+    sections = [Encoded(ENCODING_NONE, 0, b"")]
     if deleted is not None and deleted.any():
-        pieces = [values.Piece(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-
-    def stored_size(raw: bytes, tail: int) -> int:
-        return len(codec.compress(raw, compressor, tail_bytes=tail)[1])
-
-    key_piece = encoders.keys.encode(block_keys, stored_size)
-    pieces.append(values.Piece(key_piece.encoding, 0, key_piece.raw, key_piece.gain, key_piece.tail_bytes))
-    pieces.extend(
-        values.encode_column(column, i in compact, encoder)
-        for i, (column, encoder) in enumerate(zip(columns, encoders.columns, strict=True))
+        sections = [Encoded(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
+    sections.append(encode_keys(block_keys, compressor))
+    sections.extend(
+        values.encode_column(column, i in compact, names)
+        for i, (column, names) in enumerate(zip(columns, encoders.names, strict=True))
     )
     directory, bodies = [], []
-    at = HEAD.size + SECTION.size * len(pieces)
-    for piece, packer in zip(pieces, encoders.packers, strict=True):
-        packed_as, stored = packer.pack(piece, compressor)
-        body = stored + codec.padding(len(stored))
+    at = HEAD.size + SECTION.size * len(sections)
+    for section, packer in zip(sections, encoders.packers, strict=True):
+        packed_as, stored = packer.pack(section, compressor)
+        body = b"".join((stored, codec.padding(len(stored))))
         checksum = codec.checksum_at(offset + at, body)
-        directory.append(SECTION.pack(packed_as, piece.encoding, piece.flags, len(stored), len(piece.raw), checksum))
+        sizes = len(stored), len(section.raw)
+        directory.append(SECTION.pack(packed_as, section.encoding, section.flags, *sizes, checksum))
         bodies.append(body)
         at += len(body)
-    head = b"".join((HEAD.pack(0, at, len(block_keys), len(pieces), 0)[4:], *directory))
+    head = b"".join((HEAD.pack(0, at, len(block_keys), len(sections), 0)[4:], *directory))
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
-
-
-class Section(NamedTuple):
-    """How a section of a block lies there: codec and encoding by id, bytes as they are stored and plain, and how many
-    of the plain ones are unpacked in reading it."""
-
-    codec: int
-    encoding: int
-    stored: int
-    plain: int
-    unpacked: int
 
 
 class Block:
@@ -139,12 +117,13 @@ class Block:
 
     entries        how many
     length_bytes   of the whole block
+    plain_bytes    of its sections before compression
     where, schema  as given
     """
 
-    def __init__(self, view: memoryview, where: Where, schema: pa.Schema, dictionary: Dictionary | None = None):
-        """`view` begins at the block and may go on after it; `dictionary`: the file's. Raises CorruptionError."""
-        self.where, self.schema, self._dictionary = where, schema, dictionary
+    def __init__(self, view: memoryview, where: Where, schema: pa.Schema):
+        """`view` begins at the block and may go on after it. Raises CorruptionError."""
+        self.where, self.schema = where, schema
         if len(view) < HEAD.size:
             raise where.bad("block head", f"a block has only {len(view)} bytes")
         stored, self.length_bytes, self.entries, sections, reserved = HEAD.unpack_from(view)
@@ -169,21 +148,21 @@ class Block:
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
         at, total = end, 0
-        found = []
+        sections = []
         for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
-            found.append((at, stored, packed_as, encoding, flags, raw, checksum))
+            sections.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
             total += raw
             if raw > SECTION_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
-        if found[0][4] or found[1][4]:
+        if sections[0][4] or sections[1][4]:
             raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
         if at != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
-        return found
+        return sections
 
     def _checked(self, section: int) -> memoryview:
         at, stored, *_, checksum = self._sections[section]
@@ -195,15 +174,7 @@ class Block:
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where, self._dictionary)
-
-    def sections(self) -> list[Section]:
-        """How each section lies here: tombstones, keys, then the value columns."""
-        found = []
-        for at, stored, codec_id, encoding, _, raw, _ in self._sections:
-            unpacked = codec.unpacked_bytes(self._view[at : at + stored], codec_id, raw)
-            found.append(Section(codec_id, encoding, stored, raw, unpacked))
-        return found
+        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
@@ -215,16 +186,7 @@ class Block:
         """This block over memory of its own, with nothing decoded: it does not need what it was read from."""
         other = self.unread()
         other._view = memoryview(bytes(self._view))
-        if self.needs_dictionary and self._dictionary is not None:
-            _ = self._dictionary.data  # while what it is read from is open
-        else:
-            other._dictionary = None
         return other
-
-    @property
-    def stored(self) -> memoryview:
-        """The bytes of the block."""
-        return self._view
 
     def encoding_of(self, section: int) -> int:
         """How a section is encoded."""
@@ -235,13 +197,8 @@ class Block:
         _, _, _, encoding, flags, _, _ = self._sections[section]
         return Encoded(encoding, flags, self.plain(section))
 
-    @property
-    def needs_dictionary(self) -> bool:
-        """Whether any section was compressed with the file's dictionary."""
-        return any(packed_as == codec.CODEC_ZSTD_DICTIONARY for _, _, packed_as, *_ in self._sections)
-
     def check(self) -> None:
-        """Holds every section against its checksum; none is decoded. Raises CorruptionError."""
+        """Compares every section with its checksum; none is decoded. Raises CorruptionError."""
         for section in range(len(self._sections)):
             self._checked(section)
 
@@ -265,10 +222,10 @@ class Block:
 
     def column(self, position: int) -> values.Column:
         """The value column at `position` in the schema, checked; its values are made as they are taken."""
-        found = self._columns.get(position)
-        if found is None:
+        column = self._columns.get(position)
+        if column is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
             kind, raw = self.schema.field(position).type, self.plain(2 + position)
-            found = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
-            self._columns[position] = found
-        return found
+            column = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
+            self._columns[position] = column
+        return column

@@ -19,13 +19,11 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from ..errors import CorruptionError, InvalidArgumentError
-from .dictionary import Dictionary
+from ..errors import CorruptionError
 
 CODEC_RAW = 0
 CODEC_ZSTD = 1
 CODEC_ZSTD_HEAD = 2
-CODEC_ZSTD_DICTIONARY = 3
 ZSTD_LEVEL = 1
 
 # A zstandard block of 4 bytes stands for at most 128 KiB.
@@ -63,6 +61,16 @@ class Piece(NamedTuple):
     plain: int
     checksum: int
     codec: int
+
+
+class Encoded(NamedTuple):
+    """A section of a block before compression, or once decompressed. `gain`, `tail_bytes`: for `compress`."""
+
+    encoding: int
+    flags: int
+    raw: bytes | memoryview
+    gain: int = GAIN_LEAST
+    tail_bytes: int = 0
 
 
 def place_crc(offset: int) -> int:
@@ -109,59 +117,47 @@ def aligned(raw: memoryview | bytes) -> pa.Buffer:
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(raw))
 
 
-class Compressor:
-    """How pieces are compressed: a zstandard level, and a dictionary or none. For one thread at a time."""
+Compressor = zstandard.ZstdCompressor
 
-    def __init__(self, level: int = ZSTD_LEVEL, dictionary: Dictionary | None = None):
-        self._plain = zstandard.ZstdCompressor(level=level)
-        self._whole = self._plain if dictionary is None else dictionary.compressor(level)
-        self._codec = CODEC_ZSTD if dictionary is None else CODEC_ZSTD_DICTIONARY
 
-    def whole(self, data: bytes) -> tuple[int, bytes]:
-        """(codec, frame) of a piece."""
-        return self._codec, self._whole.compress(data)
-
-    def head(self, data: bytes) -> bytes:
-        """The frame of what compresses of a piece."""
-        return self._plain.compress(data)
+def compressor_of(compression: str) -> Compressor | None:
+    """That of "zstd", for one thread at a time; None for "none"."""
+    return None if compression == "none" else zstandard.ZstdCompressor(level=ZSTD_LEVEL)
 
 
 def compress(
-    data: bytes, compressor: Compressor | None, gain: int = GAIN_LEAST, tail_bytes: int = 0
-) -> tuple[int, bytes]:
+    data: bytes | memoryview, compressor: Compressor | None, gain: int = GAIN_LEAST, tail_bytes: int = 0
+) -> tuple[int, bytes | memoryview]:
     """(codec, stored bytes). Raw where there is no compressor, or compression gains less than one part in `gain`.
-    `tail_bytes`: so many bytes at the end will not compress: only those before are tried, without a dictionary."""
+    `tail_bytes`: so many bytes at the end will not compress: only those before are tried."""
     head_bytes = len(data) - tail_bytes
     if compressor is None or head_bytes < _COMPRESS_MIN_BYTES:
         return CODEC_RAW, data
     if tail_bytes:
-        head = compressor.head(data[:head_bytes])
+        head = compressor.compress(data[:head_bytes])
         if len(head) + 4 > head_bytes - head_bytes // gain:
             return CODEC_RAW, data
         return CODEC_ZSTD_HEAD, b"".join((len(head).to_bytes(4, "little"), head, data[head_bytes:]))
-    packed_as, packed = compressor.whole(data)
-    return (packed_as, packed) if len(packed) <= len(data) - len(data) // gain else (CODEC_RAW, data)
+    packed = compressor.compress(data)
+    return (CODEC_ZSTD, packed) if len(packed) <= len(data) - len(data) // gain else (CODEC_RAW, data)
 
 
-def decompress(
-    stored: memoryview, codec: int, raw_length: int, cap: int, where: Where, dictionary: Dictionary | None = None
-) -> memoryview | bytes:
-    """The plain bytes of a stored piece: the same memory where it is raw. `dictionary`: the file's, for those that were
-    compressed with it. Raises CorruptionError, and InvalidArgumentError where a dictionary is needed and not given."""
+def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:
+    """The plain bytes of a stored piece: the same memory where it is raw. Raises CorruptionError."""
     if codec == CODEC_RAW:
         if raw_length != len(stored):
             raise where.bad("raw length", f"an uncompressed piece of {len(stored)} bytes claims {raw_length}")
         return stored
     if codec == CODEC_ZSTD_HEAD:
         return _decompress_head(stored, raw_length, cap, where)
-    if codec not in (CODEC_ZSTD, CODEC_ZSTD_DICTIONARY):
+    if codec != CODEC_ZSTD:
         raise where.bad("codec", f"compression id {codec} is not known")
     if raw_length > cap or raw_length > _ZSTD_RATIO_MAX * (len(stored) + 1):
         raise where.bad("decompressed size", f"{len(stored)} compressed bytes claim to be {raw_length}")
     try:
         if zstandard.frame_content_size(stored) != raw_length:
             raise where.bad("decompressed size", f"a compressed piece is not of the {raw_length} bytes it claims")
-        plain = _decompressor(codec, dictionary, where).decompress(stored)
+        plain = _decompressor().decompress(stored)
     except zstandard.ZstdError as error:
         raise where.bad("zstandard frame", f"a piece does not decompress ({error})") from None
     if len(plain) != raw_length:
@@ -173,23 +169,7 @@ def open_piece(data: memoryview, piece: Piece, cap: int, what: str, where: Where
     """The plain bytes of a piece whose stored ones are `data`; `what` names it in errors. Raises CorruptionError."""
     if checksum_at(piece.offset, data) != piece.checksum:
         raise where.bad(f"{what} checksum", f"the checksum of {what} does not match")
-    return decompress_alone(data, piece.codec, piece.plain, cap, where)
-
-
-def decompress_alone(stored: memoryview, codec: int, raw_length: int, cap: int, where: Where) -> memoryview | bytes:
-    """As `decompress`, of what is no section of a block: that is never compressed with the file's dictionary."""
-    if codec == CODEC_ZSTD_DICTIONARY:
-        raise where.bad("codec", "a piece beside the blocks claims to be compressed with the dictionary")
-    return decompress(stored, codec, raw_length, cap, where)
-
-
-def unpacked_bytes(stored: memoryview, codec: int, raw_length: int) -> int:
-    """How many of the plain bytes of a sound piece zstandard gives."""
-    if codec == CODEC_RAW:
-        return 0
-    if codec == CODEC_ZSTD_HEAD:
-        return raw_length - (len(stored) - 4 - int.from_bytes(stored[:4], "little"))
-    return raw_length
+    return decompress(data, piece.codec, piece.plain, cap, where)
 
 
 def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:
@@ -202,19 +182,20 @@ def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where
     return b"".join((head, tail))
 
 
-def _decompressor(codec: int, dictionary: Dictionary | None, where: Where) -> zstandard.ZstdDecompressor:
+def _decompressor() -> zstandard.ZstdDecompressor:
     """One a thread: making one takes 8 µs, using one 0.2, and it may not be shared."""
-    if codec == CODEC_ZSTD_DICTIONARY:
-        if dictionary is None:
-            raise InvalidArgumentError(
-                f"{where.path or 'source'}: the block at {where.offset} is compressed with the file's dictionary: give "
-                "`dictionary`, as `SortedFileReader.dictionary` tells it"
-            )
-        return dictionary.decompressor()
-    found = getattr(_local, "decompressor", None)
-    if found is None:
-        found = _local.decompressor = zstandard.ZstdDecompressor()
-    return found
+    decompressor = getattr(_local, "decompressor", None)
+    if decompressor is None:
+        decompressor = _local.decompressor = zstandard.ZstdDecompressor()
+    return decompressor
+
+
+def is_random(sample: bytes) -> bool:
+    """Whether zstandard gains less than a sixteenth on some bytes."""
+    compressor = getattr(_local, "compressor", None)
+    if compressor is None:
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+    return 16 * len(compressor.compress(sample)) > 15 * len(sample)
 
 
 def pack_strings(items: list[bytes]) -> bytes:

@@ -15,6 +15,8 @@ from .keys import KEY_BYTES_MAX
 from .values import row_bytes
 
 _BINARY_BYTES_MAX = (1 << 31) - 1
+KEY_FIELD = pa.field("key", pa.binary(), nullable=False)
+DELETED_FIELD = pa.field("deleted", pa.bool_(), nullable=False)
 
 
 @dataclass
@@ -59,6 +61,14 @@ class Entries:
         offsets, _ = offsets_and_data(self.keys)
         return np.diff(offsets.astype(np.int64)) + sum(row_bytes(column) for column in self.columns) + 1
 
+    def to_batch(self, schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
+        """A batch of `scan_schema`: tombstones with a column that marks them, or dropped."""
+        if include_deleted:
+            flags = np.zeros(len(self), bool) if self.deleted is None else self.deleted
+            return pa.RecordBatch.from_arrays([self.keys, *self.columns, from_numpy(flags)], schema=schema)
+        batch = pa.RecordBatch.from_arrays([self.keys, *self.columns], schema=schema)
+        return batch if self.deleted is None else batch.filter(from_numpy(~self.deleted))
+
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
         """The parts, one after the other."""
@@ -69,6 +79,25 @@ class Entries:
             deleted = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
         columns = [pa.concat_arrays(list(c)) for c in zip(*(p.columns for p in parts), strict=True)]
         return cls(pa.concat_arrays([p.keys for p in parts]), columns, deleted)
+
+
+def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+    """Where the asked columns stand in the schema; all for None. Raises SchemaError for one that is not there."""
+    if columns is None:
+        return list(range(len(schema)))
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidArgumentError(f"columns is a list of names, not {columns!r}")
+    places = {name: i for i, name in enumerate(schema.names)}
+    for name in columns:
+        if name not in places:
+            raise SchemaError(f"there is no value column {name!r}: there are {schema.names}")
+    return [places[name] for name in columns]
+
+
+def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bool) -> pa.Schema:
+    """The schema of what a scan returns."""
+    fields = [KEY_FIELD, *(schema.field(p) for p in positions)]
+    return pa.schema([*fields, DELETED_FIELD] if include_deleted else fields)
 
 
 def entries_of(

@@ -2,7 +2,7 @@
 
 The topmost table is in the footer. What is below it is read when it is asked for, several nodes in one request, and
 kept up to a bound. Blocks are numbered from 0 in key order; every node but the last of its level has as many rows as
-the file's fan-out, so a number tells the node.
+the file's fan-out, so the number of a block gives its node.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class BlockIndex:
         above are those of `levels`."""
         if level == self.levels:
             return [self._top for _ in numbers]
-        found = {k: node for k in numbers if (node := self._kept.get((level, k, 0))) is not None}
-        missing = [k for k in numbers if k not in found]
+        nodes = {k: node for k in numbers if (node := self._kept.get((level, k, 0))) is not None}
+        missing = [k for k in numbers if k not in nodes]
         for (k, _), data, where, (parent, row) in self._pieces(level, [(k, 0) for k in missing]):
             rows = min(self.fan_out, self._rows_at(level) - k * self.fan_out)
             node = self._parsed(level, rows, data, where)
@@ -131,8 +131,8 @@ class BlockIndex:
             if totals != (int(parent.entries[row]), int(parent.deleted[row])):
                 raise where.bad("index", "a node of the index does not hold the entries that the level above names")
             self._kept.put((level, k, 0), node, node.size_bytes)
-            found[k] = node
-        return [found[k] for k in numbers]
+            nodes[k] = node
+        return [nodes[k] for k in numbers]
 
     def _pieces(
         self, level: int, wanted: Sequence[tuple[int, int]]
@@ -173,13 +173,13 @@ class BlockIndex:
 
     def nodes_bytes(self) -> int:
         """Stored bytes of all nodes, without padding. Those above the lowest level are read."""
-        found = 0
+        size_bytes = 0
         for level in range(1, self.levels + 1):
             numbers = range(self._rows_at(level + 1)) if level < self.levels else range(1)
             for table in cast("list[NodeRows]", self._nodes(level, numbers)):
                 pieces = (table.piece(row, i) for row in range(table.count) for i in range(1 + len(self.summarised)))
-                found += sum(piece.stored for piece in pieces)
-        return found
+                size_bytes += sum(piece.stored for piece in pieces)
+        return size_bytes
 
     # -- blocks by key ------------------------------------------------------------------------------------------------
 
@@ -235,11 +235,6 @@ class BlockIndex:
             parts.append(tails)
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
-    def tables(self, level: int, numbers: Sequence[int]) -> Sequence[Rows]:
-        """Some tables of a level, by their numbers, ascending: rows of blocks at 0, and one table at `levels`. A table
-        above has `fan_out` rows for those of the level below, one for each."""
-        return self._nodes(level, numbers)
-
     # -- blocks by number ---------------------------------------------------------------------------------------------
 
     def _leaves(self, start: int, stop: int) -> Iterator[tuple[BlockRows, int, int, int]]:
@@ -293,34 +288,17 @@ class BlockIndex:
     def summaries(self, columns: Sequence[str], start: int, stop: int) -> dict[str, Summary | None]:
         """Columns of the blocks from `start` on, before `stop`; None where there is no summary of one. Raises
         CorruptionError."""
-        found: dict[str, Summary | None] = dict.fromkeys(columns)
-        known = [name for name in found if name in self._top_summaries]
+        wanted: dict[str, Summary | None] = dict.fromkeys(columns)
+        summarised = [name for name in wanted if name in self._top_summaries]
         if not self.levels or start >= stop:
             whole = not self.levels and (start, stop) == (0, self.block_count)
-            found.update((name, self._of_top(name)) for name in known)
-            return found if whole else {name: each and each.sliced(start, stop) for name, each in found.items()}
+            wanted.update((name, self._of_top(name)) for name in summarised)
+            return wanted if whole else {name: each and each.sliced(start, stop) for name, each in wanted.items()}
         numbers = range(start // self.fan_out, (stop - 1) // self.fan_out + 1)
         first = numbers.start * self.fan_out
-        for name, parts in zip(known, self._node_summaries(0, known, numbers), strict=True):
-            found[name] = joined_summaries(parts).sliced(start - first, stop - first)
-        return found
-
-    def blocks_within(
-        self, column: str, lower: int | bytes | None, upper: int | bytes | None, blocks: range
-    ) -> list[int]:
-        """Of some blocks, ascending, those in which a value of a summarised column may lie between two bounds, both
-        inclusive. Nodes in which none may are not read."""
-        found = np.arange(self._rows_at(self.levels))
-        for level in range(self.levels, -1, -1):
-            width = self.fan_out**level
-            found = found[(found >= blocks.start // width) & (found < -(-blocks.stop // width))]
-            kept = [found[:0]]
-            for summary, first, rows in self._summaries_of(level, column, found):
-                kept.append(rows[summary.meeting(lower, upper)[rows - first]])
-            found = np.concatenate(kept)
-            if level:
-                found = (found[:, None] * self.fan_out + np.arange(self.fan_out)).reshape(-1)
-        return found.tolist()
+        for name, parts in zip(summarised, self._node_summaries(0, summarised, numbers), strict=True):
+            wanted[name] = joined_summaries(parts).sliced(start - first, stop - first)
+        return wanted
 
     def _summaries_of(self, level: int, column: str, rows: np.ndarray) -> Iterator[tuple[Summary, int, np.ndarray]]:
         """(summary of a table, number of its first row, those of `rows` that are in it) for ascending rows."""
@@ -345,23 +323,23 @@ class BlockIndex:
                     yield summary.of_row(k - first), together(parts, own.live.tolist())
 
     def _of_top(self, column: str) -> Summary:
-        found = self._parsed_top.get(column)
-        if found is None:
+        summary = self._parsed_top.get(column)
+        if summary is None:
             kind = self._schema.field(column).type
             live = self._top.entries - self._top.deleted
-            found = self._parsed_top[column] = read_summary(self._top_summaries[column], kind, live, self.where)
-        return found
+            summary = self._parsed_top[column] = read_summary(self._top_summaries[column], kind, live, self.where)
+        return summary
 
     def _node_summaries(self, level: int, columns: Sequence[str], numbers: Sequence[int]) -> list[list[Summary]]:
         """For each column, what it is in some nodes of a level, ascending."""
         pieces = {1 + self.summarised.index(column): column for column in columns}
         wanted = [(k, piece) for piece in pieces for k in numbers]
-        found = {each: kept for each in wanted if (kept := self._kept.get((level, *each))) is not None}
-        missing = [each for each in wanted if each not in found]
+        summaries = {each: kept for each in wanted if (kept := self._kept.get((level, *each))) is not None}
+        missing = [each for each in wanted if each not in summaries]
         tables = dict(zip(numbers, self._nodes(level, numbers), strict=True))
         for (k, piece), data, where, _ in self._pieces(level, missing):
             live = tables[k].entries - tables[k].deleted
             summary = read_summary(data, self._schema.field(pieces[piece]).type, live, where)
             self._kept.put((level, k, piece), summary, len(data))
-            found[k, piece] = summary
-        return [[found[k, piece] for k in numbers] for piece in pieces]
+            summaries[k, piece] = summary
+        return [[summaries[k, piece] for k in numbers] for piece in pieces]

@@ -1,8 +1,9 @@
 """Tables of the block index: one row a block, and above them one row a node.
 
 A file of few blocks has one table, in its footer. Where there are more than FAN_OUT, each FAN_OUT of them make a node:
-a table of its own that lies before the footer, and is described by a row of the level above (`index_build` makes the
-levels, `index` goes down them).
+a table of its own that lies before the footer, and is described by a row of the level above. `IndexBuilder` makes the
+levels, all tables of a level before its summaries, so that what is read of many nodes at once is one range; `index`
+goes down them.
 
     blocks   u64 offset, u32 length, u32 entries, u32 tombstones, u32 plain bytes
     nodes    u64 entries, u64 tombstones; then of each of its pieces (the table, and one for each summarised column)
@@ -15,15 +16,19 @@ from __future__ import annotations
 
 import itertools
 import struct
+import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD
-from .codec import Piece, Where
+from .codec import Compressor, Piece, Where
+from .summaries import BlockSummary, encode_summary, pack_summaries, together
 
 # Blocks, levels, fan-out: what stands before the topmost table.
 INDEX_HEAD = struct.Struct("<QII")
@@ -87,6 +92,131 @@ def _keys(rows: Sequence[BlockInfo] | Sequence[NodeInfo]) -> bytes:
     return b"".join((np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(), *bounds))
 
 
+class _Packed(NamedTuple):
+    """A piece that has no place yet."""
+
+    stored: bytes | memoryview
+    plain: int
+    crc: int
+    codec: int
+
+
+class _Node(NamedTuple):
+    """A node that has no place yet: what its rows hold together, its pieces, its summaries in the order of columns."""
+
+    entries: int
+    deleted: int
+    first_key: bytes
+    last_key: bytes
+    pieces: list[_Packed]
+    summaries: list[BlockSummary]
+
+
+class IndexBuilder:
+    """Takes blocks in order; holds the rows of one node, and the nodes before it as the bytes that they will be.
+
+    summarised   the columns that have a summary, with their types
+    """
+
+    def __init__(self, summarised: Mapping[str, pa.DataType], compressor: Compressor | None):
+        self._kinds, self._compressor = dict(summarised), compressor
+        self._blocks: list[BlockInfo] = []
+        self._summaries: list[list[BlockSummary]] = [[] for _ in self._kinds]
+        self._nodes: list[_Node] = []
+        self.block_count = 0
+
+    @property
+    def summarised(self) -> list[str]:
+        return list(self._kinds)
+
+    def add(self, blocks: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]) -> None:
+        """The next blocks; `summaries`: of each summarised column, one a block."""
+        at = 0
+        while at < len(blocks):
+            if len(self._blocks) == FAN_OUT:
+                self._end_node()
+            end = at + FAN_OUT - len(self._blocks)
+            self._blocks += blocks[at:end]
+            for name, rows in zip(self._kinds, self._summaries, strict=True):
+                rows += summaries[name][at:end]
+            at = end
+        self.block_count += len(blocks)
+
+    def _end_node(self) -> None:
+        blocks, summaries = self._blocks, self._summaries
+        live = [block.entries - block.deleted for block in blocks]
+        self._nodes.append(self._node(blocks, encode_blocks(blocks), summaries, live, of_nodes=False))
+        self._blocks, self._summaries = [], [[] for _ in self._kinds]
+
+    def _node(
+        self,
+        rows: Sequence[BlockInfo] | Sequence[NodeInfo],
+        table: bytes,
+        summaries: Sequence[Sequence[BlockSummary]],
+        live: Sequence[int],
+        *,
+        of_nodes: bool,
+    ) -> _Node:
+        kinds = self._kinds.values()
+        bodies = [encode_summary(s, kind, of_nodes=of_nodes) for s, kind in zip(summaries, kinds, strict=True)]
+        return _Node(
+            sum(row.entries for row in rows),
+            sum(row.deleted for row in rows),
+            rows[0].first_key,
+            rows[-1].last_key,
+            [self._packed(body) for body in (table, *bodies)],
+            [together(each, live) for each in summaries],
+        )
+
+    def _packed(self, body: bytes) -> _Packed:
+        packed_as, stored = codec.compress(body, self._compressor)
+        return _Packed(stored, len(body), zlib.crc32(stored), packed_as)
+
+    def write(self, put: Callable[[bytes | memoryview], None], offset: int) -> tuple[bytes, bytes | None]:
+        """Writes the nodes, from `offset` on, and gives what the footer holds: (the index, the summaries or None)."""
+        if not self._nodes:
+            return self._top(0, encode_blocks(self._blocks), self._summaries, of_nodes=False)
+        self._end_node()
+        level, nodes = 0, self._nodes
+        while True:
+            level += 1
+            rows, offset = self._placed(nodes, put, offset)
+            summaries = [list(each) for each in zip(*(node.summaries for node in nodes), strict=True)]
+            if len(rows) <= FAN_OUT:
+                return self._top(level, encode_nodes(rows), summaries, of_nodes=True)
+            nodes = []
+            for low in range(0, len(rows), FAN_OUT):
+                some = rows[low : low + FAN_OUT]
+                live = [row.entries - row.deleted for row in some]
+                parts = [each[low : low + FAN_OUT] for each in summaries]
+                nodes.append(self._node(some, encode_nodes(some), parts, live, of_nodes=True))
+
+    def _top(
+        self, levels: int, table: bytes, summaries: Sequence[Sequence[BlockSummary]], *, of_nodes: bool
+    ) -> tuple[bytes, bytes | None]:
+        head = INDEX_HEAD.pack(self.block_count, levels, FAN_OUT)
+        if not self._kinds:
+            return head + table, None
+        pairs = zip(self._kinds.items(), summaries, strict=True)
+        return head + table, pack_summaries(
+            {name: encode_summary(rows, kind, of_nodes=of_nodes) for (name, kind), rows in pairs}
+        )
+
+    def _placed(
+        self, nodes: Sequence[_Node], put: Callable[[bytes | memoryview], None], offset: int
+    ) -> tuple[list[NodeInfo], int]:
+        """Writes the pieces of nodes: (the rows that describe them, where they end)."""
+        pieces: list[list[Piece]] = [[] for _ in nodes]
+        for number in range(1 + len(self._kinds)):
+            for node, placed in zip(nodes, pieces, strict=True):
+                stored, plain, crc, packed_as = node.pieces[number]
+                placed.append(Piece(offset, len(stored), plain, crc ^ codec.place_crc(offset), packed_as))
+                put(stored)
+                put(codec.padding(len(stored)))
+                offset += len(stored) + (-len(stored) % 8)
+        return [NodeInfo(*node[:4], tuple(placed)) for node, placed in zip(nodes, pieces, strict=True)], offset
+
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -146,11 +276,6 @@ class Rows:
     def beginning(self, key: bytes) -> int:
         """The first row whose first key is not below `key`."""
         return self._bound(bisect_left, 0, key)
-
-    @property
-    def ends(self) -> tuple[np.ndarray, memoryview]:
-        """(uint64 [2 * count + 1], the bytes that they cut into keys): the first and the last key of each row."""
-        return np.frombuffer(self._cuts, dtype=np.uint64), self._keys
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
         """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""

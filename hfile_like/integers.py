@@ -2,11 +2,10 @@
 
 Items of 3, 5 and 6 bytes lie as two arrays, of their low 2 or 4 bytes and of the others, so that adding them up is
 vectorised, too. Where bytes count for more than that, items lie in planes: the most significant byte of each, then the
-next, so that the upper ones, of which some values are more common than others, compress. Numbers that go up by steps
-take less as a chain, each by its distance from the one before. All sums are modulo 2^64, so that signed and unsigned
-columns, and lines that begin below zero, need no cases. Where all integers are one, or lie on a line, there are no
-items at all. After Zukowski and others, "Super-Scalar RAM-CPU Cache Compression" (2006), with whole bytes in place of
-bits: a scan is one vectorised addition.
+next, so that the upper ones, of which some values are more common than others, compress. All sums are modulo 2^64, so
+that signed and unsigned columns, and lines that begin below zero, need no cases. Where all integers are one, or lie on
+a line, there are no items at all. After Zukowski and others, "Super-Scalar RAM-CPU Cache Compression" (2006), with
+whole bytes in place of bits: a scan is one vectorised addition.
 """
 
 from __future__ import annotations
@@ -27,11 +26,6 @@ _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (
 WIDTHS = frozenset(_PARTS)
 # Above this span a line's distances would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
-LISTED_MAX = 256
-# A byte that carries more is not worth coding.
-_PLAIN_BITS = 7.5
-UNITS = 256  # of a bit
-_weights = np.zeros(0, dtype=np.int64)
 
 
 class Line(NamedTuple):
@@ -43,26 +37,9 @@ class Line(NamedTuple):
     items: np.ndarray | None
     high: np.ndarray | None = None
 
-    def spread(self, places: np.ndarray, count: int) -> Line:
-        """The line of `count` integers whose items are these at `places`, and 0 elsewhere."""
-        parts: list[np.ndarray | None] = []
-        for part in (self.items, self.high):
-            wide = None if part is None else np.zeros(count, dtype=part.dtype)
-            if wide is not None:
-                wide[places] = part
-            parts.append(wide)
-        return self._replace(items=parts[0], high=parts[1])
-
     def packed(self) -> bytes:
         """The bytes of the items."""
         return b"".join(part.tobytes() for part in (self.items, self.high) if part is not None)
-
-    def whole(self) -> np.ndarray | None:
-        """The items, uint64 [n]; None where there are none."""
-        if self.items is None:
-            return None
-        items = self.items.astype(np.uint64)
-        return items if self.high is None else items | self.high.astype(np.uint64) << np.uint64(8 * self.items.itemsize)
 
     @property
     def width(self) -> int:
@@ -125,10 +102,10 @@ def outside(line: Line, count: int, low: int, high: int) -> np.ndarray:
     top = (1 << 8 * line.width) - 1
     if line.items is not None and not line.step and base + top < 1 << 63:
         below, above = low - base, high - base
-        found = _less(line, below) if 0 < below <= top else np.full(count, below > top)
+        is_outside = _less(line, below) if 0 < below <= top else np.full(count, below > top)
         if above < top:
-            found |= _greater(line, above) if above >= 0 else np.True_
-        return found
+            is_outside |= _greater(line, above) if above >= 0 else np.True_
+        return is_outside
     values = np.empty(count, dtype=np.uint64)
     line.into(values, slice(0, count))
     signed = values.view(np.int64)
@@ -155,28 +132,25 @@ def flat(values: np.ndarray, valid: np.ndarray | None = None) -> Line:
     return Line(low & MASK, 0, items.astype(f"<u{low_bytes}"), above)
 
 
-def sloped(numbers: np.ndarray, places: np.ndarray | None = None) -> Line:
-    """Integers [n], at least one, that stand at `places` (int64 [n], ascending; None for 0, 1, 2 ...): along the line
-    from the first to the last, or through the first two, where that is narrower than flat. Item i of the line is that
-    of number i, wherever it stands."""
+def sloped(numbers: np.ndarray) -> Line:
+    """Integers [n], at least one: along the line from the first to the last, or through the first two, where that is
+    narrower than flat."""
     plain = flat(numbers)
     numbers = numbers.astype(np.uint64)
     above = (numbers - np.uint64(plain.base)).view(np.int64)  # of the least, so negative only where int64 is too narrow
     if plain.items is None or int(above.min()) < 0 or int(above.max()) > _LINE_SPAN_MAX:
         return plain
-    if places is None:
-        places = np.arange(len(numbers), dtype=np.int64)
-    first, start = int(numbers[0]), int(places[0])
-    slopes = [int(above[i] - above[0]) // (int(places[i]) - start) for i in (1, -1)]
+    places = np.arange(len(numbers), dtype=np.int64)
     best = plain
-    for step in slopes:
+    for far in (1, len(numbers) - 1):
+        step = int(above[far] - above[0]) // far
         # The second number may lie far off: a line that leaves int64 is no use.
-        if abs(step) * int(places[-1]) > _LINE_SPAN_MAX:
+        if abs(step) * (len(numbers) - 1) > _LINE_SPAN_MAX:
             continue
         off = (numbers - numbers[0]).view(np.int64) - places * np.int64(step)
         rest = flat(off)
         if rest.width < best.width:
-            best = Line((first + rest.base) & MASK, step & MASK, rest.items, rest.high)
+            best = Line((int(numbers[0]) + rest.base) & MASK, step & MASK, rest.items, rest.high)
     return best
 
 
@@ -198,92 +172,14 @@ def encode_frame_plainly(values: np.ndarray, valid: np.ndarray | None = None) ->
     return line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little") + line.packed()
 
 
-def chained(numbers: np.ndarray) -> Line:
-    """uint64 numbers [n], at least one, each by its distance from the one before: number 0 is the base, number i is
-    number i - 1 + step + item i, modulo 2^64; item 0 is 0. `unchained` gives them back."""
-    steps = (numbers[1:] - numbers[:-1]).view(np.int64)
-    if not len(steps):
-        return Line(int(numbers[0]), 0, None)
-    rest = flat(steps)
-    parts = [None if p is None else np.concatenate([np.zeros(1, p.dtype), p]) for p in (rest.items, rest.high)]
-    return Line(int(numbers[0]), rest.base, *parts)
-
-
-def unchained(line: Line, count: int) -> Line:
-    """The numbers of `chained`, as a line."""
-    steps = np.empty(count, dtype=np.uint64)
-    line._replace(base=line.step, step=0).into(steps, slice(0, count))
-    steps[0] = line.base
-    return Line(0, 0, np.cumsum(steps, out=steps))
-
-
-def added(line: Line, other: Line, count: int) -> Line:
-    """The sums of two, number by number."""
-    numbers, more = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
-    line.into(numbers, slice(0, count))
-    other.into(more, slice(0, count))
-    return Line(0, 0, np.add(numbers, more, out=numbers))
-
-
-def listed(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(uint64 values, each once, as they come; uint8 [n], which of them each number is); None where there are more than
-    256. So columns of which one says the other are the same codes."""
-    values, first, at = np.unique(numbers, return_index=True, return_inverse=True)
-    if len(values) > LISTED_MAX:
-        return None
-    order = np.argsort(first)
-    codes = np.empty(len(values), dtype=np.uint8)
-    codes[order] = np.arange(len(values))
-    return values[order].astype("<u8"), codes[at]
-
-
-def list_base(values: np.ndarray) -> tuple[int, int]:
-    """The least of the values of `listed`, and of how many bytes what the others lie above it is, at least one."""
-    least = int(values.min())
-    return least, max(1, (int(values.max()) - least).bit_length() + 7 >> 3)
-
-
-def listed_units(values: np.ndarray, codes: np.ndarray) -> int:
-    """What values and codes take, as `coded_units`."""
-    return 8 * list_base(values)[1] * UNITS * len(values) + entropy(codes)
-
-
-def coded_units(line: Line, count: int) -> int:
-    """What the items take, if each byte of them is coded by how common it is in its place: in units of 1/256 bit."""
-    parts = [part for part in (line.items, line.high) if part is not None]
-    return sum(entropy(column) for part in parts for column in part.view(np.uint8).reshape(count, -1).T)
-
-
-def entropy(codes: np.ndarray) -> int:
-    """What uint8 codes take, if each is coded by how common it is: in units of 1/256 bit. Whole numbers, so that
-    compiled code comes to the same."""
-    weights = entropy_weights(len(codes))
-    return int(weights[len(codes)] - weights[np.bincount(codes, minlength=256)].sum())
-
-
-def entropy_weights(most: int) -> np.ndarray:
-    """int64, more than `most`: n log2 n of each n, in units of 1/256 bit."""
-    global _weights
-    if len(_weights) <= most:
-        counts = np.arange(2 * most + 1, dtype=np.float64)
-        _weights = np.rint(counts * np.log2(np.maximum(counts, 1)) * UNITS).astype(np.int64)
-        _weights.flags.writeable = False
-    return _weights
-
-
-def planes(line: Line, count: int) -> tuple[bytes, int] | None:
-    """The bytes of a line's items as planes, and how many of them, the last, will not compress; None where all are of
-    that kind, or there are none."""
-    if line.items is None:
-        return None
+def planes(line: Line, count: int) -> bytes:
+    """The items of a line, of at least one byte each, as planes: the most significant byte of every item, then the next
+    byte of every item ..."""
+    assert line.items is not None
     items = line.items.astype("<u8")
     if line.high is not None:
         items |= line.high.astype("<u8") << np.uint64(8 * line.items.itemsize)
-    by_byte = items.view(np.uint8).reshape(count, 8)[:, line.width - 1 :: -1]
-    rest = line.width
-    while rest and entropy(by_byte[:, rest - 1]) > _PLAIN_BITS * UNITS * count:
-        rest -= 1
-    return (by_byte.T.tobytes(), count * (line.width - rest)) if rest else None
+    return items.view(np.uint8).reshape(count, 8)[:, line.width - 1 :: -1].T.tobytes()
 
 
 def read_planes(

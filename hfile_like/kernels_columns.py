@@ -3,81 +3,28 @@
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
 
-Imported by `lazy` alone; see `kernels_templates` for the rules.
+Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import config, njit, types
-from numba.extending import intrinsic
 
+from ..compiling import called as _called
 from ..compiling import compiled
+from ..compiling import frame_item as _item
+from ..compiling import inlined as _inlined
+from ..compiling import load16 as _load16
+from ..compiling import load32 as _load32
+from ..compiling import load64 as _load64
+from ..compiling import store16 as _store16
+from ..compiling import store32 as _store32
+from ..compiling import store64 as _store64
 
 _ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY = range(8)
 _LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
 _LINE_SPAN_MAX = 1 << 61
-_DICTIONARY_MAX = 256
-_SLOTS = 1024  # of a table of values: four times as many as it may hold
 _SIGN = np.uint64(1 << 63)
-
-
-def _called(function):
-    """Compiled for other kernels to call; without counting references, so it makes no arrays."""
-    return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
-
-
-def _inlined(function):
-    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
-    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
-
-
-def _pointer_to(context, builder, array_type, array, index, bits):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
-
-
-def _load_of(bits):
-    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
-    of so many bits."""
-    if config.DISABLE_JIT:
-        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
-
-    @intrinsic
-    def load(typing_context, array, index):
-        def generate(context, builder, signature, arguments):
-            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            return builder.load(pointer, align=1)
-
-        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
-
-    return load
-
-
-def _store_of(bits):
-    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
-    if config.DISABLE_JIT:
-
-        def put(array, index, number):
-            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
-
-        return put
-
-    @intrinsic
-    def store(typing_context, array, index, number):
-        def generate(context, builder, signature, arguments):
-            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            builder.store(arguments[2], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
-
-    return store
-
-
-_load16, _load32, _load64 = _load_of(16), _load_of(32), _load_of(64)
-_store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
 
 
 @_inlined
@@ -252,93 +199,7 @@ def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out)
     return to + count * width, False
 
 
-# -- strings of a block -----------------------------------------------------------------------------------------------
-
-
-@compiled
-def encode_plain_strings(data, offsets, valid, out):
-    """Fills uint8 `out` [8 + 4 * n + bytes] with offsets and bytes of data[offsets[i]:offsets[i + 1]]; `valid`: bool
-    [n], or empty where nothing is null. Returns its bytes."""
-    count = len(offsets) - 1
-    start = np.int64(4 * (count + 1) + 4 * ((count + 1) & 1))
-    at = start
-    _store32(out, start - 4, np.uint32(0))
-    _store32(out, 0, np.uint32(0))
-    for i in range(count):
-        begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
-        if len(valid) == 0 or valid[i]:
-            for k in range(begin, end):
-                out[at + k - begin] = data[k]
-            at += end - begin
-        _store32(out, 4 * i + 4, np.uint32(at - start))
-    return at
-
-
-@_called
-def _hash(data, begin, end):
-    """FNV-1a (G. Fowler, L. C. Noll, P. Vo)."""
-    found = np.uint64(0xCBF29CE484222325)
-    for k in range(begin, end):
-        found = np.uint64((found ^ np.uint64(data[k])) * np.uint64(0x100000001B3))
-    return found
-
-
-@_called
-def _are_equal(data, a, b, size):
-    k = np.int64(0)
-    while k < size and data[a + k] == data[b + k]:
-        k += 1
-    return k == size
-
-
-@compiled
-def find_dictionary(data, offsets, valid, codes, rows):
-    """The values of data[offsets[i]:offsets[i + 1]], each once, as they come: fills `codes`, uint8 [n], 0 under a null,
-    and `rows`, int64 [256], where each value stands first. Returns how many there are, or -1 where more than 256."""
-    slots, found = np.full(_SLOTS, -1, np.int64), 0
-    for i in range(len(codes)):
-        codes[i] = np.uint8(0)
-        if len(valid) and not valid[i]:
-            continue
-        begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
-        at = np.int64(_hash(data, begin, end) & np.uint64(_SLOTS - 1))
-        while slots[at] >= 0:
-            other = np.int64(offsets[rows[slots[at]]])
-            same = np.int64(offsets[rows[slots[at]] + 1]) - other == end - begin
-            if same and _are_equal(data, begin, other, end - begin):
-                break
-            at = (at + 1) & (_SLOTS - 1)
-        if slots[at] < 0:
-            if found == _DICTIONARY_MAX:
-                return -1
-            slots[at] = found
-            rows[found] = i
-            found += 1
-        codes[i] = np.uint8(slots[at])
-    return found
-
-
 # -- columns of many blocks -------------------------------------------------------------------------------------------
-
-
-@_inlined
-def _item(raw, at, count, width, i):
-    if width == 0:
-        return np.uint64(0)
-    if width == 1:
-        return np.uint64(raw[at + i])
-    if width == 2:
-        return np.uint64(_load16(raw, at + 2 * i))
-    if width == 3:
-        return np.uint64(_load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
-    if width == 4:
-        return np.uint64(_load32(raw, at + 4 * i))
-    if width == 5:
-        return np.uint64(_load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
-    if width == 6:
-        high = np.uint64(_load16(raw, at + 4 * count + 2 * i))
-        return np.uint64(_load32(raw, at + 4 * i)) | high << np.uint64(32)
-    return _load64(raw, at + 8 * i)
 
 
 @_called

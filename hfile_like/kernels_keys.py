@@ -3,95 +3,29 @@
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
 
-Imported by `lazy` alone; see `kernels_templates` for the rules.
+Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import config, njit, types
-from numba.extending import intrinsic
 
 from ..compiling import compiled
+from ..compiling import copy_bytes as _copy
+from ..compiling import frame_item as _item
+from ..compiling import inlined as _inlined
+from ..compiling import load16 as _load16
+from ..compiling import load32 as _load32
+from ..compiling import load64 as _load64
+from ..compiling import store16 as _store16
+from ..compiling import store32 as _store32
+from ..compiling import store64 as _store64
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES = 8
 _FIXED_HEAD_BYTES = 8
 _NUMBERS_HEAD_BYTES = 24
 _FIXED, _NUMBERS = 1, 3
-
-
-def _inlined(function):
-    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
-    return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
-
-
-def _pointer_to(context, builder, array_type, array, index, bits):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
-
-
-def _load_of(bits):
-    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
-    of so many bits."""
-    if config.DISABLE_JIT:
-        return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
-
-    @intrinsic
-    def load(typing_context, array, index):
-        def generate(context, builder, signature, arguments):
-            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            return builder.load(pointer, align=1)
-
-        return types.Integer.from_bitwidth(bits, signed=False)(array, types.int64), generate
-
-    return load
-
-
-def _store_of(bits):
-    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
-    if config.DISABLE_JIT:
-
-        def put(array, index, number):
-            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
-
-        return put
-
-    @intrinsic
-    def store(typing_context, array, index, number):
-        def generate(context, builder, signature, arguments):
-            pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            builder.store(arguments[2], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
-
-    return store
-
-
-_load16, _load32, _load64 = _load_of(16), _load_of(32), _load_of(64)
-_store16, _store32, _store64 = _store_of(16), _store_of(32), _store_of(64)
-
-
-@_inlined
-def _copy(out, to, raw, at, size):
-    """Copies bytes: the last word overlaps those before. Pieces are short: a loop takes longer than one."""
-    if size >= 8:
-        last = size - 8
-        _store64(out, to, _load64(raw, at))
-        if size > 16:
-            _store64(out, to + 8, _load64(raw, at + 8))
-            for k in range(16, last, 8):
-                _store64(out, to + k, _load64(raw, at + k))
-        _store64(out, to + last, _load64(raw, at + last))
-    elif size >= 4:
-        _store32(out, to, _load32(raw, at))
-        _store32(out, to + size - 4, _load32(raw, at + size - 4))
-    elif size:
-        out[to] = raw[at]
-        out[to + (size >> 1)] = raw[at + (size >> 1)]
-        out[to + size - 1] = raw[at + size - 1]
 
 
 @_inlined
@@ -308,26 +242,6 @@ def _fill_fixed(raw, begin, end, count, width, out, to):
         _copy(out, to + i * width, raw, prefix, shared)
     _transpose(raw, prefix + shared, count, rest, out, to + shared, width)
     return True
-
-
-@_inlined
-def _item(raw, at, count, width, i):
-    if width == 0:
-        return np.uint64(0)
-    if width == 1:
-        return np.uint64(raw[at + i])
-    if width == 2:
-        return np.uint64(_load16(raw, at + 2 * i))
-    if width == 3:
-        return np.uint64(_load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
-    if width == 4:
-        return np.uint64(_load32(raw, at + 4 * i))
-    if width == 5:
-        return np.uint64(_load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
-    if width == 6:
-        high = np.uint64(_load16(raw, at + 4 * count + 2 * i))
-        return np.uint64(_load32(raw, at + 4 * i)) | high << np.uint64(32)
-    return _load64(raw, at + 8 * i)
 
 
 @_inlined

@@ -1,38 +1,14 @@
 """Compiled twin of `merge_order`: keys as flat bytes in, positions out, nothing checked.
 
-Every position is an int64: with an unsigned one numba would make it a float. With NUMBA_DISABLE_JIT=1 the kernels run
-as Python; the load of a word, which exists in compiled code alone, has a stand-in.
+Every position is an int64: with an unsigned one numba would make it a float.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
 
 from ..compiling import compiled
-
-
-def _word_load():
-    """A function of (array, index): eight bytes of a uint8 array, aligned or not, as a number. A view of a slice is 30
-    times slower."""
-    if config.DISABLE_JIT:
-        return lambda array, index: np.frombuffer(array, "<u8", 1, index)[0]
-
-    @intrinsic
-    def load(typing_context, array, index):
-        def generate(context, builder, signature, arguments):
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-            return builder.load(pointer, align=1)
-
-        return types.uint64(array, types.int64), generate
-
-    return load
-
-
-_load64 = _word_load()
+from ..compiling import load64 as _load64
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Keys inside a block: one of six encodings, chosen block by block (`key_encoding`), each decoded without numba.
+"""Keys inside a block: one of three encodings, each decoded without numba.
 
     1  fixed width      All keys of the block have one length. The prefix that they share is stored once and the rest
                         byte-transposed: first byte of every key, second byte of every key, ... so that the slow
@@ -8,17 +8,16 @@
                         `sstable/colblk/prefix_bytes.go`, with lengths stored and not offsets, which compress better.
     3  numbers          Keys of one length that differ in their last 8 bytes at most, read as big-endian integers: a
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
-    4  template         Keys of one make, names of files say (`template_keys`).
-    5  plain            As Arrow holds them: read without a copy (`plain_keys`).
-    6  padded           Keys of any length, padded with NULs and transposed, their lengths apart (`plain_keys`).
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
+`key_encoding` writes them.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -27,22 +26,21 @@ import pyarrow.compute as pc
 
 from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
 from ..errors import InvalidArgumentError
-from . import integers, key_columns
+from . import integers
 from .codec import Where, padding
-from .plain_keys import PaddedKeys, PlainKeys
-from .template_keys import TemplateKeys
+from .lazy import kernels_for, read_only
 
 ENCODING_FIXED = 1
 ENCODING_BUNDLE = 2
 ENCODING_NUMBERS = 3
-ENCODING_TEMPLATE = 4
-ENCODING_PLAIN = 5
-ENCODING_PADDED = 6
 
 NUMBER_BYTES = 8
 
 BUNDLE_KEYS = 16
 KEY_BYTES_MAX = 1 << 20
+ARRAY_BYTES_MAX = np.iinfo(np.int32).max
+# About what a key costs without compiled code.
+_BUNDLED_PLAIN_NS, _WIDE_PLAIN_NS = 60, 10
 
 FIXED_HEAD = struct.Struct("<II")
 BUNDLE_HEAD = struct.Struct("<IBBH")
@@ -108,7 +106,7 @@ class FixedKeys:
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
-        rendered = key_columns.render_wide([self._raw], [self._count], [ENCODING_FIXED], self._cap)
+        rendered = render_wide([self._raw], [self._count], [ENCODING_FIXED], self._cap)
         if rendered is not None:
             return rendered
         table = np.empty((self._count, self.width), dtype=np.uint8)
@@ -161,7 +159,7 @@ class BundleKeys:
         return self._head(i // BUNDLE_KEYS) + self._suffix_data[self._suffixes[i] : self._suffixes[i + 1]]
 
     def to_arrow(self) -> pa.BinaryArray:
-        rendered = key_columns.render_bundles([self._raw], [self._count], self._cap)
+        rendered = render_bundles([self._raw], [self._count], self._cap)
         if rendered is not None:
             return rendered
         buffers = [None, pa.py_buffer(self._suffixes.astype(np.int32)), pa.py_buffer(self._suffix_data)]
@@ -203,17 +201,17 @@ class NumberKeys:
 
     def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
         """uint64 [n]: the numbers; in `out`, where it is given."""
-        found = np.empty(self._count, dtype=np.uint64) if out is None else out
-        self._line.into(found, slice(0, self._count))
+        numbers = np.empty(self._count, dtype=np.uint64) if out is None else out
+        self._line.into(numbers, slice(0, self._count))
         if self._last < NUMBER_BYTES:
-            found &= np.uint64(self._mask)
-        return found
+            numbers &= np.uint64(self._mask)
+        return numbers
 
     def numbers_at(self, places: np.ndarray) -> np.ndarray:
         """uint64 [k]: the numbers at int64 `places`."""
-        found = np.empty(len(places), dtype=np.uint64)
-        self._line.into(found, places)
-        return found
+        numbers = np.empty(len(places), dtype=np.uint64)
+        self._line.into(numbers, places)
+        return numbers
 
     def find(self, wanted: np.ndarray) -> np.ndarray | None:
         """int64 [k]: where each of uint64 `wanted` would stand, if it is there at all; None where the numbers are on no
@@ -233,7 +231,7 @@ class NumberKeys:
         return binary_rows(table)
 
 
-BlockKeys = FixedKeys | BundleKeys | NumberKeys | TemplateKeys | PlainKeys | PaddedKeys
+BlockKeys = FixedKeys | BundleKeys | NumberKeys
 
 
 def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Where) -> BlockKeys:
@@ -244,26 +242,60 @@ def decode_keys(encoding: int, raw: memoryview, count: int, cap: int, where: Whe
         return BundleKeys(raw, count, cap, where)
     if encoding == ENCODING_NUMBERS:
         return NumberKeys(raw, count, cap, where)
-    if encoding == ENCODING_TEMPLATE:
-        return TemplateKeys(raw, count, cap, where)
-    if encoding == ENCODING_PLAIN:
-        return PlainKeys(raw, count, where)
-    if encoding == ENCODING_PADDED:
-        return PaddedKeys(raw, count, cap, where)
     raise where.bad("key encoding", f"key encoding {encoding} is not known")
+
+
+# -- keys of many blocks ----------------------------------------------------------------------------------------------
+
+
+def joined_sections(
+    sections: Sequence[memoryview | bytes], counts: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sections one after the other, uint8 [bytes], where each begins and ends, and their counts, int64."""
+    raw = read_only(sections[0] if len(sections) == 1 else b"".join(sections))
+    ends = offsets_of(np.fromiter(map(len, sections), dtype=np.int64, count=len(sections)))
+    return raw, ends[:-1], ends[1:], np.fromiter(counts, dtype=np.int64, count=len(sections))
+
+
+def render_bundles(sections: Sequence[memoryview | bytes], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+    """The keys of blocks in bundles that hold `counts` keys, one after the other, by compiled code. None where they do
+    not fit, take more than `cap` bytes, or the plain twin is the better choice."""
+    total = sum(counts)
+    kernels = kernels_for("keys", _BUNDLED_PLAIN_NS * total)
+    if kernels is None or not total:
+        return None
+    raw, begins, ends, sizes = joined_sections(sections, counts)
+    offsets = np.empty(total + 1, dtype=np.int32)
+    if not kernels.measure_bundles(raw, begins, ends, sizes, min(cap, ARRAY_BYTES_MAX), offsets):
+        return None
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    kernels.render_bundles(raw, begins, sizes, offsets, out)
+    return pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
+
+
+def render_wide(
+    sections: Sequence[memoryview | bytes], counts: Sequence[int], encodings: Sequence[int], cap: int
+) -> pa.BinaryArray | None:
+    """As `render_bundles`, of blocks of transposed keys or of numbers, all of one width."""
+    total, width = sum(counts), int.from_bytes(sections[0][:4], "little")
+    kernels = kernels_for("keys", _WIDE_PLAIN_NS * total)
+    if kernels is None or not 0 < width * total <= min(cap, ARRAY_BYTES_MAX):
+        return None
+    out = np.empty((total, width), dtype=np.uint8)
+    blocks = *joined_sections(sections, counts), np.array(encodings, dtype=np.int64)
+    return binary_rows(out) if kernels.render_wide(*blocks, width, out.reshape(-1)) else None
+
+
+# -- search -----------------------------------------------------------------------------------------------------------
 
 
 def lower_bound(keys: BlockKeys, key: bytes) -> int:
     """The first position whose key is not below `key`."""
-    if isinstance(keys, TemplateKeys):
-        return keys.lower_bound(key)
     return bisect_left(range(len(keys)), key, key=keys.key_at)
 
 
 def find_key(keys: BlockKeys, key: bytes) -> int:
     """Where a key is; -1 where it is not."""
-    if isinstance(keys, TemplateKeys):
-        return keys.find(key)
     at = lower_bound(keys, key)
     return at if at < len(keys) and keys.key_at(at) == key else -1
 
@@ -277,11 +309,11 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)
     high = len(keys) if after is None else max(low, lower_bound(keys, after))
-    found = keys.to_arrow().slice(low, high - low)
-    offsets, _ = offsets_and_data(found)
+    inside = keys.to_arrow().slice(low, high - low)
+    offsets, _ = offsets_and_data(inside)
     if (np.diff(offsets) != width).any():
         raise not_numbered(prefix)
-    return low, key_table(found, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+    return low, key_table(inside, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
 
 
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:
@@ -294,9 +326,9 @@ def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tu
         after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))
         high = len(keys) if after is None else lower_bound(keys, after)
         return low, keys.numbers_at(np.arange(low, max(low, high)))
-    low, found = numbers_below(keys, prefix)
-    start, end = np.searchsorted(found, np.uint64(first)), np.searchsorted(found, np.uint64(last), side="right")
-    return low + int(start), found[start:end]
+    low, numbers = numbers_below(keys, prefix)
+    start, end = np.searchsorted(numbers, np.uint64(first)), np.searchsorted(numbers, np.uint64(last), side="right")
+    return low + int(start), numbers[start:end]
 
 
 def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,12 +1,13 @@
 """When to load compiled kernels: when the batches of a process pay for it, never for a look-up of a few keys.
 
-Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` is told how long the plain
-twin would take, and says no until that much has come together. Once loaded, everything but the smallest work uses them.
+Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` takes how long the plain twin
+would take, and gives none until that much has come together. Once loaded, everything but the smallest work uses them.
 Without numba, or where it is broken or does not compile, the plain twins answer.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -37,14 +38,14 @@ def is_loaded(family: str) -> bool:
 def load(family: str) -> ModuleType | None:
     """The module `kernels_<family>`, whatever it costs; None without a compiler."""
     try:
-        found: ModuleType | None = import_module(f".kernels_{family}", __package__)
+        kernels: ModuleType | None = import_module(f".kernels_{family}", __package__)
     except ImportError:
-        found = None  # a broken numba must not break an answer that the plain twin can give
-    if found is not None and found.config.DISABLE_JIT:
+        kernels = None  # a broken numba must not break an answer that the plain twin can give
+    if kernels is not None and sys.modules["numba"].config.DISABLE_JIT:
         # Without a compiler the plain twins are faster by far: then kernels run where a test asks for them.
-        found = None
-    _loaded[family] = found
-    return found
+        kernels = None
+    _loaded[family] = kernels
+    return kernels
 
 
 def read_only(raw: memoryview | bytes | np.ndarray) -> np.ndarray:

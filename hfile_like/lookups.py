@@ -1,120 +1,93 @@
-"""Look-ups of many keys at once: sorted, so that each block is read and searched once."""
+"""Look-ups of one key or of many: of many, sorted, so that each block is read and searched once."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy, to_numpy, valid_mask
-from .batches import DELETED_FIELD, KEY_FIELD, block_entries
+from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
+from ..errors import CorruptionError
 from .block import Block
-from .cached import find_flat, flat_entries, held_blocks, is_flat, unheld_if_damaged
-from .entries import Entries, key_chunks
-from .flat_lookups import Queries, blocks_of, look_up_flat
+from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
-from .lazy import kernels_for
-from .taken import taken
-
-if TYPE_CHECKING:
-    from .reader import SortedFileReader
+from .open_file import OpenFile
+from .scanning import block_entries
+from .values import ENCODING_OFFSETS_32, encoding_of
 
 # Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
 _SEARCH_KEYS_MAX = 4
-# What a key takes without kernels, when its block has to be read.
-_PLAIN_NS = 50_000
-# For fewer keys, making ready for a kernel takes longer than it saves.
-KERNEL_KEYS_LEAST = 64
+CHUNK_BYTES_MAX = np.iinfo(np.int32).max
+
+
+def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
+    """What `SortedFileReader.get` gives."""
+    i = file.index.block_of(key)
+    if i is None:
+        return None
+    cache = file.cache
+    block = None if cache is None else cache.get(i)
+    is_new = block is None
+    if block is None:
+        block = file.block(i)
+    try:
+        row = _row_of(block, key)
+    except CorruptionError:
+        if cache is not None:
+            cache.drop(i)
+        raise
+    if is_new and cache is not None:
+        cache.hold([(i, block)])
+    return row
+
+
+def _row_of(block: Block, key: bytes) -> dict[str, object] | None:
+    row = find_key(block.keys, key)
+    if row < 0:
+        return None
+    deleted = block.deleted()
+    if deleted is not None and deleted[row]:
+        return None
+    return {name: block.column(position).value(row) for position, name in enumerate(block.schema.names)}
 
 
 def look_up(
-    reader: SortedFileReader,
-    index: BlockIndex,
+    file: OpenFile,
     keys: Sequence[bytes] | pa.Array | pa.ChunkedArray,
     positions: list[int],
     include_deleted: bool,
-    may_hold: Callable[[pa.ChunkedArray], np.ndarray] | None = None,
 ) -> pa.Table:
-    """What `SortedFileReader.get_many` gives, with the value columns at `positions`; `may_hold`: bool [n], False for
-    keys that are not in the file."""
-    chunks = key_chunks(keys)
-    wanted = pa.chunked_array(chunks, pa.binary())
-    if may_hold is not None:
-        mask = may_hold(wanted)
-        asked = wanted.filter(from_numpy(mask))
-        found = look_up(reader, index, asked, positions, include_deleted)
-        return _spread(found, wanted, mask, 1 + len(positions))
-    shelf = reader.shelf
-    is_small = shelf is None or len(wanted) < KERNEL_KEYS_LEAST
-    kernels = None if is_small else kernels_for("lookup", len(wanted) * _PLAIN_NS)
-    if shelf is not None and kernels is not None:
-        queries = Queries(chunks)
-        blocks = blocks_of(kernels, index, queries)
-        found = look_up_flat(kernels, reader, shelf, blocks, queries, wanted, positions, include_deleted)
-        if found is not None:
-            return found
+    """What `SortedFileReader.get_many` gives, with the value columns at `positions`."""
+    wanted = pa.chunked_array(key_chunks(keys), pa.binary())
     listed = wanted.to_pylist()
     order = sorted(range(len(listed)), key=listed.__getitem__)
     ranked = [listed[i] for i in order]
     rows = np.full(len(listed), -1, dtype=np.int64)
     parts: list[Entries] = []
     total = 0
-    plan = _plan(index, ranked)
-    for (low, high, _), (where, block) in zip(plan, _searched(reader, plan, ranked, positions), strict=True):
-        hits = np.flatnonzero(where >= 0)
-        if not len(hits):
-            continue
-        at = where[hits]
-        # A key that is asked for again and again is taken once: many long values might be more than one array holds.
-        is_other = np.append(True, at[1:] != at[:-1])
-        part = block(at[is_other])
+    plan = _plan(file.index, ranked)
+    for (low, high, i), block in zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True):
+        try:
+            where = _find(block, ranked[low:high])
+            hits = np.flatnonzero(where >= 0)
+            if not len(hits):
+                continue
+            places = where[hits]
+            # A key that is asked for again and again is taken once: many long values might be too many for one array.
+            is_other = np.append(True, places[1:] != places[:-1])
+            part = block_entries(block, positions, places[is_other], keys=False)
+        except CorruptionError:
+            if file.cache is not None:
+                file.cache.drop(i)
+            raise
         rows[np.array(order[low:high])[hits]] = total - 1 + np.cumsum(is_other)
         parts.append(part)
         total += len(part)
-    return _aligned(reader.schema, wanted, rows, parts, positions, include_deleted)
-
-
-def _spread(found: pa.Table, wanted: pa.ChunkedArray, mask: np.ndarray, values_end: int) -> pa.Table:
-    """What was found of the keys where `mask` is True, as rows for all of `wanted`, with the marks that follow."""
-    if mask.all():
-        return found
-    rows = np.cumsum(mask) - 1
-    columns = [taken(column.chunks, column.type, rows, mask) for column in found.columns[1:]]
-    for at in range(values_end - 1, len(columns)):
-        columns[at] = columns[at].fill_null(False)
-    return pa.Table.from_arrays([wanted, *columns], schema=found.schema)
-
-
-def _aligned(
-    schema: pa.Schema,
-    wanted: pa.ChunkedArray,
-    rows: np.ndarray,
-    parts: list[Entries],
-    positions: list[int],
-    deleted: bool,
-) -> pa.Table:
-    found = rows >= 0
-    gone = np.zeros(len(rows), dtype=bool)
-    if any(p.deleted is not None for p in parts):
-        flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-        gone[found] = flags[rows[found]]
-    if not deleted:
-        found = found & ~gone
-    arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
-    for at, position in enumerate(positions):
-        arrays.append(taken([part.columns[at] for part in parts], schema.field(position).type, rows, found))
-    arrays.append(from_numpy(found))
-    fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
-    if deleted:
-        arrays.append(from_numpy(gone))
-        fields.append(DELETED_FIELD)
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return _aligned(file.schema, wanted, rows, parts, positions, include_deleted)
 
 
 def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
@@ -135,30 +108,100 @@ def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
     return plan
 
 
-def _searched(
-    reader: SortedFileReader, plan: list[tuple[int, int, int]], ranked: list[bytes], positions: list[int]
-) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], Entries]]]:
-    """For each block of a plan: where its keys are in it, as `_find`, and what gives the entries at such places,
-    without keys. Blocks are read ahead together."""
-    numbers = [i for _, _, i in plan]
-    if reader.shelf is not None:
-        for (low, high, _), (i, held) in zip(plan, held_blocks(reader, reader.shelf, numbers), strict=True):
-            if is_flat(reader.shelf, i, held, high - low):
-                yield find_flat(held, ranked[low:high]), partial(flat_entries, reader.shelf, i, held, positions)
-            else:
-                with unheld_if_damaged(reader.shelf, i, held):
-                    block = held.block
-                    yield _find(block, ranked[low:high]), partial(block_entries, block, positions, keys=False)
+def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
+    """Some blocks, ascending: those in the cache, and others, which are read ahead together."""
+    cache = file.cache
+    if cache is None:
+        yield from file.blocks(numbers)
         return
-    for (low, high, _), block in zip(plan, reader.iter_blocks(numbers), strict=True):
-        yield _find(block, ranked[low:high]), partial(block_entries, block, positions, keys=False)
+    held = {i: block for i in numbers if (block := cache.get(i)) is not None}
+    missing = [i for i in numbers if i not in held]
+    is_little = int(file.index.spans(missing).lengths.sum(dtype=np.uint64)) <= cache.capacity_bytes
+    read: list[tuple[int, Block]] = []
+    rest = file.blocks(missing)
+    for i in numbers:
+        block = held.get(i)
+        if block is None:
+            block = next(rest)
+            if is_little:
+                read.append((i, block))
+        yield block
+    cache.hold(read)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
     """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
     if len(wanted) > _SEARCH_KEYS_MAX:
-        found = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        valid = valid_mask(found)
-        at = to_numpy(found).astype(np.int64)
-        return at if valid is None else np.where(valid, at, -1)
+        positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
+        valid = valid_mask(positions)
+        places = to_numpy(positions).astype(np.int64)
+        return places if valid is None else np.where(valid, places, -1)
     return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)
+
+
+def _aligned(
+    schema: pa.Schema,
+    wanted: pa.ChunkedArray,
+    rows: np.ndarray,
+    parts: list[Entries],
+    positions: list[int],
+    deleted: bool,
+) -> pa.Table:
+    is_found = rows >= 0
+    gone = np.zeros(len(rows), dtype=bool)
+    if any(p.deleted is not None for p in parts):
+        flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
+        gone[is_found] = flags[rows[is_found]]
+    if not deleted:
+        is_found = is_found & ~gone
+    arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
+    for place, position in enumerate(positions):
+        arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_found))
+    arrays.append(from_numpy(is_found))
+    fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
+    if deleted:
+        arrays.append(from_numpy(gone))
+        fields.append(DELETED_FIELD)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _picked(pieces: Sequence[pa.Array], kind: pa.DataType, picks: np.ndarray, valid: np.ndarray) -> pa.ChunkedArray:
+    """What stands at `picks`, int64 [k], of arrays of a type that lie one after the other; null where not `valid`, bool
+    [k]. Of strings and bytes that come to more than 2 GiB, in more than one chunk."""
+    if not pieces:
+        return pa.chunked_array([pa.nulls(len(picks), kind)])
+    if encoding_of(kind) == ENCODING_OFFSETS_32:
+        size_bytes = sum(piece.nbytes for piece in pieces)
+        # Most often it is clear that no sum of lengths comes near.
+        if size_bytes * len(picks) > CHUNK_BYTES_MAX:
+            lengths = np.concatenate([np.diff(offsets_and_data(piece)[0]) for piece in pieces]).astype(np.int64)
+            wanted = np.where(valid, lengths[np.where(valid, picks, 0)], 0)
+            if max(size_bytes, int(wanted.sum())) > CHUNK_BYTES_MAX:
+                return _picked_in_chunks(pieces, kind, picks, valid, offsets_of(wanted))
+    return pa.chunked_array(pieces, kind).take(from_numpy(picks, valid))
+
+
+def _picked_in_chunks(
+    pieces: Sequence[pa.Array], kind: pa.DataType, picks: np.ndarray, valid: np.ndarray, ends: np.ndarray
+) -> pa.ChunkedArray:
+    """`ends`: int64 [k + 1], the bytes up to each pick."""
+    firsts = offsets_of(np.array([len(piece) for piece in pieces]))
+    chunks: list[pa.Array] = []
+    low = 0
+    while low < len(picks):
+        high = max(low + 1, int(np.searchsorted(ends, ends[low] + CHUNK_BYTES_MAX, side="right")) - 1)
+        # Of one piece at a time, which is no more than a block: what is gathered fits a chunk.
+        some = np.where(valid[low:high], picks[low:high], 0)
+        home = np.searchsorted(firsts, some, side="right") - 1
+        order = np.argsort(home, kind="stable")
+        own, cuts = np.unique(home[order], return_index=True)
+        parts = np.split(order, cuts[1:])
+        taken = [
+            pieces[piece].take(from_numpy(some[rows] - firsts[piece], valid[low:high][rows]))
+            for piece, rows in zip(own.tolist(), parts, strict=True)
+        ]
+        back = np.empty(high - low, dtype=np.int64)
+        back[order] = np.arange(high - low)
+        chunks.append(pa.concat_arrays(taken).take(from_numpy(back)))
+        low = high
+    return pa.chunked_array(chunks, kind)

@@ -13,20 +13,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import BinaryIO, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_array
+from ..arrays import binary_array, offsets_and_data
 from ..errors import InvalidArgumentError, SchemaError
 from .entries import Entries
-from .footer import TAIL_BYTES
+from .file import TAIL_BYTES
 from .index_rows import BlockInfo
+from .lazy import kernels_for, read_only
 from .merge_cursor import Cursor, Stored, check_size
-from .merge_order import merge_order
 from .merge_writer import MergingWriter
-from .reader import READ_AHEAD_BYTES, SortedFileReader
+from .open_file import READ_AHEAD_BYTES
+from .reader import SortedFileReader
 from .scanning import in_order
 from .source import Source
 from .writer import WriterOptions
@@ -38,6 +40,8 @@ BATCH_BYTES = 2 << 20
 WINDOWS_BYTES_MAX = 8 << 20
 HELD_BYTES_MAX = 32 << 20
 _MANY_RUNS = 8
+# About what ordering a key takes without compiled code.
+_ORDER_NS = 200
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,11 @@ def merge_runs(
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
     """Writes one file of the newest entry of each key of `runs`, given oldest first: of all keys, or of those from
-    `start` on and before `stop`. Groups, strided sections, metas and properties are not carried over.
+    `start` on and before `stop`. Groups, strided sections and metas are not carried over.
 
     drop_tombstones   leaves removed keys out: right only where the oldest run of all takes part, else they return
-    options           of SortedFileWriter: block_size, compression, use, properties; summaries are by default those that
-                      any of the runs has. "auto" is what the largest run was written with. Blocks that only one run has
-                      are copied, and keep their size between a half and twice block_size. A key filter is not carried
-                      over: hand in one that is to be filled with the keys of all runs
+    options           of SortedFileWriter; summaries are by default those that any of the runs has. Blocks that only one
+                      run has are copied, and keep their size between a half and twice block_size
 
     Raises SchemaError where the runs' value columns differ, InvalidArgumentError for no runs.
     """
@@ -75,7 +77,7 @@ def merge_runs(
         readers = [
             r
             if isinstance(r, SortedFileReader)
-            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead)))
+            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead), cache_bytes=0))
             for r in runs
         ]
         schema = readers[0].schema
@@ -84,9 +86,8 @@ def merge_runs(
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
-        largest = max(readers, key=lambda reader: reader.size_bytes)
-        writer = stack.enter_context(MergingWriter(output, largest, schema=schema, **options))
-        cursors = [Cursor(reader, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
+        writer = stack.enter_context(MergingWriter(output, schema=schema, **options))
+        cursors = [Cursor(reader.file, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))
         merged = in_order(
             batches, lambda batch: batch.merged(drop_tombstones), size_bytes=lambda batch: batch.size_bytes
@@ -211,8 +212,8 @@ class _Batches:
 
     def _take_of_many(self, touching: list[Cursor]) -> None:
         """Takes to where half of the runs have given their share of a batch, so that not all of them are asked for the
-        sake of one block; but of no run more than two blocks, lest a large one is taken apart between the keys of small
-        ones."""
+        sake of one block; but of no run more than two blocks, so that a large one is not taken apart between the keys
+        of small ones."""
         share = BATCH_BYTES // len(touching)
         for cursor in touching:
             cursor.split(share)
@@ -227,7 +228,34 @@ class _Batches:
         self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
     def _batch(self, *, is_last: bool) -> _Batch:
-        taken = [found for cursor in self._cursors if (found := cursor.taken())]
+        taken = [part for cursor in self._cursors if (part := cursor.taken())]
         batch = _Batch(taken, self._copies, self._batch_bytes, is_last)
         self._copies, self._batch_bytes = [], 0
         return batch
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
+    """int64 [k]: the positions of `keys` in ascending order, of equal keys that of the last run alone.
+
+    keys     the runs one after the other, oldest first; each is strictly ascending
+    bounds   int64 [runs + 1]: where each run begins, and where the last ends
+    """
+    compiled = kernels_for("merge", _ORDER_NS * len(keys))
+    if compiled is None:
+        return plain_order(keys)
+    offsets, data = offsets_and_data(keys)
+    out = np.empty(len(keys), dtype=np.int64)
+    ends = offsets.view()
+    ends.flags.writeable = False
+    return out[: compiled.merge_order(read_only(data), ends, bounds, out)]
+
+
+def plain_order(keys: pa.BinaryArray) -> np.ndarray:
+    """Sorting finds the runs that there are, and keeps equal keys as they stand: oldest first."""
+    listed = keys.to_pylist()
+    order = sorted(range(len(listed)), key=listed.__getitem__)
+    last = [i for i, j in pairwise(order) if listed[i] != listed[j]]
+    return np.array([*last, *order[-1:]], dtype=np.int64)

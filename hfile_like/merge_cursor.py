@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from ..arrays import from_numpy, offsets_and_data, offsets_of
 from ..errors import CorruptionError, InvalidArgumentError
-from .batches import block_entries
 from .block import Block
 from .codec import Where
 from .entries import Entries, check_ascending
 from .index_rows import BlockInfo
-from .reader import SortedFileReader
-from .scanning import joined_entries, runs_of
+from .open_file import OpenFile
+from .scanning import block_entries, joined_entries, runs_of
 
 _WINDOW_BLOCKS_MAX = 1024
 # By what the index says, far less is taken at once: it is damage where blocks come to more.
@@ -50,11 +49,11 @@ class Stored(NamedTuple):
         for i, info in enumerate(self.infos):
             start = info.offset - begin
             view = self.data[start : start + info.length]
-            yield self.cursor.reader.parsed(self.first + i, view, info.offset, info.entries)
+            yield self.cursor.file.parsed(self.first + i, view, info.offset, info.entries)
 
     def entries(self) -> Entries:
         """All of them, decoded. Raises CorruptionError."""
-        columns = range(len(self.cursor.reader.schema))
+        columns = range(len(self.cursor.file.schema))
         parts: list[Entries] = []
         size = 0
         for run in runs_of(self.blocks()):
@@ -63,31 +62,31 @@ class Stored(NamedTuple):
                 parts.append(part)
                 size += part.size_bytes
                 check_size(size, self)
-        found = Entries.concat(parts)
-        self._check(found.keys)
-        return found
+        whole_run = Entries.concat(parts)
+        self._check(whole_run.keys)
+        return whole_run
 
     def _check(self, keys: pa.BinaryArray) -> None:
         """Raises CorruptionError where the keys are not in order, or blocks do not begin and end as the index says."""
         starts = offsets_of(np.array([info.entries for info in self.infos]))
         ends = np.column_stack([starts[:-1], starts[1:] - 1]).reshape(-1)
-        told = [key for info in self.infos for key in (info.first_key, info.last_key)]
-        held = keys.take(from_numpy(ends)).to_pylist()
-        if held != told:
-            i = next(i for i, (a, b) in enumerate(zip(held, told, strict=True)) if a != b) // 2
+        named = [key for info in self.infos for key in (info.first_key, info.last_key)]
+        decoded = keys.take(from_numpy(ends)).to_pylist()
+        if decoded != named:
+            i = next(i for i, (a, b) in enumerate(zip(decoded, named, strict=True)) if a != b) // 2
             message = "a block does not begin and end with the keys that the index names"
-            raise out_of_order(message, self.cursor.reader, self.infos[i])
+            raise out_of_order(message, self.cursor.file, self.infos[i])
         try:
             check_ascending(keys, None)
         except InvalidArgumentError as error:
-            raise out_of_order(str(error), self.cursor.reader, self.infos[0]) from None
+            raise out_of_order(str(error), self.cursor.file, self.infos[0]) from None
 
 
 class Cursor:
     """A run, of which entries are taken front to back.
 
-    reader       of the run
-    age          0 for the oldest run; a newer one is laid over it
+    file         of the run
+    age          0 for the oldest run; a newer one wins
     live         whether there is more
     first_key    of what is left
     last_key     of what is left of the block at hand, or of a part of it
@@ -95,7 +94,7 @@ class Cursor:
 
     def __init__(
         self,
-        reader: SortedFileReader,
+        file: OpenFile,
         age: int,
         start: bytes | None,
         stop: bytes | None,
@@ -104,10 +103,10 @@ class Cursor:
     ):
         """`ahead_bytes`: so much of the file is read at once. `held_bytes`: a block that is larger is not kept
         decoded, and taken in parts of that size."""
-        self.reader, self.age = reader, age
+        self.file, self.age = file, age
         self._ahead_bytes, self._held_bytes, self._stop = ahead_bytes, held_bytes, stop
-        within = reader.block_range(start=start, stop=stop)
-        self._infos = reader.block_infos(within)
+        within = file.block_range(start or b"", stop)
+        self._infos = file.index.blocks(within.start, within.stop)
         self._following = next(self._infos, None)
         self._window, self._at = Stored(self, memoryview(b""), [], within.start), -1
         self._taken: list[Entries | tuple[Stored, int, int]] = []
@@ -126,8 +125,8 @@ class Cursor:
         if not self.live:
             return
         self._info = info = self._window.infos[self._at]
-        # Rows taken, those of them that were put by, the end of the part at hand, and of what is wanted of the block.
-        self._row = self._put_by = 0
+        # Rows taken, those of them that are in `_taken`, the end of the part at hand, the end of the wanted rows.
+        self._row = self._stored_rows = 0
         self._end = self._rows_end = info.entries
         self._is_large = info.plain_bytes > self._held_bytes
         self.first_key, self.last_key = info.first_key, info.last_key
@@ -153,15 +152,15 @@ class Cursor:
         before = self._window.infos[-1].last_key if self._window.infos else None
         for info in infos:
             if info.first_key > info.last_key or (before is not None and info.first_key <= before):
-                raise out_of_order("the blocks of a run are not in key order", self.reader, info)
+                raise out_of_order("the blocks of a run are not in key order", self.file, info)
             before = info.last_key
         first = self._window.first + len(self._window.infos)
-        self._window, self._at = Stored(self, self.reader.stored_blocks(infos[0], infos[-1]), infos, first), 0
+        self._window, self._at = Stored(self, self.file.stored(infos[0], infos[-1]), infos, first), 0
         return True
 
     def _skip(self, start: bytes) -> None:
         """Leaves out what is below `start`."""
-        self._row = self._put_by = self._keys().bound(bisect_left, start, 0)
+        self._row = self._stored_rows = self._keys().bound(bisect_left, start, 0)
         if self._row >= self._rows_end:
             self._next()
         else:
@@ -228,10 +227,10 @@ class Cursor:
         size = self._info.plain_bytes * (end - self._row) // self._info.entries
         self._row = end
         if end == self._rows_end:
-            if self._decoded is None and not self._put_by and end == self._info.entries:
+            if self._decoded is None and not self._stored_rows and end == self._info.entries:
                 self._take_whole()
             else:
-                self._put_away()
+                self._store()
             self._next()
             return size
         self.first_key = self._keys().at(end)
@@ -239,7 +238,7 @@ class Cursor:
             self._end = self._rows_end
             self.last_key = self._keys().at(self._end - 1)
         if self._is_large:
-            self._put_away()
+            self._store()
             self._decoded = None
         return size
 
@@ -252,18 +251,18 @@ class Cursor:
                 return
         self._taken.append((self._window, self._at, self._at + 1))
 
-    def _put_away(self) -> None:
+    def _store(self) -> None:
         """What was taken of the block at hand goes to what is taken; of a large block it is copied, so that the block
         can go."""
-        if self._put_by < self._row:
-            part = self._keys().entries.slice(self._put_by, self._row - self._put_by)
+        if self._stored_rows < self._row:
+            part = self._keys().entries.slice(self._stored_rows, self._row - self._stored_rows)
             self._taken.append(part.compact() if self._is_large else part)
-            self._put_by = self._row
+            self._stored_rows = self._row
 
     def taken(self) -> list[Entries | Stored]:
         """What was taken since this was last asked, in key order, decoded or not."""
         if self.live:
-            self._put_away()
+            self._store()
         parts, self._taken = self._taken, []
         return [part if isinstance(part, Entries) else part[0].part(*part[1:]) for part in parts]
 
@@ -294,13 +293,13 @@ class _Decoded:
 def check_size(size_bytes: int, stored: Stored) -> None:
     """Raises CorruptionError where blocks have come to more bytes than any that are taken at once should."""
     if size_bytes > TAKEN_BYTES_MAX:
-        where = Where(stored.cursor.reader.name, stored.infos[0].offset)
+        where = Where(stored.cursor.file.name, stored.infos[0].offset)
         raise where.bad("decoded size", f"blocks come to {size_bytes:,} bytes, which is not what the index says")
 
 
-def out_of_order(message: str, reader: SortedFileReader, info: BlockInfo) -> CorruptionError:
+def out_of_order(message: str, file: OpenFile, info: BlockInfo) -> CorruptionError:
     """A CorruptionError for a block whose keys are not in order, or not those that the index names."""
-    return CorruptionError(f"{message}; rebuild the run", path=reader.name, offset=info.offset, check="key order")
+    return CorruptionError(f"{message}; rebuild the run", path=file.name, offset=info.offset, check="key order")
 
 
 def _is_alone(infos: list[BlockInfo], i: int, may_copy: Callable[[BlockInfo], bool]) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
+from .block import Block
 from .index import BlockIndex
 from .keys import (
     NUMBER_BYTES,
@@ -25,12 +25,9 @@ from .keys import (
     numbers_between,
     prefix_successor,
 )
+from .open_file import OpenFile, key_bounds
 from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
-
-if TYPE_CHECKING:
-    from .block import Block
-    from .reader import SortedFileReader
 
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
 
@@ -71,8 +68,7 @@ def block_numbers(index: BlockIndex, prefix: bytes, blocks: range) -> tuple[np.n
 
 
 def scan_numbers(
-    reader: SortedFileReader,
-    index: BlockIndex,
+    file: OpenFile,
     prefix: bytes,
     positions: Sequence[int],
     blocks: Sequence[int] | np.ndarray | None,
@@ -81,21 +77,21 @@ def scan_numbers(
 ) -> Numbered:
     """What `SortedFileReader.numbered` gives, with the value columns at `positions`; the columns of `within_bounds` are
     named by position, too."""
-    within = reader.block_range(prefix)
-    indices = list(within) if blocks is None else _within(blocks, within, index.block_count)
-    gather = _Gather(reader, index, positions, indices, include_deleted)
-    for block in reader.iter_blocks(indices):
+    within = file.block_range(*key_bounds(prefix, None, None))
+    indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
+    gather = _Gather(file, positions, indices, include_deleted)
+    for block in file.blocks(indices):
         kept = _inside(block, within_bounds)
         if kept is not None and is_numbered(block.keys, prefix):
             places = np.flatnonzero(kept)
             gather.add(block.keys.numbers_at(places), places, block)
             continue
-        low, found = numbers_below(block.keys, prefix, gather.room())
-        rows: Rows = slice(low, low + len(found))
+        low, numbers = numbers_below(block.keys, prefix, gather.room())
+        rows: Rows = slice(low, low + len(numbers))
         if kept is not None:
             places = np.flatnonzero(kept[rows])
-            found, rows = found[places], low + places
-        gather.add(found, rows, block)
+            numbers, rows = numbers[places], low + places
+        gather.add(numbers, rows, block)
     return gather.finish()
 
 
@@ -113,8 +109,7 @@ def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray |
 
 
 def look_up_numbers(
-    reader: SortedFileReader,
-    index: BlockIndex,
+    file: OpenFile,
     prefix: bytes,
     numbers: np.ndarray,
     positions: Sequence[int],
@@ -122,14 +117,14 @@ def look_up_numbers(
 ) -> Numbered:
     """What `SortedFileReader.get_numbered` gives, with the value columns at `positions`."""
     wanted = _checked_numbers(numbers)
-    within = reader.block_range(prefix)
-    first, last = block_numbers(index, prefix, within)
+    within = file.block_range(*key_bounds(prefix, None, None))
+    first, last = block_numbers(file.index, prefix, within)
     lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
     asked = np.flatnonzero(highs > lows)
     indices = [within.start + i for i in asked.tolist()]
-    gather = _Gather(reader, index, positions, indices, include_deleted, len(wanted))
+    gather = _Gather(file, positions, indices, include_deleted, len(wanted))
     taken = 0
-    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), reader.iter_blocks(indices), strict=True):
+    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), file.blocks(indices), strict=True):
         # Blocks out of order must not find a number twice.
         part = wanted[max(low, taken) : high]
         taken = max(high, taken)
@@ -140,8 +135,7 @@ def look_up_numbers(
 
 
 def scan_between(
-    reader: SortedFileReader,
-    index: BlockIndex,
+    file: OpenFile,
     prefix: bytes,
     first: int,
     last: int,
@@ -150,37 +144,37 @@ def scan_between(
 ) -> Numbered:
     """What `SortedFileReader.numbered_between` gives, with the value columns at `positions`."""
     start = prefix + first.to_bytes(NUMBER_BYTES, "big")
-    blocks = reader.block_range(start=start, stop=prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
+    blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
     if len(blocks) == 1:
-        block = reader.block(blocks[0])
-        low, found = numbers_between(block.keys, prefix, first, last)
-        return _of_block(reader, block, low, found, positions, include_deleted)
+        block = file.block(blocks[0])
+        low, numbers = numbers_between(block.keys, prefix, first, last)
+        return _of_block(file, block, low, numbers, positions, include_deleted)
     indices = list(blocks)
-    gather = _Gather(reader, index, positions, indices, include_deleted)
-    for block in reader.iter_blocks(indices):
-        low, found = numbers_between(block.keys, prefix, first, last)
-        gather.add(found, slice(low, low + len(found)), block)
+    gather = _Gather(file, positions, indices, include_deleted)
+    for block in file.blocks(indices):
+        low, numbers = numbers_between(block.keys, prefix, first, last)
+        gather.add(numbers, slice(low, low + len(numbers)), block)
     return gather.finish()
 
 
 def find_between(
-    reader: SortedFileReader, prefix: bytes, first: int, last: int, position: int, wanted: Sequence[bytes]
+    file: OpenFile, prefix: bytes, first: int, last: int, position: int, wanted: Sequence[bytes]
 ) -> np.ndarray:
     """What `SortedFileReader.find_numbered` gives, of the value column at `position`."""
     start = prefix + first.to_bytes(NUMBER_BYTES, "big")
-    blocks = reader.block_range(start=start, stop=prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
-    found = [np.empty(0, dtype=np.uint64)]
-    for block in reader.iter_blocks(blocks):
+    blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
+    matches = [np.empty(0, dtype=np.uint64)]
+    for block in file.blocks(blocks):
         low, numbers = numbers_between(block.keys, prefix, first, last)
         if len(numbers):
             rows = block.column(position).find(wanted, low, low + len(numbers))
             deleted = block.deleted()
-            found.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
-    return np.concatenate(found)
+            matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
+    return np.concatenate(matches)
 
 
 def _of_block(
-    reader: SortedFileReader,
+    file: OpenFile,
     block: Block,
     low: int,
     numbers: np.ndarray,
@@ -196,7 +190,7 @@ def _of_block(
         numbers, rows, deleted = numbers[live], low + live, None
     elif include_deleted and deleted is None:
         deleted = np.zeros(len(numbers), dtype=bool)
-    columns = {reader.schema.field(position).name: block.column(position).take(rows) for position in positions}
+    columns = {file.schema.field(position).name: block.column(position).take(rows) for position in positions}
     return Numbered(numbers, columns, deleted)
 
 
@@ -227,15 +221,14 @@ class _Gather:
 
     def __init__(
         self,
-        reader: SortedFileReader,
-        index: BlockIndex,
+        file: OpenFile,
         positions: Sequence[int],
         indices: list[int],
         include_deleted: bool,
         most: int | None = None,
     ):
         """`most`: how many entries there can be, where it is not all of the blocks'."""
-        spans = index.spans(indices)
+        spans = file.index.spans(indices)
         count = int(spans.entries.sum(dtype=np.int64)) if most is None else most
         summarised = None
         # Blocks far apart: their summaries would cost more than decoding them.
@@ -246,8 +239,11 @@ class _Gather:
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
         for position in positions:
-            field = reader.schema.field(position)
-            summary = None if summarised is None else reader.summary(field.name, summarised)
+            field = file.schema.field(position)
+            summary = None
+            if summarised is not None:
+                name, ends = field.name, (summarised.start, summarised.stop)
+                summary = file.index.summaries([name], *ends)[name]
             value = None if summary is None else summary.one_number(np.array(indices) - indices[0])
             if value is not None:
                 self._columns[field.name] = _OneValue(field.type, value)

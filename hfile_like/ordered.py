@@ -143,7 +143,7 @@ class OrderedCode:
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)
         at, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-        found = []
+        columns = []
         try:
             for kind, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
                 marks = data[at] if len(at) and marker else np.ones(len(at), dtype=np.uint8)
@@ -154,12 +154,12 @@ class OrderedCode:
                 else:
                     bodies = _table_at(data, at + marker, width - marker)
                     values, at = _values_of(bodies, marks == 1, kind, not marker), at + width
-                found.append(values)
+                columns.append(values)
         except (IndexError, pa.ArrowException) as error:
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))} ({error})", check="key") from None
         if (at != ends).any():
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))}", check="key")
-        return found
+        return columns
 
 
 def beginning(text: bytes) -> bytes:
@@ -244,8 +244,8 @@ def _variable(array: pa.Array, marker: int) -> Piece:
         out[:, :marker], out[:, marker:-1], out[:, -1] = 1, table, 0
         return out
     before = [_scalar(VALUE_MARK)] if marker else []
-    found = pc.binary_join_element_wise(*before, plain, _scalar(_END), empty_bytes())
-    return found.fill_null(_scalar(NULL_MARK)) if found.null_count else found
+    pieces = pc.binary_join_element_wise(*before, plain, _scalar(_END), empty_bytes())
+    return pieces.fill_null(_scalar(NULL_MARK)) if pieces.null_count else pieces
 
 
 def _scalar(value: bytes) -> pa.Scalar:
@@ -271,17 +271,17 @@ def _values_of(bodies: np.ndarray, is_there: np.ndarray, kind: pa.DataType, neve
         return binary_rows(bodies, valid).cast(kind)
     if pa.types.is_decimal(kind):
         wide = pa.decimal256(76, kind.scale) if kind.bit_width > 128 else pa.decimal128(38, kind.scale)
-        found = canon.values_of_bytes(binary_rows(bodies, valid), wide).cast(kind)
+        values = canon.values_of_bytes(binary_rows(bodies, valid), wide).cast(kind)
     elif pa.types.is_boolean(kind):
-        found = canon.values_of_codes(bodies[:, 0].astype(np.int64), kind, valid)
+        values = canon.values_of_codes(bodies[:, 0].astype(np.int64), kind, valid)
     else:
         codes = (from_big_endian(bodies) ^ canon.SIGN_BIT).view(np.int64)
         with np.errstate(all="ignore"):  # of a body that no value has
-            found = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
+            values = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
     # A type may hold fewer values than its body, and a float has more bits than values.
-    if (_bodies(found) != bodies)[is_there].any():
+    if (_bodies(values) != bodies)[is_there].any():
         raise _no_body(kind)
-    return found
+    return values
 
 
 def _bytes_at(

@@ -1,4 +1,4 @@
-"""Whole blocks as few batches: a scan decodes about a megabyte at once, and not block by block."""
+"""Blocks as Arrow batches: a scan decodes about a megabyte at once, and not block by block."""
 
 from __future__ import annotations
 
@@ -6,17 +6,34 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from .batches import block_entries, to_batch
+from ..arrays import from_numpy
+from ..errors import InvalidArgumentError
 from .block import BLOCK_ENTRIES_MAX, Block
-from .column_runs import can_join_columns, can_join_keys, joined_column, joined_keys
-from .entries import Entries
-from .lazy import is_loaded
-from .strings import checked_text
+from .codec import Encoded, Where
+from .entries import Entries, column_positions, scan_schema
+from .keys import (
+    ENCODING_BUNDLE,
+    ENCODING_FIXED,
+    ENCODING_NUMBERS,
+    joined_sections,
+    lower_bound,
+    render_bundles,
+    render_wide,
+)
+from .lazy import is_loaded, kernels_for
+from .names import NameStrings
+from .names import joined as joined_names
+from .open_file import OpenFile
+from .source import Source, close_source, name_of, open_source, read_exact
+from .strings import Rows, checked_text, is_large, row_count
+from .values import ENCODING_FIXED as VALUES_FIXED
+from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +41,9 @@ R = TypeVar("R")
 _THREADS = 2
 _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 _BYTES_AHEAD = 1 << 23
-_FAMILIES = ("templates", "keys", "columns")
+# About what a column of a block costs without compiled code: a few calls of numpy and Arrow, whatever it holds.
+_COLUMN_PLAIN_NS = 20_000
+_FAMILIES = ("names", "keys", "columns")
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
@@ -39,6 +58,86 @@ class Run(NamedTuple):
     blocks: list[Block]
     low: int
     high: int
+
+
+def scan(
+    file: OpenFile,
+    blocks: Sequence[int],
+    start: bytes,
+    stop: bytes | None,
+    positions: Sequence[int],
+    include_deleted: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The entries of some blocks from key `start` on, before `stop`, with the value columns at `positions`."""
+    schema = scan_schema(file.schema, positions, include_deleted)
+
+    def make(run: Run) -> pa.RecordBatch | None:
+        return run_batch(run, positions, schema, include_deleted)
+
+    def singly(run: Run) -> Iterator[pa.RecordBatch]:
+        return block_batches(run, positions, schema, include_deleted)
+
+    for batch in in_order(_runs(file, blocks, start, stop), make, singly):
+        if batch.num_rows:
+            yield batch
+
+
+def _runs(file: OpenFile, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[Run]:
+    done = 0
+    for run in runs_of(file.blocks(blocks)):
+        low = lower_bound(run[0].keys, start) if done == 0 and start else 0
+        done += len(run)
+        last = run[-1]
+        high = lower_bound(last.keys, stop) if done == len(blocks) and stop is not None else last.entries
+        yield Run(run, low, high)
+
+
+def read_block_range(
+    source: Source | str | os.PathLike[str] | bytes,
+    offset: int,
+    length: int,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    include_deleted: bool = False,
+) -> pa.Table:
+    """The entries of the blocks in a range (a GroupHandle's offset and length), without a footer: one range read.
+    `schema` is that of the value columns, as the file was written with. Raises CorruptionError where the range does not
+    hold whole blocks of that schema."""
+    schema = check_schema(schema)
+    if offset < 0 or length < 0:
+        raise InvalidArgumentError(f"there is no range of {length} bytes at {offset}: give a GroupHandle's")
+    positions = column_positions(schema, columns)
+    opened, is_owned = open_source(source)
+    try:
+        view = read_exact(opened, [(offset, length)])[0]
+    finally:
+        if is_owned:
+            close_source(opened)
+    result = scan_schema(schema, positions, include_deleted)
+    batches, at = [], 0
+    while at < length:
+        block = Block(view[at:], Where(name_of(opened), offset + at), schema)
+        batches.append(block_entries(block, positions).to_batch(result, include_deleted))
+        at += block.length_bytes
+    return pa.Table.from_batches(batches, result)
+
+
+def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = None, keys: bool = True) -> Entries:
+    """The entries of a block, or those at `rows`, with the columns at `positions`; the keys only where they are
+    wanted."""
+    if rows is None:
+        decoded = block.keys.to_arrow() if keys else pa.nulls(block.entries, pa.binary())
+        return Entries(decoded, [block.column(p).to_arrow() for p in positions], block.deleted())
+    columns = [block.column(p).take(rows) for p in positions]
+    deleted = block.deleted()
+    deleted = None if deleted is None else deleted[rows]
+    if not keys:
+        return Entries(pa.nulls(row_count(rows), pa.binary()), columns, deleted)
+    decoded = block.keys.to_arrow()
+    return Entries(decoded[rows] if isinstance(rows, slice) else decoded.take(from_numpy(rows)), columns, deleted)
+
+
+# -- runs of blocks ---------------------------------------------------------------------------------------------------
 
 
 def runs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -64,7 +163,7 @@ def in_order(
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
-    Python to others meanwhile. Where `size_bytes` tells the size of runs, none is begun beside large ones."""
+    Python to others in the meantime. Where `size_bytes` gives the size of runs, none is begun beside large ones."""
 
     def made(run: T, whole: R | None) -> Iterator[R]:
         if whole is not None:
@@ -112,7 +211,7 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
     stop = len(whole) - run.blocks[-1].entries + run.high
     if run.low or stop < len(whole):
         whole = whole.slice(run.low, max(0, stop - run.low))
-    return to_batch(whole, schema, include_deleted)
+    return whole.to_batch(schema, include_deleted)
 
 
 def block_batches(
@@ -123,7 +222,7 @@ def block_batches(
         first, end = run.low if i == 0 else 0, run.high if i == len(run.blocks) - 1 else block.entries
         rows = None if first == 0 and end == block.entries else slice(first, max(first, end))
         # Of another run's blocks nothing is kept that was decoded.
-        yield to_batch(block_entries(block.unread(), positions, rows), schema, include_deleted)
+        yield block_entries(block.unread(), positions, rows).to_batch(schema, include_deleted)
 
 
 def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries | None:
@@ -141,20 +240,26 @@ def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries
 
 
 def _keys(blocks: Sequence[Block], counts: Sequence[int], most_bytes: int) -> pa.BinaryArray | None:
-    found: pa.Array | None = None
+    joined: pa.Array | None = None
     if can_join_keys({block.encoding_of(1) for block in blocks}):
-        found = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
-    return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if found is None else found
+        joined = joined_keys([block.encoded(1) for block in blocks], counts, most_bytes)
+    return _concatenated((block.keys.to_arrow() for block in blocks), most_bytes) if joined is None else joined
 
 
 def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_bytes: int) -> pa.Array | None:
     kind = blocks[0].schema.field(position).type
-    found: pa.Array | None = None
-    if can_join_columns(len(blocks)):
-        found = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
-    if found is None:
+    joined: pa.Array | None = None
+    if {block.encoding_of(2 + position) for block in blocks} == {ENCODING_NAMES}:
+        columns = [block.column(position) for block in blocks]
+        if all(column.valid is None for column in columns):
+            names = [column.strings for column in columns if isinstance(column.strings, NameStrings)]
+            joined = joined_names(names, counts, most_bytes)
+    elif can_join_columns(len(blocks)):
+        joined = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
+        joined = None if joined is None else checked_text(joined, blocks[0].where)
+    if joined is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
-    return checked_text(found, blocks[0].where)
+    return joined
 
 
 def _concatenated(arrays: Iterable[pa.Array], most_bytes: int) -> pa.Array | None:
@@ -176,3 +281,71 @@ def _deleted(blocks: Sequence[Block]) -> np.ndarray | None:
     return np.concatenate(
         [np.zeros(b.entries, bool) if part is None else part for b, part in zip(blocks, parts, strict=True)]
     )
+
+
+# -- one column of several blocks, by compiled code -------------------------------------------------------------------
+#
+# These give None where a section does not fit, is encoded in a way that is not for this, or there is no compiler: the
+# plain path then reads block by block, and says what is wrong.
+
+
+def can_join_keys(encodings: set[int]) -> bool:
+    """Whether `joined_keys` may give something: nothing has to be decompressed to know."""
+    return is_loaded("keys") and (encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS})
+
+
+def can_join_columns(blocks: int) -> bool:
+    """Whether `joined_column` may give something of so many blocks; counts what the plain path will take."""
+    return kernels_for("columns", _COLUMN_PLAIN_NS * blocks) is not None
+
+
+def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
+    """The keys of blocks of so many entries, one after the other; None where it is not for this."""
+    encodings = [section.encoding for section in sections]
+    kinds, raws = set(encodings), [section.raw for section in sections]
+    if kinds == {ENCODING_BUNDLE}:
+        return render_bundles(raws, counts, cap)
+    return render_wide(raws, counts, encodings, cap) if kinds <= {ENCODING_FIXED, ENCODING_NUMBERS} else None
+
+
+def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.Array | None:
+    """As `joined_keys`, of a value column. Strings are not checked for being text."""
+    kernels = kernels_for("columns", _COLUMN_PLAIN_NS * len(sections))
+    if kernels is None or any(section.flags & ~FLAG_VALIDITY for section in sections):
+        return None
+    blocks = (
+        *joined_sections([section.raw for section in sections], counts),
+        np.fromiter((section.encoding for section in sections), dtype=np.int64, count=len(sections)),
+        np.fromiter((section.flags for section in sections), dtype=np.int64, count=len(sections)),
+    )
+    total = sum(counts)
+    bits = np.zeros(total // 8 + 2, dtype=np.uint8)
+    plain = encoding_of(kind)
+    out: np.ndarray
+    if plain == VALUES_FIXED:
+        out = np.empty(total * kind.byte_width, dtype=np.uint8)
+        is_integer = integer_dtype(kind) is not None
+        nulls = kernels.fill_fixed(*blocks, kind.byte_width, is_integer, out, bits)
+    elif pa.types.is_boolean(kind):
+        out = np.zeros(total // 8 + 2, dtype=np.uint8)
+        nulls = kernels.fill_bits(*blocks, out, bits)
+    else:
+        return _joined_strings(kernels, kind, blocks, total, cap, bits)
+    if nulls < 0:
+        return None
+    return pa.Array.from_buffers(kind, total, [pa.py_buffer(bits) if nulls else None, pa.py_buffer(out)], nulls)
+
+
+def _joined_strings(
+    kernels: ModuleType, kind: pa.DataType, blocks: tuple, total: int, cap: int, bits: np.ndarray
+) -> pa.Array | None:
+    if is_large(kind):
+        return None
+    offsets = np.empty(total + 1, dtype=np.int32)
+    nulls = kernels.measure_strings(*blocks, min(cap, np.iinfo(np.int32).max), offsets, bits)
+    if nulls < 0:
+        return None
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    kernels.fill_strings(*blocks, offsets, bits, out)
+    validity = pa.py_buffer(bits) if nulls else None
+    return pa.Array.from_buffers(kind, total, [validity, pa.py_buffer(offsets), pa.py_buffer(out)], nulls)

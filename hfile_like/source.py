@@ -1,13 +1,10 @@
 """Where a sorted-block file is read from: anything with a size that answers range reads.
 
-A source of one's own (an object store, say) needs `size` and `read_ranges`; a `name` makes its errors readable. With
-an `identity` (anything that can be hashed, and is another where the bytes are: name and version, say), a `BlockCache`
-holds its blocks for other readers, too.
+Another source (an object store, say) needs `size` and `read_ranges`; a `name` makes its errors readable.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Sequence
@@ -53,8 +50,6 @@ class PathSource:
             raise NotATableError(f"{self.name}: is not a file")
         self.size = status.st_size
 
-        self.identity = _identity(self.name, status)
-
     def read_ranges(self, ranges: list[tuple[int, int]]) -> list[bytes]:
         if self._fd < 0:
             raise InvalidArgumentError(f"{self.name}: was closed; open it again to read")
@@ -62,18 +57,14 @@ class PathSource:
 
     def _read(self, offset: int, length: int) -> bytes:
         length = min(length, max(0, self.size - offset))
-        found = os.pread(self._fd, length, offset)
+        data = os.pread(self._fd, length, offset)
         # One pread gives at most 2 GiB on Linux, and may give less anywhere.
-        while len(found) < length:
-            more = os.pread(self._fd, length - len(found), offset + len(found))
+        while len(data) < length:
+            more = os.pread(self._fd, length - len(data), offset + len(data))
             if not more:
                 break
-            found += more
-        return found
-
-    def fileno(self) -> int:
-        """The descriptor of the open file."""
-        return self._fd
+            data += more
+        return data
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -83,41 +74,6 @@ class PathSource:
     def __del__(self) -> None:
         # A reader that was dropped and not closed must not leak its file.
         self.close()
-
-
-class MmapSource:
-    """A local file mapped into memory: what is read of it is not copied, and arrays may lie in it.
-
-    Only for files that nobody changes in place. A file that is replaced, as this library does, or deleted, stays as it
-    was for who has it mapped. But where one is *cut short*, the first touch of what is gone ends the process by SIGBUS,
-    which no code can catch: reads ask for the size before, so that a file that was cut short long ago is damage like
-    any other, but not one that is cut short right now. And what is written into it changes under what was checked.
-    So it is never the default: a path is read by `PathSource`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]):
-        """Raises NotATableError where there is no file, StorageError where it cannot be mapped."""
-        opened = PathSource(path)
-        try:
-            self.name, self.size, self.identity = opened.name, opened.size, opened.identity
-            # An empty file cannot be mapped.
-            self._map = mmap.mmap(opened.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{self.name}: cannot be mapped ({error})") from error
-        finally:
-            opened.close()
-        self._view: memoryview | None = memoryview(self._map or b"")
-
-    def read_ranges(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
-        view = self._view
-        if view is None:
-            raise InvalidArgumentError(f"{self.name}: was closed; open it again to read")
-        there = min(self.size, self._map.size()) if self._map is not None else 0
-        return [view[offset : max(offset, min(offset + length, there))] for offset, length in ranges]
-
-    def close(self) -> None:
-        """Lets go of the file; it stays mapped as long as arrays lie in it."""
-        self._view = self._map = None
 
 
 class BytesSource:
@@ -153,15 +109,6 @@ def close_source(source: object) -> None:
         source.close()
 
 
-def identity_of(source: object) -> object | None:
-    """What tells a file from others, and from itself when it was another; None where a source does not say."""
-    return getattr(source, "identity", None)
-
-
-def _identity(name: str, status: os.stat_result) -> tuple[object, ...]:
-    return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
 def name_of(source: object) -> str | None:
     """What errors call a source."""
     name = getattr(source, "name", None)
@@ -187,11 +134,11 @@ def read_exact(
             merged.append((offset, length))
         home[i] = len(merged) - 1
     parts = _read_all(source, merged)
-    found = []
+    pieces = []
     for i, (offset, length) in enumerate(ranges):
         start = offset - merged[home[i]][0]
-        found.append(parts[home[i]][start : start + length])
-    return found
+        pieces.append(parts[home[i]][start : start + length])
+    return pieces
 
 
 def _read_all(source: Source, ranges: list[tuple[int, int]]) -> list[memoryview]:

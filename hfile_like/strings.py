@@ -14,15 +14,16 @@ import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from .codec import Where, aligned, padding, unpack_strings
-from .lazy import kernels_for, read_only
 
 DICTIONARY_MAX = 256
 _SAMPLE_ROWS = 512
-# About what a column costs without compiled code, however many rows it has.
-_PLAIN_NS = 60_000
-_NO_NULLS = np.zeros(0, dtype=bool)
 
-Rows = slice | np.ndarray
+Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
+
+
+def row_count(rows: Rows) -> int:
+    """How many rows they are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 # -- encoding ---------------------------------------------------------------------------------------------------------
@@ -38,48 +39,25 @@ def plain_bytes(column: pa.Array, valid: np.ndarray | None) -> int:
 
 def encode_plain(column: pa.Array, valid: np.ndarray | None) -> bytes:
     """Offsets and bytes of a column; what lies under a null is empty."""
-    kernels = None if valid is None or is_large(column.type) else kernels_for("columns", _PLAIN_NS)
-    offsets, data = offsets_and_data(column)
-    if kernels is not None:
-        out = np.empty(plain_bytes(column, valid) + 8, dtype=np.uint8)
-        size = kernels.encode_plain_strings(read_only(data), _fixed(offsets), valid, out)
-        return out[:size].tobytes()
     if valid is not None:
         column = pc.fill_null(column, pa.scalar(b"" if _is_binary(column.type) else "", column.type))
-        offsets, data = offsets_and_data(column)
+    offsets, data = offsets_and_data(column)
     based = (offsets - offsets[0]).tobytes()
     return b"".join((based, padding(len(based)), data[int(offsets[0]) : int(offsets[-1])]))
 
 
-def _fixed(offsets: np.ndarray) -> np.ndarray:
-    """Offsets that cannot be written: kernels are compiled for that kind alone."""
-    window = offsets.view()
-    window.flags.writeable = False
-    return window
-
-
 def encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
     """Values and codes of a column; None where there are more than 256 values."""
-    kernels = kernels_for("columns", _PLAIN_NS)
-    if kernels is not None:
-        offsets, data = offsets_and_data(column)
-        live = _NO_NULLS if valid is None else valid
-        codes, rows = np.empty(len(column), dtype=np.uint8), np.empty(DICTIONARY_MAX, dtype=np.int64)
-        found = kernels.find_dictionary(read_only(data), _fixed(offsets), live, codes, rows)
-        if found < 0:
-            return None
-        items = [data[int(offsets[i]) : int(offsets[i + 1])] for i in rows[:found].tolist()]
-    else:
-        if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].drop_null().unique()) > DICTIONARY_MAX:
-            return None
-        encoded = column.dictionary_encode()
-        values = encoded.dictionary
-        if len(values) > DICTIONARY_MAX:
-            return None
-        offsets, data = offsets_and_data(values)
-        codes = to_numpy(encoded.indices).astype(np.uint8)
-        codes = codes if valid is None else codes * valid
-        items = [data[int(offsets[i]) : int(offsets[i + 1])] for i in range(len(values))]
+    if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].drop_null().unique()) > DICTIONARY_MAX:
+        return None
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary
+    if len(values) > DICTIONARY_MAX:
+        return None
+    offsets, data = offsets_and_data(values)
+    codes = to_numpy(encoded.indices).astype(np.uint8)
+    codes = codes if valid is None else codes * valid
+    items = [data[int(offsets[i]) : int(offsets[i + 1])] for i in range(len(values))]
     lengths = np.array([len(items), *map(len, items)], dtype="<u4").tobytes()
     return b"".join((lengths, *items, codes.tobytes() if len(items) > 1 else b""))
 
@@ -104,6 +82,11 @@ class PlainStrings:
         whole = aligned(raw)
         self._buffers = [whole.slice(at, size), whole.slice(data_at)]
         self._kind, self._count, self._where = kind, count, where
+        self._offsets, self._data = offsets, memoryview(raw)[data_at:]
+
+    def value(self, i: int) -> bytes | str:
+        """Value i. Raises as `take`."""
+        return python_value(bytes(self._data[self._offsets[i] : self._offsets[i + 1]]), self._kind, self._where)
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for bytes that are no text
@@ -138,11 +121,14 @@ class DictionaryStrings:
             if total > cap:
                 raise where.bad("dictionary", f"{count} values would take more than {cap} bytes")
 
+    def value(self, i: int) -> bytes | str:
+        """Value i."""
+        return self._values[self._codes[i] if len(self._codes) else 0].as_py()
+
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """The values at `rows`; `valid`: bool [k], False where null."""
         if self.constant is not None:
-            count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-            column = repeated(self.constant, count, self._kind)
+            column = repeated(self.constant, row_count(rows), self._kind)
             return column if valid is None else with_nulls(column, valid)
         return self._values.take(from_numpy(self._codes[rows], valid))
 
@@ -175,6 +161,16 @@ def checked_text(column: pa.Array, where: Where) -> pa.Array:
         except pa.ArrowInvalid as error:
             raise where.bad("text", f"a column of text is not UTF-8 ({error})") from None
     return column
+
+
+def python_value(value: bytes, kind: pa.DataType, where: Where) -> bytes | str:
+    """One value as Python has it. Raises CorruptionError where it is of text and is not UTF-8."""
+    if not is_text(kind):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise where.bad("text", f"a column of text is not UTF-8 ({error})") from None
 
 
 def is_large(kind: pa.DataType) -> bool:

@@ -62,19 +62,6 @@ class Summary:
         low, high = int(self.lower[blocks].min()), int(self.upper[blocks].max())
         return low if low == high else None
 
-    def meeting(self, lower: int | bytes | None, upper: int | bytes | None) -> np.ndarray:
-        """bool [blocks]: whether a value may lie between two bounds, both inclusive; None is no bound."""
-        meets = self.null_count < self.live
-        if isinstance(self.lower, pa.Array):
-            if lower is not None:
-                meets = meets & to_numpy(pc.greater_equal(self.upper, pa.scalar(lower, pa.binary())))
-            if upper is not None:
-                meets = meets & to_numpy(pc.less_equal(self.lower, pa.scalar(upper, pa.binary())))
-            return meets
-        if lower is not None:
-            meets = meets & (self.upper >= lower)
-        return meets if upper is None else meets & (self.lower <= upper)
-
     def sliced(self, start: int, stop: int) -> Summary:
         """That of some rows."""
         return Summary(*(each[start:stop] for each in (self.lower, self.upper, self.null_count, self.live)))
@@ -127,12 +114,12 @@ def summarise(column: pa.Array, deleted: np.ndarray | None) -> BlockSummary:
 
 
 def together(rows: Sequence[BlockSummary], live: Sequence[int]) -> BlockSummary:
-    """One summary of some rows, of which so many entries each are no tombstones."""
+    """One summary of with_values rows, of which so many entries each are no tombstones."""
     nulls = sum(row.null_count for row in rows)
-    some = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
-    if not some:
+    with_values = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
+    if not with_values:
         return BlockSummary(rows[0].lower, rows[0].upper, nulls)
-    return BlockSummary(min(row.lower for row in some), max(row.upper for row in some), nulls)
+    return BlockSummary(min(row.lower for row in with_values), max(row.upper for row in with_values), nulls)
 
 
 def encode_summary(rows: Sequence[BlockSummary], kind: pa.DataType, *, of_nodes: bool) -> bytes:
@@ -161,13 +148,13 @@ def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
     if len(rest) < 8 * len(names):
         raise where.bad("summaries", "the lengths of the summaries are cut short")
     lengths = np.frombuffer(rest, dtype="<u8", count=len(names)).tolist()
-    at, found = 8 * len(names), {}
+    at, bodies = 8 * len(names), {}
     for name, length in zip(names, lengths, strict=True):
         if length > len(rest) - at:
             raise where.bad("summaries", "a summary is cut short")
-        found[name.decode(errors="replace")] = rest[at : at + length]
+        bodies[name.decode(errors="replace")] = rest[at : at + length]
         at += length
-    return found
+    return bodies
 
 
 def read_summary(data: memoryview, kind: pa.DataType, live: np.ndarray, where: Where) -> Summary:

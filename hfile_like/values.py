@@ -8,7 +8,7 @@
     5  frame of reference  integers, dates and times: u64 base, then what each value lies above it (`integers`)
     6  constant bool       one byte, 0 or 1
     7  dictionary          strings and bytes of at most 256 values (`strings`)
-    8  template            strings and bytes of one make: names of files, say (`templates`)
+    8  names               strings and bytes of one make: names of files, say (`names`)
     9  planes              as 5, byte by byte of what the values lie above it: less to store, slower to read
 
 Flag 1 of a section says that a validity bitmap comes first. Each buffer but the last is padded to 8 bytes. What lies
@@ -19,19 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
-from . import integers, strings, template_inference, template_search
-from .codec import GAIN_LEAST, GAIN_THIRD, Where, aligned, padding
+from . import integers, strings
+from .codec import GAIN_THIRD, Encoded, Where, aligned, padding
 from .integers import Line
 from .lazy import kernels_for, read_only
-from .strings import DictionaryStrings, PlainStrings, Rows
-from .template_strings import TemplateStrings
+from .name_encoding import NameEncoder
+from .names import NameStrings, find_equal
+from .strings import DictionaryStrings, PlainStrings, Rows, row_count
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1
@@ -41,7 +41,7 @@ ENCODING_OFFSETS_64 = 4
 ENCODING_FRAME = 5
 ENCODING_CONSTANT_BOOL = 6
 ENCODING_DICTIONARY = 7
-ENCODING_TEMPLATE = 8
+ENCODING_NAMES = 8
 ENCODING_PLANES = 9
 
 FLAG_VALIDITY = 1
@@ -120,72 +120,59 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
-    """A section before compression; `gain` and `tail_bytes` are for `codec.compress`."""
-
-    encoding: int
-    flags: int
-    raw: bytes
-    gain: int = GAIN_LEAST
-    tail_bytes: int = 0
-
-
-def encode_column(
-    column: pa.Array, is_compact: bool = False, templates: template_inference.TemplateEncoder | None = None
-) -> Piece:
+def encode_column(column: pa.Array, is_compact: bool = False, names: NameEncoder | None = None) -> Encoded:
     """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read;
-    `templates`: of the column's blocks before."""
+    `names`: that of the column's blocks before."""
     if column.null_count == len(column):
-        return Piece(ENCODING_ALL_NULL, 0, b"")
+        return Encoded(ENCODING_ALL_NULL, 0, b"")
     fixed = None if is_compact else _encode_fixed_quickly(column)
     if fixed is not None:
         return fixed
     valid = valid_mask(column)
-    piece = _encode_values(column, valid, is_compact, templates or template_inference.TemplateEncoder())
+    piece = _encode_values(column, valid, is_compact, names or NameEncoder())
     if valid is None:
         return piece
     bitmap = np.packbits(valid, bitorder="little").tobytes()
     return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
 
 
-def _encode_values(
-    column: pa.Array, valid: np.ndarray | None, is_compact: bool, templates: template_inference.TemplateEncoder
-) -> Piece:
+def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool, names: NameEncoder) -> Encoded:
     encoding = encoding_of(column.type)
     assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
         flags = to_numpy(column)
         some = flags if valid is None else flags[valid]
         if some.all() or not some.any():
-            return Piece(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
-        return Piece(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
+            return Encoded(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
+        return Encoded(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
     if encoding == ENCODING_FIXED:
         rows = fixed_rows(column)
         dtype = integer_dtype(column.type)
         if dtype is not None:
             numbers = rows.reshape(-1).view(dtype)
-            by_plane = _encode_planes(numbers, valid) if is_compact else None
-            if by_plane is not None:
-                return by_plane
+            line = _line_of(numbers, valid) if is_compact else None
+            if line is not None and line.items is not None:
+                head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
+                return Encoded(ENCODING_PLANES, 0, head + integers.planes(line, len(numbers)))
             # A frame of any width is read sooner than plain values: of a million int64, checked and joined into a
             # batch, one takes 0.9 ns at 0 bytes, 1.5 at 1, 1.9 at 4, 2.4 at 5, 3.4 at 6, and 4.3 plain.
             frame = integers.encode_frame(numbers, valid)
             if len(frame) < rows.size:
-                return Piece(ENCODING_FRAME, 0, frame, GAIN_THIRD)
+                return Encoded(ENCODING_FRAME, 0, frame, GAIN_THIRD)
         return _encode_fixed(rows, valid)
-    best: Piece | None = None
+    best: Encoded | None = None
     by_dictionary = strings.encode_dictionary(column, valid)
     if by_dictionary is not None:
-        best = Piece(ENCODING_DICTIONARY, 0, by_dictionary)
-    by_template = templates.encode(column, valid)
-    if by_template is not None and (best is None or len(by_template[0]) < len(best.raw)):
-        best = Piece(ENCODING_TEMPLATE, 0, by_template[0], GAIN_THIRD, by_template[1])
+        best = Encoded(ENCODING_DICTIONARY, 0, by_dictionary)
+    as_names = names.encode(column, valid)
+    if as_names is not None and (best is None or len(as_names[0]) < len(best.raw)):
+        best = Encoded(ENCODING_NAMES, 0, as_names[0], GAIN_THIRD, as_names[1])
     if best is not None and len(best.raw) <= strings.plain_bytes(column, valid):
         return best
-    return Piece(encoding, 0, strings.encode_plain(column, valid))
+    return Encoded(encoding, 0, strings.encode_plain(column, valid))
 
 
-def _encode_fixed_quickly(column: pa.Array) -> Piece | None:
+def _encode_fixed_quickly(column: pa.Array) -> Encoded | None:
     """A column of values of one width, not all null; None where it is another, or the plain twin is the better
     choice."""
     if encoding_of(column.type) != ENCODING_FIXED:
@@ -203,20 +190,15 @@ def _encode_fixed_quickly(column: pa.Array) -> Piece | None:
     )
     flags = FLAG_VALIDITY if len(bits) else 0
     raw = out[:size].tobytes()
-    return Piece(ENCODING_FRAME, flags, raw, GAIN_THIRD) if is_frame else Piece(ENCODING_FIXED, flags, raw)
+    return Encoded(ENCODING_FRAME, flags, raw, GAIN_THIRD) if is_frame else Encoded(ENCODING_FIXED, flags, raw)
 
 
-def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Piece:
-    return Piece(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
+def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Encoded:
+    return Encoded(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
 
 
-def _encode_planes(numbers: np.ndarray, valid: np.ndarray | None) -> Piece | None:
-    line = integers.sloped(numbers) if valid is None else integers.flat(numbers, valid)
-    by_plane = integers.planes(line, len(numbers))
-    if by_plane is None:
-        return None
-    head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
-    return Piece(ENCODING_PLANES, 0, head + by_plane[0], GAIN_LEAST, by_plane[1])
+def _line_of(numbers: np.ndarray, valid: np.ndarray | None) -> Line:
+    return integers.sloped(numbers) if valid is None else integers.flat(numbers, valid)
 
 
 def check_text(column: pa.Array, name: str) -> None:
@@ -246,7 +228,7 @@ class Column:
     line: Line | None = None
     fixed: np.ndarray | None = None
     bits: np.ndarray | bool | None = None
-    strings: PlainStrings | DictionaryStrings | TemplateStrings | None = None
+    strings: PlainStrings | DictionaryStrings | NameStrings | None = None
 
     def __init__(
         self, kind: pa.DataType, count: int, encoding: int, flags: int, raw: memoryview | bytes, cap: int, where: Where
@@ -286,8 +268,8 @@ class Column:
             self.bits = bool(raw[at])
         elif encoding == ENCODING_DICTIONARY:
             self.strings = DictionaryStrings(kind, count, raw, at, cap, where)
-        elif encoding == ENCODING_TEMPLATE:
-            self.strings = TemplateStrings(kind, count, raw, at, cap, where)
+        elif encoding == ENCODING_NAMES:
+            self.strings = NameStrings(kind, count, raw, at, cap, where)
         else:
             self.strings = PlainStrings(kind, count, raw, at, where)
 
@@ -308,30 +290,47 @@ class Column:
         frame of reference."""
         if self.line is None or integer_dtype(self.kind) != np.dtype("<i8"):
             return None
-        found = integers.outside(self.line, self.count, low, high)
-        return found if self.valid is None else found & self.valid
+        is_outside = integers.outside(self.line, self.count, low, high)
+        return is_outside if self.valid is None else is_outside & self.valid
 
     def find(self, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray:
         """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`, in a column of strings or
         bytes."""
-        found = None
-        if isinstance(self.strings, TemplateStrings):
-            found = template_search.find(self.strings, wanted, start, stop)
-        if found is None:
-            return start + template_search.found_in(self.take(slice(start, stop)), wanted)
-        return found if self.valid is None else found[self.valid[found]]
+        rows = self.strings.find(wanted, start, stop) if isinstance(self.strings, NameStrings) else None
+        if rows is None:
+            return start + find_equal(self.take(slice(start, stop)), wanted)
+        return rows if self.valid is None else rows[self.valid[rows]]
 
     def take(self, rows: Rows) -> pa.Array:
         """The values at `rows`, as an array."""
         valid = None if self.valid is None else self.valid[rows]
         if self.strings is not None:
             return self.strings.take(rows, valid)
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        count = row_count(rows)
         if valid is not None and not valid.any():
             return pa.nulls(count, self.kind)
         out = blank(self.kind, count)
         self.fill(out, rows)
         return filled(self.kind, out, valid)
+
+    def value(self, i: int) -> object:
+        """Value i as a Python object, or as a pyarrow Scalar where Python's own type cannot hold it."""
+        if self.valid is not None and not self.valid[i]:
+            return None
+        if self.strings is not None:
+            return self.strings.value(i)
+        if self.bits is not None:
+            return bool(self.bits if isinstance(self.bits, bool) else self.bits[i])
+        kind = self.kind
+        if self.line is not None and pa.types.is_integer(kind):
+            number = self.line.at(i) & ((1 << kind.bit_width) - 1)
+            is_negative = pa.types.is_signed_integer(kind) and number >> (kind.bit_width - 1)
+            return number - (1 << kind.bit_width) if is_negative else number
+        scalar = self.take(slice(i, i + 1))[0]
+        try:
+            return scalar.as_py()
+        except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
+            return scalar  # LookupError: a zone that Python does not know
 
     def to_arrow(self) -> pa.Array:
         """All values, over the memory of the section where it holds them as Arrow does."""
@@ -349,7 +348,7 @@ def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
         return integer_dtype(kind) is not None
     if encoding == ENCODING_CONSTANT_BOOL:
         return plain == ENCODING_BITS
-    if encoding in (ENCODING_DICTIONARY, ENCODING_TEMPLATE):
+    if encoding in (ENCODING_DICTIONARY, ENCODING_NAMES):
         return plain in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64)
     return encoding == plain
 

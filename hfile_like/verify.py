@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,12 @@ import pyarrow as pa
 from ..errors import CorruptionError, InvalidArgumentError
 from .codec import Where
 from .entries import check_ascending
-from .footer import HEADER, check_header
+from .file import HEADER, check_header
 from .index import BlockIndex
+from .open_file import OpenFile
 from .source import Source, read_exact
 from .strided import StridedSection, read_strided_rows
 from .summaries import summarise
-
-if TYPE_CHECKING:
-    from .reader import SortedFileReader
 
 T = TypeVar("T")
 
@@ -36,17 +34,19 @@ class Finding:
     message: str
 
 
-def findings_of(reader: SortedFileReader, source: Source, index: BlockIndex) -> list[Finding]:
+def findings_of(file: OpenFile) -> list[Finding]:
     """Every finding of a file, part by part: damage in one does not hide another."""
-    steps: list[Callable[[], object]] = [partial(_check_header, reader, source)]
-    steps += [partial(_check_block, reader, index, i) for i in range(index.block_count)]
+    file.check_open()
+    index, footer = file.index, file.footer
+    steps: list[Callable[[], object]] = [partial(_check_header, file)]
+    steps += [partial(_check_block, file, i) for i in range(index.block_count)]
     steps += [partial(_check_nodes, index, name) for name in index.summarised]
-    steps += [reader.groups, lambda: reader.properties, lambda: reader.dictionary, reader.key_filter_bytes]
+    steps += [lambda: footer.groups]
     findings = list(_run(steps))
-    for section in _or_nothing(reader.strided_sections, findings):
-        findings += _check_rows(source, section)
-    for name in _or_nothing(reader.metas, findings):
-        findings += _run([partial(reader.meta, name)])
+    for section in _or_nothing(lambda: list(footer.strided.values()), findings):
+        findings += _check_rows(file.source, section)
+    for name in _or_nothing(lambda: list(footer.metas), findings):
+        findings += _run([partial(file.meta, name)])
     return findings
 
 
@@ -58,25 +58,22 @@ def _run(steps: Iterable[Callable[[], object]]) -> Iterator[Finding]:
             yield Finding(error.check or "unknown", error.offset, str(error))
 
 
-def _or_nothing(table: Callable[[], dict[str, T] | list[T]], findings: list[Finding]) -> list[T]:
-    held: list[T] = []
-
-    def read() -> None:
-        found = table()
-        held.extend(found.values() if isinstance(found, dict) else found)
-
-    findings += _run([read])
-    return held
+def _or_nothing(table: Callable[[], list[T]], findings: list[Finding]) -> list[T]:
+    """What a table of the footer names; nothing, and a finding more, where it is damaged."""
+    names: list[T] = []
+    findings += _run([lambda: names.extend(table())])
+    return names
 
 
-def _check_header(reader: SortedFileReader, source: Source) -> None:
-    check_header(read_exact(source, [(0, len(HEADER))])[0], reader.name)
+def _check_header(file: OpenFile) -> None:
+    check_header(read_exact(file.source, [(0, len(HEADER))])[0], file.name)
 
 
-def _check_block(reader: SortedFileReader, index: BlockIndex, i: int) -> None:
-    info, block = index.block(i), reader.block(i)
+def _check_block(file: OpenFile, i: int) -> None:
+    index = file.index
+    info, block = index.block(i), file.block(i)
     decoded = block.keys.to_arrow()
-    where = Where(reader.name, info.offset)
+    where = Where(file.name, info.offset)
     try:
         check_ascending(decoded, index.last_key(i - 1) if i else None)
     except InvalidArgumentError as error:
@@ -87,7 +84,7 @@ def _check_block(reader: SortedFileReader, index: BlockIndex, i: int) -> None:
     if (0 if deleted is None else int(deleted.sum())) != info.deleted:
         raise where.bad("tombstones", f"block {i} does not hold the {info.deleted} tombstones that the index names")
     summaries = index.summaries(index.summarised, i, i + 1)
-    for position, name in enumerate(reader.schema.names):
+    for position, name in enumerate(file.schema.names):
         column = block.column(position).to_arrow()
         try:
             column.validate()

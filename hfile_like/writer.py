@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
@@ -17,30 +16,20 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import codec, strided
-from .batches import column_positions
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
-from .codec import Compressor, Piece
-from .entries import Entries, check_ascending, entries_of, prefix_changes
-from .footer import (
-    HEADER,
-    META_BYTES_MAX,
-    PIECE_DICTIONARY,
-    PIECE_KEY_FILTER,
-    Contents,
-    GroupHandle,
-    encode_footer,
-)
-from .index_build import IndexBuilder
-from .index_rows import BlockInfo
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, Encoders, build_block
+from .codec import Piece
+from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
+from .file import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
+from .index_rows import BlockInfo, IndexBuilder
 from .keys import KEY_BYTES_MAX
 from .output import open_output
-from .pieces import KeyFilterBuilder
-from .sampling import Sample, choose
-from .settings import BLOCK_SIZE_MAX_BYTES, Settings, asked_settings, without_settings
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
+BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
+# "auto": a get pays for a block, a scan for what each block costs beside its entries.
+BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
 _CUT_SHARE = 64  # of a block: less than that is little
 _STRIDED_AT_ONCE_BYTES = 1 << 20
 
@@ -50,15 +39,10 @@ class WriterOptions(TypedDict, total=False):
 
     block_size: str | int
     compression: str
-    level: int | None
     use: str
-    dictionary: bytes | None
-    key_filter: KeyFilterBuilder | None
-    properties: Mapping[str, str] | None
     summaries: Sequence[str]
     cut_prefix_bytes: int
     compact: Sequence[str]
-    random_keys: bool
 
 
 class SortedFileWriter:
@@ -68,30 +52,17 @@ class SortedFileWriter:
                   file object, left open
     schema        of the value columns: integers, floats, bool, decimal128, date, time, timestamp, duration, string,
                   binary and their large and fixed-size kinds. Fields become nullable
-    block_size    bytes of keys and values before compression, or "auto": chosen, see below
-    compression   "zstd" (sections that do not shrink stay raw), "none", or "auto": chosen
-    level         of zstandard, with "zstd": 1, which is the default and nearly always right, to 19
-    use           "get", "scan" or "both": what "auto" chooses for
-    dictionary    a trained zstandard dictionary to compress blocks with, kept in the file. "auto" trains its own where
-                  that pays
-    key_filter    an object with `add(keys: pa.BinaryArray)`, which is called with all keys in turn, tombstones' too,
-                  and `to_bytes() -> bytes`: kept in the file, for readers that are told how to load it. It must keep
-                  no reference to the keys. `skipstone.bloom.SplitBlockBuilder` is one
-    properties    short texts kept in the footer. Names that begin with "skipstone.settings." are the writer's: left out
+    block_size    bytes of keys and values before compression, or "auto": 16 KiB for "get", 32 for "both", 64 for "scan"
+    compression   "zstd" (level 1; sections that do not shrink stay raw), "none", or "auto", which is "zstd"
+    use           "get", "scan" or "both": what "auto" is to suit
     summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
     cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change, unless there is little on
                   both sides: what is read by that prefix then shares no block, and no summary, with anything else.
                   0 for never
     compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
-    random_keys   the keys are values, not names: writing is twice as fast where no names are sought in them
-
-    "auto" keeps the first 4 MiB back, encodes a part of them in several ways and takes the one that costs least by
-    bytes and by the time of a get or a scan, which follow from the entries alone (`sampling.py`); the properties
-    `skipstone.settings.*` tell the choice and its reason. A smaller file takes 16 (get), 32 (both) or 64 KiB (scan)
-    and zstandard's level 1, and has no such property.
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
-    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) tell what was
+    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) say what was
     written. Raises SchemaError, InvalidArgumentError, StorageError.
     """
 
@@ -102,34 +73,24 @@ class SortedFileWriter:
         schema: pa.Schema,
         block_size: str | int = "auto",
         compression: str = "auto",
-        level: int | None = None,
         use: str = "both",
-        dictionary: bytes | None = None,
-        key_filter: KeyFilterBuilder | None = None,
-        properties: Mapping[str, str] | None = None,
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
         compact: Sequence[str] = (),
-        random_keys: bool = False,
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
         if type(cut_prefix_bytes) is not int or not 0 <= cut_prefix_bytes <= KEY_BYTES_MAX:
             raise InvalidArgumentError(f"cut_prefix_bytes {cut_prefix_bytes!r}: give 0 to {KEY_BYTES_MAX:,}")
         self._cut_prefix_bytes = cut_prefix_bytes
-        self._new_encoders = partial(Encoders, len(self.schema), random_keys=random_keys)
-        self._encoders = self._new_encoders()
-        self._asked = asked_settings(block_size, compression, level, use, dictionary)
-        self._sample = Sample() if self._asked.is_free else None
-        if key_filter is not None and not (hasattr(key_filter, "add") and hasattr(key_filter, "to_bytes")):
-            raise InvalidArgumentError(f"key_filter {key_filter!r}: give an object with `add` and `to_bytes`")
-        self._key_filter = key_filter
-        self._contents = Contents(self.schema, without_settings(_texts(properties or {})))
-        self._set(self._asked.settings)
-        # What is beside the blocks is small, or is no text of theirs: it takes the default level, and no dictionary.
-        self._packer = None if self._asked.settings.level is None else Compressor()
+        self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
+        if compression not in ("auto", "zstd", "none"):
+            raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
+        self._compressor = codec.compressor_of(compression)
+        self._encoders = Encoders(len(self.schema))
+        self._contents = Contents(self.schema)
         kinds = {name: self.schema.field(name).type for name in check_summaries(self.schema, summaries)}
-        self._index = IndexBuilder(kinds, self._packer)
+        self._index = IndexBuilder(kinds, self._compressor)
         self.groups: dict[str, GroupHandle] = {}
         self.strided_sections: dict[str, StridedSection] = {}
         self.num_entries = 0
@@ -183,45 +144,17 @@ class SortedFileWriter:
         self._last_key = last
 
     def _take(self, parts: Sequence[Entries], sizes: Sequence[np.ndarray]) -> None:
-        if self._sample is not None:
-            for part, size in zip(parts, sizes, strict=True):
-                self._sample.add(part, size)
-            if self._sample.is_full:
-                self._settle()
-            else:
-                self._sample.own()
-        else:
-            for part, size in zip(parts, sizes, strict=True):
-                self._add_cut(part, size)
+        for part, size in zip(parts, sizes, strict=True):
+            self._add_cut(part, size)
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
         given = self._pending[self._own_parts :]
         if given:
             self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
             self._own_parts = len(self._pending)
 
-    def _set(self, settings: Settings) -> None:
-        self._settings = settings
-        self._full_bytes = self._block_bytes = settings.block_bytes
-        self._compressor = settings.compressor()
-
-    def _settle(self) -> None:
-        """Cuts what was kept back into blocks: by settings that are chosen now, if the sample is large enough to, else
-        by the defaults, and then it goes on to grow: a group must be written when it ends."""
-        if self._sample is None:
-            return
-        sample, waiting = self._sample, self._sample.given()
-        if sample.is_full:
-            self._sample = None
-        if sample.can_tell:
-            self._set(choose(sample, self.schema, self._asked, partial(self._build, 0)))
-            # They know the blocks of the sample, which are not those of the file.
-            self._encoders = self._new_encoders()
-        for part, size in waiting:
-            self._add_cut(part, size)
-
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
-        """Adds entries; a block ends where the first bytes of the key change, but for crumbs: what is little on both
-        sides of the cut shares a block, since apart it would cost more than it saves."""
+        """Adds entries; a block ends where the first bytes of the key change, unless there is little on both sides of
+        the cut: that shares a block, since apart it would cost more than it saves."""
         bounds = np.array([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)])
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
         sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
@@ -229,7 +162,7 @@ class SortedFileWriter:
         at = 0
         while at < len(sizes):
             is_much = max(self._pending_bytes, int(sizes[at])) >= little
-            if self._pending and is_much and (at or self._begins_anew(part.keys[0].as_py())):
+            if self._pending and is_much and (at or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
             # Pieces that follow share the block until there is much of it, or one of them is.
             filled = int(np.searchsorted(ends, ends[at] + little - self._pending_bytes))
@@ -241,7 +174,7 @@ class SortedFileWriter:
             self._add(part.slice(low, high - low), row_bytes[low:high])
             at = stop
 
-    def _begins_anew(self, key: bytes) -> bool:
+    def _has_new_prefix(self, key: bytes) -> bool:
         before = self._pending[-1].keys
         return before[len(before) - 1].as_py()[: self._cut_prefix_bytes] != key[: self._cut_prefix_bytes]
 
@@ -265,30 +198,25 @@ class SortedFileWriter:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
-        data = self._build(self._offset, entries, self._compressor)
+        data = build_block(
+            self._offset,
+            entries.keys,
+            entries.columns,
+            entries.deleted,
+            self._compressor,
+            self._compact,
+            encoders=self._encoders,
+        )
         if len(data) >= BLOCK_BYTES_MAX:
             raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
-        if self._key_filter is not None:
-            self._key_filter.add(entries.keys)
         summaries = {
             name: [summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)]
             for name in self._index.summarised
         }
         info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
         self._put_blocks(data, [info], summaries)
-
-    def _build(self, offset: int, entries: Entries, compressor: Compressor | None) -> bytes:
-        return build_block(
-            offset,
-            entries.keys,
-            entries.columns,
-            entries.deleted,
-            compressor,
-            self._compact,
-            encoders=self._encoders,
-        )
 
     def _put_blocks(
         self, data: bytes | memoryview, infos: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]
@@ -374,27 +302,21 @@ class SortedFileWriter:
         self._check_open()
         try:
             self._end_block()
-            # What is read before the dictionary, or whole, does without it.
             for name, data in self._metas.items():
-                self._contents.metas[name] = self._put_piece(data, self._packer)
-            if self._settings.dictionary is not None:
-                self._contents.pieces[PIECE_DICTIONARY] = self._put_piece(self._settings.dictionary.data, None)
-            if self._key_filter is not None:
-                filter_bytes = bytes(self._key_filter.to_bytes())
-                self._contents.pieces[PIECE_KEY_FILTER] = self._put_piece(filter_bytes, None)
-            self._contents.properties.update(self._settings.properties())
+                self._contents.metas[name] = self._put_piece(data)
             self._contents.index, self._contents.summaries = self._index.write(self._put, self._offset)
-            self._put(encode_footer(self._contents, self._offset, self._packer))
+            self._put(encode_footer(self._contents, self._offset, self._compressor))
             self._output.commit()
         except BaseException:
             self.abort()
             raise
         self._state = "closed"
 
-    def _put_piece(self, data: bytes, packer: Compressor | None) -> Piece:
-        packed_as, stored = codec.compress(data, packer)
+    def _put_piece(self, data: bytes) -> Piece:
+        packed_as, stored = codec.compress(data, self._compressor)
         piece = Piece(self._offset, len(stored), len(data), codec.checksum_at(self._offset, stored), packed_as)
-        self._put(stored + codec.padding(len(stored)))
+        self._put(stored)
+        self._put(codec.padding(len(stored)))
         return piece
 
     def abort(self) -> None:
@@ -405,7 +327,7 @@ class SortedFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far, without what is kept back for a sample or a block; of the whole file once closed."""
+        """Bytes written so far, without those of a block that is not full; of the whole file once closed."""
         return self._offset
 
     def __enter__(self) -> Self:
@@ -419,14 +341,13 @@ class SortedFileWriter:
 
     def _end_block(self) -> None:
         try:
-            self._settle()
             self._flush()
         except BaseException:
             self.abort()
             raise
 
     def _put(self, data: bytes | memoryview) -> None:
-        """Where this fails, part of it may be there and offsets are no longer true: who calls it discards the file."""
+        """Where this fails, part of it may be written, and offsets are no longer true: the caller discards the file."""
         self._output.write(data)
         self._offset += len(data)
 
@@ -437,17 +358,20 @@ class SortedFileWriter:
     def _check_name(self, what: str, name: str, taken: Mapping) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"a {what} needs a name, not {name!r}")
-        _texts({name: ""})
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgumentError(f"{name!r} is not text: it cannot be the name of a {what}") from None
         if name in taken:
             raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
 
 
-def _texts(properties: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(properties, Mapping):
-        raise InvalidArgumentError(f"properties are texts by name, not {type(properties).__name__}")
-    for name, text in properties.items():
-        try:
-            name.encode(), text.encode()
-        except (AttributeError, UnicodeEncodeError):
-            raise InvalidArgumentError(f"{name!r}: {text!r} is not text: names and properties are str") from None
-    return dict(properties)
+def _block_bytes(block_size: str | int, use: str) -> int:
+    """The bytes of a block. Raises InvalidArgumentError."""
+    if use not in BLOCK_BYTES_OF_USE:
+        raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
+    if block_size == "auto":
+        return BLOCK_BYTES_OF_USE[use]
+    if isinstance(block_size, int) and not isinstance(block_size, bool) and 1 <= block_size <= BLOCK_SIZE_MAX_BYTES:
+        return block_size
+    raise InvalidArgumentError(f"block_size {block_size!r}: give bytes, 1 to {BLOCK_SIZE_MAX_BYTES:,}, or 'auto'")

@@ -17,16 +17,14 @@ from sorted_file_bytes import (
     up,
 )
 
-CODECS = {0: "raw", 1: "zstandard", 2: "zstandard, then a tail", 3: "zstandard with the dictionary"}
+CODECS = {0: "raw", 1: "zstandard", 2: "zstandard, then a tail"}
 TOMBSTONES = {0: "none", 1: "bitmap"}
-KEYS = {1: "fixed width", 2: "bundle prefix", 3: "numbers", 4: "template", 5: "plain", 6: "padded"}
+KEYS = {1: "fixed width", 2: "bundle prefix", 3: "numbers"}
 VALUES = {
     0: "all null", 1: "fixed width", 2: "bits", 3: "offsets of 32 bits", 4: "offsets of 64 bits",
-    5: "frame of reference", 6: "constant bool", 7: "dictionary", 8: "template", 9: "planes",
+    5: "frame of reference", 6: "constant bool", 7: "dictionary", 8: "names", 9: "planes",
 }  # fmt: skip
-PARTS = {
-    0: "literal", 1: "padded number", 2: "plain number", 3: "hexadecimal", 4: "uuid", 5: "random uuid", 6: "hex number",
-}  # fmt: skip
+PARTS = {0: "literal", 1: "padded number", 2: "plain number", 3: "hexadecimal", 4: "uuid", 5: "random uuid"}
 _LINE_BYTES = 16
 
 Items = Iterator[tuple[int, str]]  # (how many bytes, what they are), without gaps
@@ -58,9 +56,9 @@ def _whole(data: bytes) -> Items:
         elif region.kind == "row":
             yield len(part) - 4, f"row {n} of a strided section"
             yield 4, "its checksum"
-        elif region.kind in ("meta", "piece"):
-            name, _, _, raw, _, codec = (layout.metas if region.kind == "meta" else layout.pieces)[n]
-            yield len(part), f"{region.kind} {name.decode()!r}: {CODECS[codec]}, {raw} bytes"
+        elif region.kind == "meta":
+            name, _, _, raw, _, codec = layout.metas[n]
+            yield len(part), f"meta {name.decode()!r}: {CODECS[codec]}, {raw} bytes"
         elif region.kind == "node":
             yield len(part), f"node {n} of the index: a {'summary' if layout.nodes[n].is_summary else 'table'}"
         elif region.kind == "footer":
@@ -136,18 +134,6 @@ def _keys(encoding: int, raw: bytes, count: int) -> Items:
         yield 16, f"base {u(raw, 8, 8)}, step {u(raw, 16, 8)}"
         yield width - min(width, 8), "the prefix"
         yield -(24 + width - min(width, 8)) % 8, "padding"
-    elif encoding == 4:
-        yield from _template(raw, count)
-    elif encoding == 5:
-        yield 4 * (count + 1), "offsets"
-        yield -4 * (count + 1) % 8, "padding"
-    elif encoding == 6:
-        width, shared, a = u(raw, 0, 4), u(raw, 4, 4), raw[8]
-        yield 16, f"width {width}, of which {shared} bytes are shared; lengths of {a} bytes; reserved"
-        yield shared, "the shared prefix"
-        yield a * count, "lengths of what follows it"
-        for place in range(shared, width):
-            yield count, f"byte {place} of each key"
 
 
 def _values(encoding: int, flags: int, raw: bytes, count: int) -> Items:
@@ -168,17 +154,17 @@ def _values(encoding: int, flags: int, raw: bytes, count: int) -> Items:
         yield 4 + 4 * len(values), f"{len(values)} values: their lengths"
         yield end - at - 4 - 4 * len(values), "the values"
     elif encoding == 8:
-        yield from _template(raw[at:], count)
+        yield from _template(raw[at:])
 
 
-def _template(raw: bytes, count: int) -> Items:
+def _template(raw: bytes) -> Items:
     parts, literals = u(raw, 0, 4), u(raw, 4, 4)
     yield 8, f"a template of {parts} parts, {literals} bytes of literals"
     for p in range(parts):
         record = raw[8 + 24 * p : 32 + 24 * p]
-        kind, width, flags, size = record[0], record[1], u(record, 2, 2), u(record, 4, 4)
+        kind, width, size = record[0], record[1], u(record, 4, 4)
         name = PARTS.get(kind, f"kind {kind}")
-        yield 24, f"part {p}: {name}, items of {width} bytes, flags {flags}, size {size}; base; step"
+        yield 24, f"part {p}: {name}, items of {width} bytes, size {size}; base; step"
     end = 8 + 24 * parts + literals
     yield literals, "the literals"
     yield up(end) - end, "padding"
@@ -205,7 +191,7 @@ def _footer(layout: Layout, stored: bytes) -> Items:
                 yield 8, f"    {name.decode()}: {u(body, at + 8 * i, 8)} bytes"
             for i, name in enumerate(names):
                 yield u(body, at + 8 * i, 8), f"    {name.decode()}"
-        elif kind in (4, 5, 6, 8):
+        elif kind in (3, 4, 5):
             yield len(body), f"  {FOOTER_NAMES[kind - 1]}: {', '.join(n.decode() for n, *_ in columns(body, ''))}"
         else:
             yield len(body), f"  {FOOTER_NAMES[kind - 1]}"

@@ -13,15 +13,15 @@ import zstandard
 
 HEADER_BYTES, TRAILER_BYTES = 8, 48
 HEAD_BYTES, SECTION_BYTES = 16, 16
-SCHEMA, PROPERTIES, INDEX, GROUPS, STRIDED, METAS, SUMMARIES, PIECES = range(1, 9)
-FOOTER_NAMES = ("schema", "properties", "index", "groups", "strided sections", "metas", "summaries", "pieces")
+SCHEMA, INDEX, GROUPS, STRIDED, METAS, SUMMARIES = range(1, 7)
+FOOTER_NAMES = ("schema", "index", "groups", "strided sections", "metas", "summaries")
 
 
 @dataclass(frozen=True)
 class Region:
     """Bytes that one checksum is over, or that none is.
 
-    kind    header, block, row, meta, piece, node (a table or a summary of the index), footer, trailer, padding
+    kind    header, block, row, meta, node (a table or a summary of the index), footer, trailer, padding
     number  which of its kind
     """
 
@@ -105,7 +105,6 @@ class Layout:
             self.sections[kind] = (start, self.footer[start : start + length])
             start += length
         self.metas = columns(self.sections[METAS][1], "QQQII")
-        self.pieces = columns(self.sections[PIECES][1], "QQQII") if PIECES in self.sections else []
         self.strided = columns(self.sections[STRIDED][1], "QQI")
         self.blocks: list[tuple[int, int]] = []
         self.nodes: list[Node] = []
@@ -153,10 +152,9 @@ class Layout:
         for _, offset, rows, stride in self.strided:
             for i in range(rows):
                 yield Region("row", offset + i * (stride + 4), offset + (i + 1) * (stride + 4), i)
-        for kind, table in (("meta", self.metas), ("piece", self.pieces)):
-            for i, (_, offset, stored, *_) in enumerate(table):
-                if stored:
-                    yield Region(kind, offset, offset + stored, i)
+        for i, (_, offset, stored, *_) in enumerate(self.metas):
+            if stored:
+                yield Region("meta", offset, offset + stored, i)
         for i, node in enumerate(self.nodes):
             if node.stored:
                 yield Region("node", node.offset, node.offset + node.stored, i)
@@ -183,16 +181,16 @@ class Layout:
         elif region.kind == "row":
             end = region.stop - 4
             data[end : region.stop] = bound(data[region.start : end], region.start).to_bytes(4, "little")
-        elif region.kind in ("meta", "piece"):
+        elif region.kind == "meta":
             self._repair_meta(data, region)
         elif region.kind == "node":
             self._repair_node(data, self.nodes[region.number])
-        if region.kind in ("meta", "piece", "node", "footer", "trailer"):
+        if region.kind in ("meta", "node", "footer", "trailer"):
             repair_trailer(data)
 
     def _repair_meta(self, data: bytearray, region: Region) -> None:
         """The checksums of metas lie in the footer: where that is compressed, they are left as they are."""
-        begins, table = self.sections[METAS if region.kind == "meta" else PIECES]
+        begins, table = self.sections[METAS]
         names, at = strings(table)
         at += len(names) * 24 + 4 * region.number
         checksum = bound(data[region.start : region.stop], region.start)

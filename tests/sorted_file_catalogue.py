@@ -10,14 +10,10 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-import zstandard
 from skipstone.hfile_like import SortedFileWriter
-from skipstone.hfile_like.key_encoding import KeyEncoder
-from skipstone.hfile_like.keys import ENCODING_PADDED
 from sorted_files import nodes_of
 
 
@@ -72,13 +68,6 @@ def keys_long(compression: str) -> bytes:
     return make(keys, {}, [False, True, False], compression=compression)
 
 
-def keys_forced(compression: str) -> bytes:
-    """Padded, whether that is smaller or not: uncompressed it never is."""
-    keys = [b"\x01" + (1009 * i).to_bytes(4, "big") + b"abcdefgh"[: i * 5 % 9] for i in range(20)]
-    with mock.patch.object(KeyEncoder, "_chosen", lambda *_: ENCODING_PADDED):
-        return make(keys, {"n": pa.array(range(20), pa.int8())}, compression=compression)
-
-
 def keys_numbers(compression: str) -> bytes:
     """Without a prefix, on a line, near a line, and far apart: four blocks."""
     far = [2, 40, 10**6, 10**12, 2**63, 2**64 - 1]
@@ -95,25 +84,6 @@ def keys_numbers(compression: str) -> bytes:
             writer.write(keys, pa.record_batch({"n": [b * i * i for i in range(6)]}), [i == b for i in range(6)])
             writer.end_group(str(b))
     return target.getvalue()
-
-
-def keys_names(compression: str) -> bytes:
-    """Random uuids between numbers, as writers of Parquet name files."""
-    keys = sorted(f"d={i // 10}/{uuid_text(i)}-{i % 3}.parquet".encode() for i in range(20))
-    return make(keys, {"n": pa.array(range(20), pa.int16())}, compression=compression)
-
-
-def keys_related(compression: str) -> bytes:
-    """Names of a task, a stage and an attempt: numbers packed by the bit, lists that share codes, sums."""
-    rows = [((7 * i * i + 3 * i + i // 5) % 16, 11 * i * i % 13 % 2) for i in range(64)]
-    keys = [b"u%02d-%d_%d_%d" % (i, t, (70, 900)[s], (1200, 3400)[s] + t) for i, (t, s) in enumerate(rows)]
-    return make(keys, {}, compression=compression)
-
-
-def keys_padded(compression: str) -> bytes:
-    """A number, and a word: padded where that takes less once compressed, else in bundles."""
-    keys = sorted(b"u%04d" % (i * 7) + (b"open", b"closed", b"new")[i % 3] for i in range(24))
-    return make(keys, {}, compression=compression)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -184,8 +154,8 @@ def values_names(compression: str) -> bytes:
     columns = {
         "random": [f"part-{i:05d}-{uuid_text(i)}-c{i * i % 11}.parquet" for i in range(n)],
         "other": _with_nulls([f"{uuid_text(i, 7)}/{noise(i, 6).hex()}" for i in range(n)], pa.string(), 6),
-        "listed": [f"at-{few[i * i % 4]}-{few[i * 3 % 4]}-{i}.log" for i in range(n)],
-        "chained": [f"{10**12 + 1000 * i * i}_{i % 2}" for i in range(n)],
+        "numbers": [f"at-{few[i * i % 4]}-{i * 3 % 4:03d}-{i}.log" for i in range(n)],
+        "alike": [f"{10**12 + 1000 * i * i}_{uuid_text(7)}" for i in range(n)],
     }
     return make(number_keys(n), {k: pa.array(v, pa.string()) for k, v in columns.items()}, compression=compression)
 
@@ -194,10 +164,10 @@ def values_names(compression: str) -> bytes:
 
 
 def sections(compression: str) -> bytes:
-    """Several blocks in groups, strided sections, metas, properties, summaries."""
+    """Several blocks in groups, strided sections, metas, summaries."""
     target = io.BytesIO()
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())], metadata={"made": "here"})
-    options = {"block_size": 60, "summaries": ["n", "s"], "properties": {"p": "q", "": "ü"}}
+    options = {"block_size": 60, "summaries": ["n", "s"]}
     with SortedFileWriter(target, schema=schema, compression=compression, **options) as writer:  # type: ignore[arg-type]
         for g in range(3):
             keys = [b"%d/%02d" % (g, i) for i in range(5)]
@@ -228,40 +198,6 @@ def nodes(compression: str) -> bytes:
     columns = {"n": pa.array([i * 5 % 7 for i in range(11)], pa.int16()), "s": pa.array(["", *"abcdefghij"])}
     with nodes_of(3):
         return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
-
-
-class EveryKey:
-    """A filter of keys for `SortedFileWriter(key_filter=)` that never errs: two bytes of a hash of each."""
-
-    def __init__(self, data: bytes = b""):
-        self._data = bytearray(data)
-
-    def add(self, keys: pa.BinaryArray) -> None:
-        """Takes some keys in."""
-        for key in keys.to_pylist():
-            self._data += hashlib.blake2b(key, digest_size=2).digest()
-
-    def contains(self, keys: pa.BinaryArray) -> np.ndarray:
-        """bool [n]: False for a key that was not taken in."""
-        there = {bytes(self._data[i : i + 2]) for i in range(0, len(self._data), 2)}
-        return np.array([hashlib.blake2b(key, digest_size=2).digest() in there for key in keys.to_pylist()], dtype=bool)
-
-    def to_bytes(self) -> bytes:
-        """What `EveryKey` takes."""
-        return bytes(self._data)
-
-
-def pieces(compression: str) -> bytes:
-    """A filter of keys and, where anything is compressed, a dictionary."""
-    texts = [f"the {i % 13} quick brown {noise(i, 2).hex()} foxes jump over {i % 7} lazy dogs" for i in range(400)]
-    options = {} if compression == "none" else {"dictionary": trained(texts)}
-    columns = {"s": pa.array(texts[:24], pa.string())}
-    return make(number_keys(24), columns, compression=compression, block_size=450, key_filter=EveryKey(), **options)
-
-
-def trained(texts: list[str]) -> bytes:
-    """A dictionary of the smallest kind."""
-    return zstandard.train_dictionary(512, [text.encode() for text in texts], k=50, d=8).as_bytes()
 
 
 def empty(compression: str) -> bytes:
@@ -308,11 +244,7 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         keys_fixed,
         keys_bundles,
         keys_long,
-        keys_forced,
         keys_numbers,
-        keys_names,
-        keys_related,
-        keys_padded,
         values_fixed,
         values_frames,
         values_planes,
@@ -322,7 +254,6 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         sections,
         many_blocks,
         nodes,
-        pieces,
         empty,
         wide_text,
     )

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import lazy
-from skipstone.hfile_like.codec import Compressor, compress
-from skipstone.hfile_like.key_encoding import KeyEncoder
-from skipstone.hfile_like.merge_order import merge_order, plain_order
+from skipstone.hfile_like.codec import compressor_of
+from skipstone.hfile_like.key_encoding import encode_keys
+from skipstone.hfile_like.merge import merge_order, plain_order
 from skipstone.hfile_like.values import encode_column
 from sorted_file_catalogue import noise, uuid_text
 from sorted_file_guard import guarded
@@ -33,7 +33,7 @@ TEXTS: list[Callable[[int], bytes]] = [
     lambda i: noise(i, 6).hex().encode() + b"-%d" % (i % 3),
 ]
 INTEGERS = [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint64(), pa.int64()]
-_COMPRESSOR = Compressor()
+_COMPRESSOR = compressor_of("zstd")
 
 
 def at_the_edge(array: pa.Array) -> pa.Array:
@@ -55,16 +55,11 @@ def at_the_edge(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), buffers)
 
 
-def stored_size(raw: bytes, tail_bytes: int) -> int:
-    """As a writer tells it."""
-    return len(compress(raw, _COMPRESSOR, tail_bytes=tail_bytes)[1])
-
-
 def encode(chooser: random.Random) -> None:
     """One round."""
     count, text = chooser.choice(COUNTS), chooser.choice(TEXTS)
     texts = [text(i) for i in range(count)]
-    KeyEncoder().encode(at_the_edge(pa.array(sorted(set(texts)), pa.binary())), stored_size)
+    encode_keys(at_the_edge(pa.array(sorted(set(texts)), pa.binary())), _COMPRESSOR)
     some = [None if i and chooser.random() < 0.2 else value for i, value in enumerate(texts)]
     for kind in (pa.binary(), pa.large_binary()):
         encode_column(at_the_edge(pa.array(texts, kind)))

@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from skipstone.commands.inspecting import inspect_file
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs, read_block_range, read_strided_rows
+from skipstone.hfile_like import (
+    SortedFileReader,
+    SortedFileWriter,
+    StridedSection,
+    merge_runs,
+    read_block_range,
+    read_strided_rows,
+)
 from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
-from sorted_file_catalogue import EveryKey
 
 NUMBERED_PREFIX = b"\x03\x00\x07"
 NAME = "damaged.skb"
@@ -51,10 +56,7 @@ class Faces:
         self._groups = list(reader.groups().values())
         self._strided = list(reader.strided_sections().values())
         self._schema, self._metas = reader.schema, reader.metas()
-        self._has_filter = reader.key_filter_bytes() is not None
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
-        table = reader.scan_table(columns=reader.summarised)
-        self._bounds = {n: pc.min_max(table[n][: len(keys) // 2]).as_py().values() for n in reader.summarised}
         self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
         self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
         reader.close()
@@ -70,18 +72,17 @@ class Faces:
         yield "scan a prefix", lambda r: r.scan_table(self._middle[0][:2])
         yield "keys", lambda r: r.keys()
         yield "summaries", self._summaries
-        yield "blocks within", lambda r: [r.blocks_within(name, *self._bounds[name]) for name in self._bounds]
         for group in self._groups:
             yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
             yield f"range of {group.name}", self._range(group.offset, group.length)
         for section in self._strided:
             yield f"rows of {section.name}", lambda r, s=section: r.read_strided(s.name, range(s.rows))
-            yield f"rows of {section.name} alone", lambda r, s=section: read_strided_rows(r._source, s, range(s.rows))
+            yield (
+                f"rows of {section.name} alone",
+                lambda r, s=section: read_strided_rows(r.file.source, s, range(s.rows)),
+            )
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
-        if self._has_filter:
-            yield "key filter", lambda r: r.key_filter_bytes()
-            yield "get by filter", self._filtered
         if self._is_numbered:
             yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX, include_deleted=True))
             yield "numbered between", lambda r: self._numbered(r.numbered_between(NUMBERED_PREFIX, 7, 40))
@@ -94,20 +95,19 @@ class Faces:
             yield "inspect", self._inspect
 
     def _told(self, reader: SortedFileReader) -> object:
-        told = [reader.schema, reader.num_entries, reader.num_deleted, reader.properties, reader.groups()]
+        told = [reader.schema, reader.num_entries, reader.num_deleted, reader.groups()]
         told += [reader.metas(), reader.strided_sections(), reader.blocks()]
         return [*told, reader.ends() if reader.num_entries else None]
 
     def _summaries(self, reader: SortedFileReader) -> object:
-        found = [(name, reader.summary(name)) for name in reader.summarised]
+        found = reader.summaries().items()
         return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
 
-    def _range(self, offset: int, length: int) -> Face:
-        return lambda r: read_block_range(r._source, offset, length, self._schema, include_deleted=True)
+    def _rows(self, section: StridedSection) -> Face:
+        return lambda r: read_strided_rows(r.file.source, section, range(section.rows))
 
-    def _filtered(self, reader: SortedFileReader) -> object:
-        asked = SortedFileReader(reader._source, key_filter=EveryKey)
-        return asked.get_many([*self._keys, b"\x00nowhere"])
+    def _range(self, offset: int, length: int) -> Face:
+        return lambda r: read_block_range(r.file.source, offset, length, self._schema, include_deleted=True)
 
     def _numbered(self, found: object) -> object:
         return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ class Faces:
     def _inspect(self, reader: SortedFileReader) -> object:
         assert self._path is not None
         with open(self._path, "wb") as out:
-            out.write(reader._source.data)  # type: ignore[attr-defined]
+            out.write(reader.file.source.data)  # type: ignore[attr-defined]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             inspect_file(self._path, True, None, 5, True, True)
@@ -149,7 +149,7 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
     """(name, question) of a file of many blocks: those of one block, and those of none."""
     found: list[tuple[str, Face]] = [
         ("ends", lambda r: r.ends()),
-        ("properties", lambda r: [r.properties, r.groups(), r.metas(), r.strided_sections()]),
+        ("groups", lambda r: [r.groups(), r.metas(), r.strided_sections()]),
         ("metas", lambda r: [r.meta(name) for name in r.metas()]),
         ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.summaries().values() if s)]),
     ]

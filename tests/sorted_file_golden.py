@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_annotated import annotated
-from sorted_file_catalogue import COMPRESSIONS, EveryKey, file_of, names
+from sorted_file_catalogue import COMPRESSIONS, file_of, names
 
 __all__ = ["FILES", "annotated", "contents", "file_of", "path_of", "told"]
 
 FOLDER = Path(__file__).parent / "golden"
 # Large, and of encodings that others have.
 _LEFT_OUT = ("many_blocks", "wide_text")
-_COMPRESSED = ("keys_names", "values_large", "values_names", "sections", "nodes", "pieces")
+_COMPRESSED = ("keys_bundles", "values_planes", "values_names", "sections", "nodes")
 FILES = [
     name
     for name in names()
@@ -38,13 +38,11 @@ def told(held: dict) -> str:
 
 def contents(data: bytes) -> dict:
     """Everything that a file holds."""
-    reader = SortedFileReader(data, key_filter=EveryKey)
+    reader = SortedFileReader(data)
     table = reader.scan_table(include_deleted=True)
-    filter_bytes = reader.key_filter_bytes()
     return {
         "schema": {field.name: str(field.type) for field in reader.schema},
         "metadata": {k.decode(): v.decode() for k, v in (reader.schema.metadata or {}).items()},
-        "properties": reader.properties,
         "columns": {name: _values(table[name]) for name in table.schema.names},
         "blocks": [
             [b.offset, b.length, b.entries, b.deleted, b.plain_bytes, b.first_key.hex(), b.last_key.hex()]
@@ -63,7 +61,6 @@ def contents(data: bytes) -> dict:
             for name, summary in reader.summaries().items()
             if summary is not None
         },
-        "key filter": None if filter_bytes is None else filter_bytes.hex(),
     }  # fmt: skip
 
 

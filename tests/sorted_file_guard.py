@@ -17,7 +17,7 @@ import numpy as np
 from skipstone.hfile_like.block import Block
 
 # What hands sections to kernels, and makes room for what they give.
-_CALLERS = ("key_columns", "template_columns", "column_runs")
+_CALLERS = ("keys", "scanning")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -65,6 +65,7 @@ def guard_everything() -> None:
         raw, *rest = joined(*arguments)
         return (np.frombuffer(guarded(memoryview(raw)), dtype=np.uint8), *rest)
 
+    _set(import_module("skipstone.hfile_like.names"), "np", _Numpy())
     for caller in callers:
         _set(caller, "np", _Numpy())
         _set(caller, "joined_sections", joined_and_guarded)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
-from skipstone.hfile_like import BlockCache, SortedFileReader, lazy
+from skipstone.hfile_like import SortedFileReader, lazy
 from sorted_file_bytes import Layout, Region
 from sorted_file_catalogue import file_of
 from sorted_file_faces import NAME, Faces, Named, block_faces, text_of
@@ -161,9 +161,7 @@ class Harm:
 
     def _open(self, what: str, damaged: bytes) -> SortedFileReader | None:
         try:
-            # With a cache, what is asked more than once is decoded whole, and looked up by other kernels.
-            cache = BlockCache(1 << 24) if self._job.compiled else None
-            return SortedFileReader(Named(damaged), cache=cache)
+            return SortedFileReader(Named(damaged))
         except (CorruptionError, FormatVersionError) as error:
             self._check_error(what, "open", error)
             self.told.refused += 1

@@ -81,6 +81,14 @@ def test_a_read_only_installation_without_a_home(installed: Path, tmp_path: Path
     assert not (installed / "skipstone/bloom/__pycache__").is_dir()
 
 
+def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed: Path, tmp_path: Path) -> None:
+    assert _insert(installed, tmp_path / "temporary")[:2] == (0, 1)
+    with (installed / "skipstone/compiling.py").open("a") as file:
+        file.write("# edited\n")
+    assert _insert(installed, tmp_path / "temporary")[:2] == (0, 1)
+    assert _insert(installed, tmp_path / "temporary")[:2] == (1, 0)
+
+
 def test_a_read_only_installation_with_a_home(installed: Path, tmp_path: Path) -> None:
     home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
     hits, misses, path = _insert(installed, tmp_path / "temporary", **home)

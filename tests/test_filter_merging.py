@@ -397,7 +397,7 @@ def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
     path = tmp_path / ".skipstone" / run.path
     data = bytearray(path.read_bytes())
     with ss.hfile_like.SortedFileReader(path) as reader:
-        section = reader.strided("coarse/0")
+        section = reader.strided_sections()["coarse/0"]
     for row in range(section.rows):
         data[section.offset + row * (section.stride + 4)] ^= 1
     path.write_bytes(data)

@@ -14,14 +14,13 @@ from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from sorted_file_bytes import (
     METAS,
-    PIECES,
     TRAILER_BYTES,
     Layout,
     repair_block,
     repair_trailer,
     strings,
 )
-from sorted_file_catalogue import EveryKey, make, noise, trained
+from sorted_file_catalogue import make, noise
 from sorted_files import nodes_of
 
 # Long enough that zstandard could reach every limit.
@@ -29,17 +28,10 @@ LONG = 80_000
 Read = Callable[[SortedFileReader], object]
 
 
-class LongFilter(EveryKey):
-    """A filter of so many bytes."""
-
-    def to_bytes(self) -> bytes:
-        return noise(3, LONG)
-
-
 def long_file() -> bytes:
     """Every piece that may be compressed, each long and raw."""
     target = io.BytesIO()
-    options = {"compression": "none", "block_size": 1, "key_filter": LongFilter(), "properties": {"p": "x" * LONG}}
+    options = {"compression": "none", "block_size": 1}
     with nodes_of(2), SortedFileWriter(target, schema=pa.schema([]), **options) as writer:
         writer.write([b"%d" % i + bytes(LONG) for i in range(5)])
         writer.put_meta("m", noise(1, LONG))
@@ -61,7 +53,7 @@ def claims(data: bytes, kind: str, plain_bytes: int) -> bytes:
         damaged[place - 4 * count : place - 4 * count + 4] = plain_bytes.to_bytes(4, "little")
         damaged[place + 4 * count : place + 4 * count + 4] = (1).to_bytes(4, "little")
     else:
-        begins, table = layout.sections[METAS if kind == "meta" else PIECES]
+        begins, table = layout.sections[METAS]
         names, at = strings(table)
         place, count = layout.footer_at + begins + at, len(names)
         struct.pack_into("<Q", damaged, place + 16 * count, plain_bytes)
@@ -71,9 +63,8 @@ def claims(data: bytes, kind: str, plain_bytes: int) -> bytes:
 
 
 CAPS: list[tuple[str, int, Read]] = [
-    ("footer", 1 << 31, lambda r: r.properties),
+    ("footer", 1 << 31, lambda r: r.groups()),
     ("meta", 1 << 30, lambda r: r.meta("m")),
-    ("piece", 1 << 30, lambda r: r.key_filter_bytes()),
     ("node", 1 << 30, lambda r: r.get(b"0" + bytes(LONG))),
 ]
 
@@ -88,18 +79,6 @@ def test_a_piece_that_claims_more_than_its_limit_is_refused(kind: str, cap: int,
     with pytest.raises(CorruptionError) as caught:
         read(SortedFileReader(claims(data, kind, cap)))
     assert "claim to be" not in str(caught.value)
-
-
-def test_a_dictionary_that_is_too_large_is_refused() -> None:
-    texts = [f"the {i % 13} quick brown {noise(i, 2).hex()} foxes jump over {i % 7} lazy dogs" for i in range(400)]
-    columns = {"s": pa.array(texts[:24], pa.string())}
-    data = make(
-        [b"%02d" % i for i in range(24)], columns, block_size=450, compression="zstd", dictionary=trained(texts)
-    )
-    layout = Layout(data)
-    assert layout.footer_codec == 1
-    with pytest.raises(CorruptionError, match="a dictionary claims 1048577 bytes"):
-        SortedFileReader(with_footer(data, _claimed(layout, (1 << 20) + 1))).get(b"05")
 
 
 def test_sections_that_claim_too_much_together_are_refused() -> None:
@@ -118,30 +97,10 @@ def test_sections_that_claim_too_much_together_are_refused() -> None:
             SortedFileReader(bytes(damaged)).get(b"k")
 
 
-def _claimed(layout: Layout, plain_bytes: int) -> bytes:
-    """The plain footer, whose first piece claims so many plain bytes."""
-    begins, table = layout.sections[PIECES]
-    names, at = strings(table)
-    found = bytearray(layout.footer)
-    struct.pack_into("<Q", found, begins + at + 16 * len(names), plain_bytes)
-    return bytes(found)
-
-
-def with_footer(data: bytes, footer: bytes) -> bytes:
-    """A file with another footer, which is raw."""
-    layout = Layout(data)
-    trailer = bytearray(data[-TRAILER_BYTES:])
-    struct.pack_into("<QQ", trailer, 8, len(footer), len(footer))
-    struct.pack_into("<I", trailer, 28, 0)
-    found = bytearray(data[: layout.footer_at] + footer + trailer)
-    repair_trailer(found)
-    return bytes(found)
-
-
 _BOMBS = """
 import io, resource, sys
 import pyarrow as pa
-from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, lazy, merge_runs
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
 
 target, value = io.BytesIO(), bytes(8 << 20)
 schema = pa.schema([("v", pa.binary())])
@@ -153,7 +112,7 @@ assert len(data) < 1 << 20, len(data)
 del value
 lazy.LOAD_ABOVE_NS = -1 if sys.argv[1] == "compiled" else 1 << 62
 if sys.argv[1] == "compiled":
-    for family in ("keys", "templates", "values", "lookup"):
+    for family in ("keys", "names", "columns", "merge"):
         lazy.load(family)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + (420 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
@@ -161,7 +120,7 @@ reader = SortedFileReader(data)
 assert sum(len(batch) for batch in reader.scan()) == 80
 assert reader.verify() == []
 assert merge_runs([data, data], io.BytesIO()).num_entries == 80
-cached = SortedFileReader(data, cache=BlockCache(40 << 20))
+cached = SortedFileReader(data, cache_bytes=40 << 20)
 assert all(cached.get(b"%02d" % i) for i in range(80))
 assert reader.scan_table(columns=[]).num_rows == 80
 """

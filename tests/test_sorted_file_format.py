@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.key_encoding import encode_bundles, encode_fixed, encode_short
+from skipstone.hfile_like.key_encoding import encode_bundles, encode_fixed, encode_numbers
 from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.plain_keys import encode_padded, encode_plain
-from skipstone.hfile_like.template_inference import infer_template
+from skipstone.hfile_like.name_encoding import NameEncoder
 from sorted_files import nodes_of
 
 PAGE = Path(skipstone.hfile_like.__file__).parent / "FORMAT.md"
@@ -48,7 +47,7 @@ def test_the_worked_example_is_what_the_writer_writes():
     assert reader.read_strided("s", [0]).tolist() == [[1, 2, 3, 4]]
     assert reader.meta("m") == b"hello"
     assert reader.groups()["g"].entries == 3
-    assert (reader.summary("n").lower.tolist(), reader.summary("n").upper.tolist()) == ([7], [9])
+    assert (reader.summaries()["n"].lower.tolist(), reader.summaries()["n"].upper.tolist()) == ([7], [9])
 
 
 def test_the_bytes_that_the_example_explains_are_there():
@@ -68,7 +67,7 @@ def test_the_bytes_that_the_example_explains_are_there():
 
 def keys_by_example() -> dict[int, tuple[list[bytes], bytes]]:
     """encoding -> (keys, section) of the page."""
-    part = PAGE.read_text().split("### Keys by example")[1].split("\n## ")[0]
+    part = PAGE.read_text().split("### Keys by example")[1].split("\n### ")[0]
     found = {}
     for head, dump in zip(*[iter(part.split("```")[:-1])] * 2, strict=True):
         line = next(line for line in head.splitlines() if line.startswith("**"))
@@ -80,29 +79,23 @@ def keys_by_example() -> dict[int, tuple[list[bytes], bytes]]:
 KEYS_BY_EXAMPLE = keys_by_example()
 
 
-def names_by_example() -> list[bytes]:
-    rows = [((7 * i * i + 3 * i + i // 5) % 16, 11 * i * i % 13 % 2) for i in range(64)]
-    return [b"u%02d-%d_%d_%d" % (i, t, (70, 900)[s], (1200, 3400)[s] + t) for i, (t, s) in enumerate(rows)]
-
-
-@pytest.mark.parametrize("encoding", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("encoding", [1, 2, 3])
 def test_the_key_sections_of_the_page_are_what_the_writer_writes(encoding):
     keys, section = KEYS_BY_EXAMPLE[encoding]
-    if encoding == 4:
-        keys = names_by_example()
     given = pa.array(keys, pa.binary())
-    encoders = {
-        1: encode_fixed,
-        2: encode_bundles,
-        3: lambda some: encode_short(some, len(keys[0]), lambda raw, tail: 1 << 20).raw,
-        4: lambda some: infer_template(some, None, is_sorted=True)[0],
-        5: encode_plain,
-        6: encode_padded,
-    }
+    encoders = {1: encode_fixed, 2: encode_bundles, 3: lambda some: encode_numbers(some, len(keys[0]))}
     assert encoders[encoding](given) == section
     assert keys_of(encoding, section, len(keys)) == keys
     decoded = decode_keys(encoding, memoryview(section), len(keys), 1 << 20, Where(None, 0))
     assert decoded.to_arrow().to_pylist() == [decoded.key_at(i) for i in range(len(keys))] == keys
+
+
+def test_the_names_of_the_page_are_what_the_writer_writes():
+    part = PAGE.read_text().split("### Names by example")[1].split("\n## ")[0]
+    names = part.split("```")[0].split("`")[1::2]
+    section = bytes.fromhex("".join(row[:48] for row in part.split("```")[1].splitlines()))
+    assert NameEncoder().encode(pa.array(names), None) == (section, 16)
+    assert [name.decode() for name in names_of(section, len(names))] == names
 
 
 # -- a second reader, from the page alone: int64, binary and bool columns ---------------------------------------------
@@ -116,11 +109,8 @@ def bound(data: bytes, offset: int) -> int:
     return zlib.crc32(data) ^ zlib.crc32(offset.to_bytes(8, "little"))
 
 
-def plain(data: bytes, codec: int, size: int, dictionary: bytes = b"") -> bytes:
-    if codec == 3:
-        trained = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
-        raw = zstandard.ZstdDecompressor(dict_data=trained).decompress(data)
-    elif codec == 2:
+def plain(data: bytes, codec: int, size: int) -> bytes:
+    if codec == 2:
         head = u(data, 0, 4)
         data, tail = zstandard.decompress(data[4 : 4 + head]), data[4 + head :]
         raw = data + tail
@@ -157,18 +147,6 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
         prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
         numbers = [base + step * i + item for i, item in enumerate(items_of(items, count))]
         return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
-    if encoding == 4:
-        return names_of(raw, count)
-    if encoding == 5:
-        ends, at = struct.unpack_from(f"<{count + 1}I", raw), up(4 * count + 4)
-        assert at + ends[-1] == len(raw)
-        return [raw[at + x : at + y] for x, y in pairwise(ends)]
-    if encoding == 6:
-        width, shared, a = u(raw, 0, 4), u(raw, 4, 4), raw[8]
-        lengths = [u(raw, 16 + shared + a * i, a) for i in range(count)]
-        rest = raw[16 + shared + a * count :]
-        assert len(rest) == (width - shared) * count
-        return [raw[16 : 16 + shared] + bytes(rest[j * count + i] for j in range(n)) for i, n in enumerate(lengths)]
     shared, a, b = u(raw, 0, 4), raw[4], raw[5]
     at = 8 + shared
     bundles = -(-count // 16)
@@ -182,92 +160,40 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
-NUMBERS = (1, 2, 6)
-
-
 def random_uuid(data: bytes, last: int) -> bytes:
-    lead = 15 - len(data)
-    eighth = data[7 - lead]
+    eighth = data[7]
     sixth = 0x40 | eighth >> 6 << 2 | last
-    head, after = data[: 6 - lead], data[6 - lead : 7 - lead]
-    return head + bytes([sixth]) + after + bytes([0x80 | eighth & 0x3F]) + data[8 - lead :]
-
-
-def packed(raw: bytes, count: int, width: int) -> list[int]:
-    whole = int.from_bytes(raw, "little")
-    return [whole >> width * i & 2**width - 1 for i in range(count)]
-
-
-class Template:
-    """The parts of a template, and their fields."""
-
-    def __init__(self, raw: bytes, count: int):
-        parts, literals = u(raw, 0, 4), u(raw, 4, 4)
-        self.raw, self.count, self.literals_at = raw, count, 8 + 24 * parts
-        self.records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
-        at = up(self.literals_at + literals)
-        self.fields = [[], []]
-        for digits in (0, 1):
-            for record in self.records:
-                size = self.field_bytes(digits, *record)
-                self.fields[digits].append(raw[at : at + size])
-                at += up(size)
-        assert at == len(raw)
-
-    def field_bytes(self, digits: int, kind: int, width: int, flags: int, size: int, base: int, step: int) -> int:
-        if kind not in NUMBERS:
-            return digits * self.count * (size if kind else 0) + digits * (kind == 5) * -(-self.count // 4)
-        if digits:
-            return -(-self.count * width // 8) if flags & 8 else 0
-        listed = (step & 0xFFFF) * (step >> 16) if flags & 2 else 0
-        return listed + (0 if flags & 24 else self.count * width)
-
-    def codes(self, p: int) -> list[int]:
-        _, width, flags, _, _, step = self.records[p]
-        if flags & 16:
-            return self.codes(width)
-        if flags & 8:
-            return packed(self.fields[1][p], self.count, width)
-        return list(self.fields[0][p][(step & 0xFFFF) * (step >> 16) :])
-
-    def numbers(self, p: int) -> list[int]:
-        _, width, flags, _, base, step = self.records[p]
-        field = self.fields[0][p]
-        if flags & 2:
-            wide = step >> 16
-            found = [base + u(field, wide * code, wide) for code in self.codes(p)]
-        else:
-            items = packed(self.fields[1][p], self.count, width) if flags & 8 else items_of(field, self.count)
-            if flags & 1:
-                found = list(accumulate([base, *(step + item for item in items[1:])]))
-            else:
-                found = [base + step * i + item for i, item in enumerate(items)]
-        if flags & 4:
-            found = [a + b for a, b in zip(found, self.numbers(flags >> 8), strict=True)]
-        return [number % 2**64 for number in found]
-
-    def pieces(self, p: int) -> list[bytes]:
-        kind, _, _, size, _, _ = self.records[p]
-        if kind == 0:
-            at = self.literals_at + sum(r[3] for r in self.records[:p] if r[0] == 0)
-            return [self.raw[at : at + size]] * self.count
-        if kind in NUMBERS:
-            return [(f"{n:x}" if kind == 6 else str(n)).rjust(size, "0").encode() for n in self.numbers(p)]
-        field = self.fields[1][p]
-        digits = [field[size * i : size * (i + 1)] for i in range(self.count)]
-        if kind == 5:
-            last = packed(field[size * self.count :], self.count, 2)
-            digits = [random_uuid(d, two) for d, two in zip(digits, last, strict=True)]
-        text = [d.hex().encode() for d in digits]
-        if kind == 3:
-            return text
-        return [b"-".join((h[:-24], h[-24:-20], h[-20:-16], h[-16:-12], h[-12:])) for h in text]
+    return data[:6] + bytes([sixth, data[6], 0x80 | eighth & 0x3F]) + data[8:]
 
 
 def names_of(raw: bytes, count: int) -> list[bytes]:
-    template = Template(raw, count)
-    every = [template.pieces(p) for p in range(len(template.records))]
-    return [b"".join(pieces) for pieces in zip(*every, strict=True)]
+    parts, literal_at = u(raw, 0, 4), 8 + 24 * u(raw, 0, 4)
+    records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
+    at = up(literal_at + u(raw, 4, 4))
+    pieces: list[list[bytes]] = [[]] * parts
+    for kinds in ((1, 2), (3, 4, 5)):
+        for p, (kind, width, reserved, size, base, step) in enumerate(records):
+            assert reserved == 0
+            if kind not in kinds:
+                continue
+            field = raw[at : at + count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4)]
+            at += up(len(field))
+            if kind < 3:
+                numbers = [(base + step * i + item) % 2**64 for i, item in enumerate(items_of(field, count))]
+                pieces[p] = [str(number).rjust(size, "0").encode() for number in numbers]
+                continue
+            digits = [field[size * i : size * (i + 1)] for i in range(count)]
+            if kind == 5:
+                last = field[size * count :]
+                digits = [random_uuid(d, last[i // 4] >> 2 * (i % 4) & 3) for i, d in enumerate(digits)]
+            text = [d.hex().encode() for d in digits]
+            pieces[p] = text if kind == 3 else [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in text]
+    assert at == len(raw)
+    for p, (kind, _, _, size, _, _) in enumerate(records):
+        if kind == 0:
+            pieces[p] = [raw[literal_at : literal_at + size]] * count
+            literal_at += size
+    return [b"".join(each) for each in zip(*pieces, strict=True)]
 
 
 def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
@@ -302,8 +228,8 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
 
 def blocks_of(data: bytes, sections: dict[int, bytes]) -> list[tuple[int, int]]:
     """(offset, length) of each block, through all levels of the index."""
-    blocks, levels, fan_out = u(sections[3], 0, 8), u(sections[3], 8, 4), u(sections[3], 12, 4)
-    tables, summarised = [sections[3][16:]], u(sections[7], 0, 4) if 7 in sections else 0
+    blocks, levels, fan_out = u(sections[2], 0, 8), u(sections[2], 8, 4), u(sections[2], 12, 4)
+    tables, summarised = [sections[2][16:]], u(sections[6], 0, 4) if 6 in sections else 0
     for level in range(levels, 0, -1):
         rows = -(-blocks // fan_out**level)
         below = []
@@ -323,22 +249,10 @@ def blocks_of(data: bytes, sections: dict[int, bytes]) -> list[tuple[int, int]]:
     return found
 
 
-def own_pieces(data: bytes, table: bytes) -> dict[bytes, bytes]:
-    count = u(table, 0, 4)
-    ends = list(accumulate([u(table, 4 + 4 * i, 4) for i in range(count)], initial=4 + 4 * count))
-    found = {}
-    for i, (x, y) in enumerate(pairwise(ends)):
-        place, stored, size = (u(table, ends[-1] + 8 * (f * count + i), 8) for f in range(3))
-        checksum, codec = (u(table, ends[-1] + 24 * count + 4 * (f * count + i), 4) for f in range(2))
-        assert checksum == bound(data[place : place + stored], place)
-        found[table[x:y]] = plain(data[place : place + stored], codec, size)
-    return found
-
-
 def second_reader(data: bytes) -> list[tuple]:
     at = len(data) - 48
     offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
-    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\1\0"
+    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\2\0"
     assert u(data, at + 32, 4) == bound(data[at : at + 32] + data[at + 36 :], at)
     assert u(data, at + 24, 4) == bound(data[offset : offset + stored], offset)
     footer = plain(data[offset : offset + stored], u(data, at + 28, 4), raw_size)
@@ -347,7 +261,6 @@ def second_reader(data: bytes) -> list[tuple]:
         length = u(footer, 8 + 16 * i + 8, 8)
         sections[u(footer, 8 + 16 * i, 4)] = footer[start : start + length]
         start += length
-    dictionary = own_pieces(data, sections[8])[b"dictionary"] if u(data, len(data) - 12, 2) & 1 else b""
     rows = []
     for place, length in blocks_of(data, sections):
         block = data[place : place + length]
@@ -358,7 +271,7 @@ def second_reader(data: bytes) -> list[tuple]:
         for s in range(sections_of_block):
             codec, encoding, flags, size, raw_size, checksum = struct.unpack_from("<BBHIII", block, 16 + 16 * s)
             assert checksum == bound(block[at : at + up(size)], place + at)
-            found.append((encoding, flags, plain(block[at : at + size], codec, raw_size, dictionary)))
+            found.append((encoding, flags, plain(block[at : at + size], codec, raw_size)))
             at += up(size)
         deleted = bits(found[0][2], count) if found[0][0] else [False] * count
         columns = [values_of(*section, count) for section in found[2:]]
@@ -374,10 +287,6 @@ FEW_NAMES = st.builds(
 RANDOM_NAMES = st.builds("d={}/{}-{}".format, st.integers(0, 9), st.uuids(version=4), st.integers(0, 10**18))
 NAMES, RANDOM_NAMES, FEW_NAMES = (names.map(str.encode) for names in (NAMES, RANDOM_NAMES, FEW_NAMES))
 BYTES = st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"long" * 9]), NAMES)
-
-
-WORDS = [b"%09d-%04d-%06x" % (i * i, i, i**3 % 2**24) for i in range(3000)]
-DICTIONARY = zstandard.train_dictionary(2000, WORDS, k=200, d=8).as_bytes()
 
 
 def values_with(strings: st.SearchStrategy) -> st.SearchStrategy:
@@ -407,7 +316,7 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
         )
     ),
     block_size=st.sampled_from([1, 100, 1000, 100_000]),
-    compression=st.sampled_from([{"compression": "none"}, {"compression": "zstd"}, {"dictionary": DICTIONARY}]),
+    compression=st.sampled_from(["none", "zstd"]),
     fan_out=st.sampled_from([2, 3, 256]),
 )
 def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_out):
@@ -416,7 +325,7 @@ def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_ou
     rows = [dict(zip(schema.names, values, strict=True)) for _, (_, *values) in ordered]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     target = io.BytesIO()
-    options = {"block_size": block_size, "summaries": ["n"], **compression}
+    options = {"block_size": block_size, "summaries": ["n"], "compression": compression}
     with nodes_of(fan_out), SortedFileWriter(target, schema=schema, **options) as writer:
         writer.write([k for k, _ in ordered], batch, [gone for _, (gone, *_) in ordered])
     assert second_reader(target.getvalue()) == [(k, *v) for k, v in ordered]

@@ -20,18 +20,18 @@ import skipstone.hfile_like
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import SortedFileReader, lazy, template_inference
-from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.column_runs import Encoded, joined_column, joined_keys
+from skipstone.hfile_like import SortedFileReader, lazy, name_encoding
+from skipstone.hfile_like.codec import Encoded, Where
 from skipstone.hfile_like.key_encoding import encode_bundles, encode_bundles_plainly, encode_fixed
 from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.template_strings import TemplateStrings
+from skipstone.hfile_like.names import NameStrings
+from skipstone.hfile_like.scanning import joined_column, joined_keys
 from skipstone.hfile_like.values import Column, encode_column
 from sorted_files import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-FAMILIES = ("templates", "template_encoding", "keys", "columns")
+FAMILIES = ("names", "keys", "columns")
 
 
 @contextmanager
@@ -100,20 +100,29 @@ def names(draw) -> list[bytes]:
     return [row.encode() for row in (sorted(rows) if draw(st.booleans()) else rows)]
 
 
-@given(items=names(), is_sorted=st.booleans())
-def test_templates_are_encoded_to_the_same_bytes(items, is_sorted):
+@given(items=names(), is_valid=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_names_are_encoded_to_the_same_bytes_and_read_the_same(items, is_valid):
     column = pa.array([b"before", *items], pa.binary())[1:]
-    for guess in template_inference.guesses_of(column, None):
-        plain = template_inference.encode_plainly(guess, column, None, is_sorted=is_sorted)
-        with kernels(are_used=True):
-            compiled = template_inference.encode_guess(guess, column, None, is_sorted=is_sorted)
-        assert compiled == plain
-        if plain is not None:
-            found = TemplateStrings(pa.binary(), len(items), plain[0], 0, CAP, WHERE).take(slice(0, len(items)), None)
-            assert found.to_pylist() == items
+    valid = np.array(is_valid[: len(items)])
+    rows = np.array([i for i in range(len(items)) if is_valid[-i]], dtype=np.int64)
+    for live in (None, valid if valid.any() else None):
+        for guess in name_encoding.guesses_of(column, live):
+            with kernels(are_used=False):
+                plain = name_encoding.encode_guess(guess, column, live)
             with kernels(are_used=True):
-                twice = joined_keys([Encoded(4, 0, plain[0])] * 2, [len(items)] * 2, CAP)
-            assert twice.to_pylist() == items * 2
+                compiled = name_encoding.encode_guess(guess, column, live)
+            assert compiled == plain
+            if plain is None:
+                continue
+            for use in (False, True):
+                with kernels(are_used=use):
+                    names = NameStrings(pa.binary(), len(items), plain[0], 0, CAP, WHERE)
+                    whole, some = names.take(slice(0, len(items)), live), names.take(rows, None)
+                whole.validate(full=True)
+                assert whole.to_pylist() == [
+                    v if live is None or ok else None for v, ok in zip(items, valid, strict=True)
+                ]
+                assert live is not None or some.to_pylist() == [items[i] for i in rows]
 
 
 def outcome(encoding: int, raw: bytes, count: int) -> list[bytes] | None:
@@ -136,23 +145,35 @@ def damaged(raw: bytes, flips: list[tuple[int, int]]) -> bytes:
     return bytes(data)
 
 
+def names_outcome(raw: bytes, count: int) -> list[bytes] | None:
+    try:
+        found = NameStrings(pa.binary(), count, raw, 0, CAP, WHERE).take(slice(0, count), None)
+        found.validate(full=True)
+        return found.to_pylist()
+    except CorruptionError:
+        return None
+
+
 @given(items=names(), flips=FLIPS, cut=st.integers(0, 3), more=st.integers(-1, 1))
 def test_what_is_damaged_is_refused_by_both_or_reads_the_same(items, flips, cut, more):
     column = pa.array(sorted(set(items)), pa.binary())
-    template = template_inference.infer_template(column, None, is_sorted=True)
     sections = {2: encode_bundles_plainly(column)}
-    if template is not None:
-        sections[4] = template[0]
     if len({len(item) for item in items}) == 1:
         sections[1] = encode_fixed(column)
+    encoded = name_encoding.NameEncoder().encode(column, None)
+    if encoded is not None:
+        sections[8] = encoded[0]
     for encoding, raw in sections.items():
         # Most of a template's meaning is in its first bytes: half of the flips go there.
         near = [(place % 400 if i % 2 else place, bit) for i, (place, bit) in enumerate(flips)]
         bad = damaged(raw[: len(raw) - 8 * cut] or raw, near)
         count = max(1, len(column) + more)
         with kernels(are_used=False):
-            plain = outcome(encoding, bad, count)
+            plain = names_outcome(bad, count) if encoding == 8 else outcome(encoding, bad, count)
         with kernels(are_used=True):
+            if encoding == 8:
+                assert names_outcome(bad, count) == plain
+                continue
             assert outcome(encoding, bad, count) == plain
             joined = joined_keys([Encoded(encoding, 0, bad)] * 2, [count] * 2, CAP)
         assert joined is None or joined.to_pylist() == 2 * plain
@@ -269,7 +290,7 @@ def test_many_blocks_scan_as_one_block_does():
 WARM = """
 import io
 import pyarrow as pa
-from skipstone.hfile_like import BlockCache, SortedFileReader, SortedFileWriter, lazy, merge_runs
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
 
 FAMILIES = {families}
 modules = [lazy.load(family) for family in FAMILIES]
@@ -284,8 +305,6 @@ for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
         runs.append(target.getvalue())
     assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
     assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
-    cached = SortedFileReader(runs[0], cache=BlockCache(1 << 26))
-    assert all(cached.get_many(some)['found'].to_pylist() for _ in range(2))
 found = {{f: [k.stats for k in vars(m).values() if hasattr(k, 'stats')] for f, m in zip(FAMILIES, modules)}}
 for family, stats in found.items():
     print(family, sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats))
@@ -310,7 +329,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     counts()
     # Of every family something was used, and nothing compiled.
     again = counts()
-    assert len(again) == len(families) >= 6
+    assert len(again) == len(families) >= 4
     assert all(not misses and hits for misses, hits in again.values()), again
 
 

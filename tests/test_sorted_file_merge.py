@@ -128,7 +128,7 @@ BLOCK_BYTES = 2000
 
 
 def is_compressed(block: Block) -> bool:
-    return any(section.codec != CODEC_RAW for section in block.sections())
+    return any(packed_as != CODEC_RAW for _, _, packed_as, *_ in block._sections)
 
 
 def numbered_run(entries: dict[tuple[int, int], int | None], **options) -> bytes:

@@ -19,10 +19,9 @@ from skipstone.hfile_like import (
     kernels_merge,
     merge,
     merge_cursor,
-    merge_order,
     merge_runs,
 )
-from skipstone.hfile_like.block_copies import StoredBlocks
+from skipstone.hfile_like.merge_writer import StoredBlocks
 from sorted_file_bytes import repair_block
 from sorted_files import CountingSource, nodes_of
 
@@ -63,11 +62,11 @@ def limits(**values: int):
 @contextlib.contextmanager
 def kernels(are_used: bool):
     """Every order by the compiled twin, or by the plain one."""
-    before, merge_order.kernels_for = merge_order.kernels_for, lambda family, ns: kernels_merge if are_used else None
+    before, merge.kernels_for = merge.kernels_for, lambda family, ns: kernels_merge if are_used else None
     try:
         yield
     finally:
-        merge_order.kernels_for = before
+        merge.kernels_for = before
 
 
 def run_of(entries: dict[bytes, int | None], **options) -> bytes:
@@ -113,15 +112,15 @@ KEYS = st.one_of(
 def test_compiled_order_is_that_of_its_plain_twin(runs):
     keys = binary_array([key for run in runs for key in run], pa.binary())
     bounds = np.cumsum([0, *map(len, runs)])
-    plain = merge_order.plain_order(keys)
+    plain = merge.plain_order(keys)
     assert {key: run for run, part in enumerate(runs) for key in part} == {
         keys[i].as_py(): int(np.searchsorted(bounds, i, side="right")) - 1 for i in plain.tolist()
     }
     with kernels(True):
-        assert merge_order.merge_order(keys, bounds).tolist() == plain.tolist()
+        assert merge.merge_order(keys, bounds).tolist() == plain.tolist()
         # What is not in order, as damage may leave it, ends as well, within the same bounds.
         backwards = binary_array([key for run in runs for key in reversed(run)], pa.binary())
-        order = merge_order.merge_order(backwards, bounds)
+        order = merge.merge_order(backwards, bounds)
         assert len(order) <= len(backwards) and set(order.tolist()) <= set(range(len(backwards)))
 
 
@@ -235,7 +234,7 @@ def test_blocks_moved_together_are_those_moved_one_by_one(compression):
     low, high, offset = 3, len(infos) - 2, 1 << 40
     view = memoryview(data)[infos[0].offset : infos[-1].offset + infos[-1].length]
     found = StoredBlocks(view, infos, len(SCHEMA))
-    assert found.are_sound and found.compressed.any() == (compression == "zstd") and not found.need_dictionary.any()
+    assert found.are_sound and found.compressed.any() == (compression == "zstd")
     at = infos[low].offset
     one_by_one = bytearray(data[at : infos[high].offset])
     for info in infos[low:high]:
@@ -299,7 +298,7 @@ def large_run(seed: int, count: int) -> bytes:
     keys = np.unique(rng.integers(0, 1 << 62, count)).tolist()
     values = pa.record_batch({"b": pa.array([rng.bytes(4000) for _ in keys], pa.binary(4000))})
     target = io.BytesIO()
-    with SortedFileWriter(target, schema=values.schema, compression="none", random_keys=True) as writer:
+    with SortedFileWriter(target, schema=values.schema, compression="none") as writer:
         writer.write([key.to_bytes(8, "big") for key in keys], values)
     return target.getvalue()
 
@@ -320,7 +319,7 @@ def test_what_a_merge_holds_does_not_grow_with_the_runs(runs):
     tracemalloc.start()
     try:
         with limits(BATCH_BYTES=1 << 20, WINDOWS_BYTES_MAX=1 << 20):
-            merge_runs(files, Sink(), compression="none", random_keys=True)
+            merge_runs(files, Sink(), compression="none")
     finally:
         tracemalloc.stop()
     assert 0 < most < 12 << 20

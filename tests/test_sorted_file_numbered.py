@@ -159,9 +159,9 @@ def as_bound(name: str, value):
 def test_summaries_are_exact(made):
     file, _, _, ordered = made
     reader = SortedFileReader(file)
-    assert reader.summary("u") is None and reader.summary("nothing") is None
+    assert reader.summaries(["u", "nothing"]) == {"u": None, "nothing": None}
     for name in reader.summarised:
-        summary = reader.summary(name)
+        summary = reader.summaries([name])[name]
         assert {len(summary.lower), len(summary.upper), len(summary.null_count), len(summary.live)} == {
             reader.num_blocks
         }
@@ -190,7 +190,7 @@ def test_a_merge_keeps_the_summaries_of_its_runs():
         assert reader.summarised == expected
         assert reader.verify() == []
     merge_runs([one, two], output := io.BytesIO())
-    summary = SortedFileReader(output.getvalue()).summary("a")
+    summary = SortedFileReader(output.getvalue()).summaries()["a"]
     assert (summary.lower.tolist(), summary.upper.tolist(), summary.null_count.tolist()) == ([5], [5], [1])
 
 

@@ -194,9 +194,7 @@ def write_entries(
             first, files = piece.column(0)[0].as_py(), _Files()
             with (
                 storage.create(path) as sink,
-                SortedFileWriter(
-                    sink, schema=RUN_SCHEMA, block_size=form.block_bytes, compression="zstd", random_keys=True
-                ) as writer,
+                SortedFileWriter(sink, schema=RUN_SCHEMA, block_size=form.block_bytes, compression="zstd") as writer,
             ):
                 is_full = False
                 while piece is not None and not is_full:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...hfile_like import Numbered, SortedFileReader, prefix_successor
 from ...hfile_like.block import Block
-from ...hfile_like.footer import TAIL_BYTES
+from ...hfile_like.file import TAIL_BYTES
 from ..cache import Cache, RunKey
 
 RUN_ENTRIES_MAX = 1 << 16  # a larger run is read block by block, as it is asked for

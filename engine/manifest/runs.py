@@ -140,14 +140,14 @@ class RunReaders:
         found out."""
         data = self.in_memory.get(run.path)
         if data is not None:
-            return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
+            return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
         key: RunKey = (self.storage.uri, run.path)
         if self._is_shared:
             entry = self.storage.stat(run.path)
             key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
         found = self._cache.get((key, None))
         if found is None:
-            reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes))
+            reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes), cache_bytes=0)
             made = CachedRun(key, reader, self._cache)
             found = self._cache.put((key, None), made, made.size_bytes)
         return found

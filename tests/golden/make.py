@@ -1,9 +1,9 @@
 """Makes the golden files: a small sorted-block file for each encoding and each section, with its bytes told one by one
 (FILE.hex.txt) and what it holds (FILE.json).
 
-    python tests/golden/make.py        run by hand, and only for a new version of the format
+    python tests/golden/make.py        run by hand, and only where the format changes
 
-Files of a version are never made again: `tests/test_sorted_file_golden.py` reads them byte for byte.
+`tests/test_sorted_file_golden.py` reads them byte for byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The end of the file: what is in it, and a trailer of fixed size that says where that stands.
+"""What a file is made of: a header, blocks and what lies beside them, a footer that names it all, and a trailer of
+fixed size that says where the footer stands.
 
 A reader takes the last 64 KiB. The trailer is in them, and mostly the footer too: one read opens a file. Tables that
 few readers ask for (groups, strided sections, metas) are kept as bytes and read when asked for.
@@ -23,12 +24,11 @@ from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .values import check_schema
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
-# Bits of the trailer: features without which a file cannot be read.
-FLAG_DICTIONARY = 1
-KNOWN_FLAGS = FLAG_DICTIONARY
+# Bits of the trailer: features without which a file cannot be read. There are none yet.
+KNOWN_FLAGS = 0
 
 # footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
 TRAILER = struct.Struct("<QQQIIIHH8s")
@@ -39,11 +39,7 @@ FOOTER_BYTES_MAX = 1 << 31
 META_BYTES_MAX = 1 << 30
 
 _SECTION = struct.Struct("<IIQ")
-SECTION_SCHEMA, SECTION_PROPERTIES, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS = range(1, 7)
-SECTION_SUMMARIES, SECTION_PIECES = 7, 8
-
-# Pieces of the file's own, by name.
-PIECE_DICTIONARY, PIECE_KEY_FILTER = "dictionary", "key filter"
+SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_SUMMARIES = range(1, 7)
 
 _GROUP_FIELDS = {"offset": "<u8", "length": "<u8", "entries": "<u8", "first_block": "<u4", "block_count": "<u4"}
 _STRIDED_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
@@ -69,16 +65,14 @@ class GroupHandle:
 
 @dataclass
 class Contents:
-    """What a writer tells the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
+    """What a writer puts into the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
 
     schema: pa.Schema
-    properties: dict[str, str]
     index: bytes = b""
     summaries: bytes | None = None
     groups: list[GroupHandle] = field(default_factory=list)
     strided: list[StridedSection] = field(default_factory=list)
     metas: dict[str, Piece] = field(default_factory=dict)
-    pieces: dict[str, Piece] = field(default_factory=dict)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -88,7 +82,6 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
     """The footer that will lie at `offset`, and the trailer after it."""
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
-        (SECTION_PROPERTIES, _encode_properties(contents.properties)),
         (SECTION_INDEX, contents.index),
         (SECTION_GROUPS, _table({g.name: g for g in contents.groups}, _GROUP_FIELDS)),
         (SECTION_STRIDED, _table({s.name: s for s in contents.strided}, _STRIDED_FIELDS)),
@@ -96,25 +89,17 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
     ]
     if contents.summaries is not None:
         sections.append((SECTION_SUMMARIES, contents.summaries))
-    if contents.pieces:
-        sections.append((SECTION_PIECES, _table(contents.pieces, _PIECE_FIELDS)))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
     packed_as, stored = codec.compress(raw, compressor)
     sizes = (offset, len(stored), len(raw), codec.checksum_at(offset, stored), packed_as)
-    flags = FLAG_DICTIONARY if PIECE_DICTIONARY in contents.pieces else 0
-    trailer = TRAILER.pack(*sizes, 0, flags, FORMAT_VERSION, MAGIC_TRAILER)
+    trailer = TRAILER.pack(*sizes, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
-    return stored + TRAILER.pack(*sizes, checksum, flags, FORMAT_VERSION, MAGIC_TRAILER)
+    return b"".join((stored, TRAILER.pack(*sizes, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
 
 
 def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
     return codec.checksum_at(offset, trailer[: _CHECKED_AFTER - 4], trailer[_CHECKED_AFTER:])
-
-
-def _encode_properties(properties: dict[str, str]) -> bytes:
-    items = [text.encode() for pair in sorted(properties.items()) for text in pair]
-    return codec.pack_strings(items)
 
 
 def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
@@ -163,15 +148,15 @@ class Footer:
         at = 8 + _SECTION.size * count
         if len(raw) < 8 or at > len(raw):
             raise self._where.bad("footer", f"the footer claims {count} sections and does not hold them")
-        found = {}
+        sections = {}
         for kind, reserved, length in _SECTION.iter_unpack(raw[8:at]):
-            if reserved or kind in found:
+            if reserved or kind in sections:
                 raise self._where.bad("footer", f"section {kind} of the footer is there twice, or of no known kind")
             if length > len(raw) - at:
                 raise self._where.bad("footer", f"section {kind} of the footer is cut short")
-            found[kind] = raw[at : at + length]
+            sections[kind] = raw[at : at + length]
             at += length
-        return found
+        return sections
 
     def _section(self, kind: int) -> memoryview:
         try:
@@ -180,49 +165,33 @@ class Footer:
             raise self._where.bad("footer", f"section {kind} of the footer is missing") from None
 
     @cached_property
-    def properties(self) -> dict[str, str]:
-        items, _ = codec.unpack_strings(self._section(SECTION_PROPERTIES), self._where)
-        if len(items) % 2:
-            raise self._where.bad("properties", "a property has no value")
-        texts = [self._text(item) for item in items]
-        return dict(zip(texts[::2], texts[1::2], strict=True))
-
-    @cached_property
     def groups(self) -> dict[str, GroupHandle]:
-        found = {}
+        groups = {}
         for name, offset, length, entries, first, count in self._rows(SECTION_GROUPS, _GROUP_FIELDS):
             if first + count > self.index.block_count:
                 raise self._where.bad("groups", f"group {name!r} names blocks that are not there")
             if offset + length > self._data_end or (count == 0) != (length == 0):
                 raise self._where.bad("groups", f"group {name!r} does not lie in the file")
-            found[name] = GroupHandle(name, offset, length, entries, first, count)
-        return found
+            groups[name] = GroupHandle(name, offset, length, entries, first, count)
+        return groups
 
     @cached_property
     def strided(self) -> dict[str, StridedSection]:
-        found = {}
+        sections = {}
         for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
                 raise self._where.bad("strided sections", f"strided section {name!r} does not lie in the file")
-            found[name] = StridedSection(name, offset, rows, stride)
-        return found
+            sections[name] = StridedSection(name, offset, rows, stride)
+        return sections
 
     @cached_property
     def metas(self) -> dict[str, Piece]:
-        return self._named_pieces(SECTION_METAS, "meta")
-
-    @cached_property
-    def pieces(self) -> dict[str, Piece]:
-        """The file's own pieces: its dictionary and its key filter, where it has them."""
-        return self._named_pieces(SECTION_PIECES, "piece") if SECTION_PIECES in self._sections else {}
-
-    def _named_pieces(self, kind: int, what: str) -> dict[str, Piece]:
-        found = {}
-        for name, *fields in self._rows(kind, _PIECE_FIELDS):
-            found[name] = piece = Piece(*fields)
+        metas = {}
+        for name, *fields in self._rows(SECTION_METAS, _PIECE_FIELDS):
+            metas[name] = piece = Piece(*fields)
             if piece.offset + piece.stored > self._data_end:
-                raise self._where.bad(f"{what}s", f"{what} {name!r} does not lie in the file")
-        return found
+                raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
+        return metas
 
     def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
@@ -286,11 +255,11 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
     where = Where(name, offset)
     if codec.checksum_at(offset, data) != checksum:
         raise where.bad("footer checksum", "the footer's checksum does not match")
-    raw = codec.decompress_alone(data, packed_as, raw_length, FOOTER_BYTES_MAX, where)
+    raw = codec.decompress(data, packed_as, raw_length, FOOTER_BYTES_MAX, where)
     return Footer(raw, offset, where), tail
 
 
 def check_header(header: memoryview, name: str | None) -> None:
-    """Raises CorruptionError where the first bytes are not those of the version that the trailer told."""
+    """Raises CorruptionError where the first bytes are not those of the version that the trailer names."""
     if header != HEADER:
         raise Where(name, 0).bad("magic", "the first bytes are not those of a sorted-block file of this version")

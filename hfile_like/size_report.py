@@ -1,6 +1,6 @@
 """Where the bytes of a file go: its sections by encoding and compression, and the parts beside its blocks.
 
-Of the blocks only the heads are read, which tell how each section lies.
+Of the blocks only the heads are read, which say how each section lies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from . import block, codec, keys, values
 from .block import HEAD, SECTION
 from .codec import Where
-from .footer import HEADER, TRAILER, Footer, open_footer
+from .file import HEADER, TRAILER, Footer, open_footer
 from .index import BlockIndex
 from .source import Source, name_of, read_exact
 
@@ -26,9 +26,6 @@ _KEYS = {
     keys.ENCODING_FIXED: "fixed width",
     keys.ENCODING_BUNDLE: "bundle prefix",
     keys.ENCODING_NUMBERS: "numbers",
-    keys.ENCODING_TEMPLATE: "template",
-    keys.ENCODING_PLAIN: "plain",
-    keys.ENCODING_PADDED: "padded",
 }
 _VALUES = {
     values.ENCODING_ALL_NULL: "all null",
@@ -39,14 +36,13 @@ _VALUES = {
     values.ENCODING_FRAME: "frame of reference",
     values.ENCODING_CONSTANT_BOOL: "constant",
     values.ENCODING_DICTIONARY: "codes",
-    values.ENCODING_TEMPLATE: "template",
+    values.ENCODING_NAMES: "names",
     values.ENCODING_PLANES: "frame, in planes",
 }
 _CODECS = {
     codec.CODEC_RAW: "raw",
     codec.CODEC_ZSTD: "zstd",
     codec.CODEC_ZSTD_HEAD: "zstd, in part",
-    codec.CODEC_ZSTD_DICTIONARY: "zstd, dictionary",
 }
 
 
@@ -70,7 +66,7 @@ class SectionCount:
 
 
 @dataclass(frozen=True)
-class Census:
+class SizeReport:
     """What a file is made of.
 
     sections      of all blocks, by position, most bytes first
@@ -84,13 +80,13 @@ class Census:
     index_nodes: int
 
 
-def census_of(source: Source) -> Census:
+def size_report(source: Source) -> SizeReport:
     """Reads the footer of a file, its index and the heads of its blocks. Raises CorruptionError, FormatVersionError."""
     footer, _ = open_footer(source)
     index = footer.index.reading_by(partial(read_exact, source))
     sections = _count_sections(source, index, footer.schema)
     parts = _bytes_by_part(source.size, footer, index, sections, Where(name_of(source), footer.offset))
-    return Census(sections, parts, index.levels, index.node_count)
+    return SizeReport(sections, parts, index.levels, index.node_count)
 
 
 def _count_sections(source: Source, index: BlockIndex, schema: pa.Schema) -> list[SectionCount]:
@@ -132,22 +128,20 @@ def _bytes_by_part(
 ) -> dict[str, int]:
     """The sum is `size_bytes`. Sections and metas of one stem (fine/0, fine/1 ...) count together: there may be
     thousands. Raises CorruptionError where they overlap."""
-    found: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
     for count in sections:
-        found[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
-    found["heads of blocks"] = index.block_count * HEAD.size + SECTION.size * sum(count.blocks for count in sections)
+        parts[f"column {count.section}" if count.position > 1 else count.section] += count.stored_bytes
+    parts["heads of blocks"] = index.block_count * HEAD.size + SECTION.size * sum(count.blocks for count in sections)
     for name, section in footer.strided.items():
-        found[f"strided {_stem(name)}"] += section.length_bytes
+        parts[f"strided {_stem(name)}"] += section.length_bytes
     for name, piece in footer.metas.items():
-        found[f"meta {_stem(name)}"] += piece.stored
-    for name, piece in footer.pieces.items():
-        found[name] += piece.stored
-    found["nodes of the index"] = index.nodes_bytes()
-    found["footer"] = size_bytes - footer.offset - TRAILER.size
-    found["header, trailer, padding"] = size_bytes - sum(found.values())
-    if found["header, trailer, padding"] < len(HEADER) + TRAILER.size:
+        parts[f"meta {_stem(name)}"] += piece.stored
+    parts["nodes of the index"] = index.nodes_bytes()
+    parts["footer"] = size_bytes - footer.offset - TRAILER.size
+    parts["header, trailer, padding"] = size_bytes - sum(parts.values())
+    if parts["header, trailer, padding"] < len(HEADER) + TRAILER.size:
         raise where.bad("sizes", "the parts of the file are more than the file")
-    return {name: size for name, size in found.items() if size}
+    return {name: size for name, size in parts.items() if size}
 
 
 def _stem(name: str) -> str:

@@ -1,0 +1,243 @@
+"""Compiled twins of `names` and `name_encoding`: names by the parts of their template, read and written.
+
+What `render` takes was checked: numbers have no more digits than they may, and `out` is as long as all values.
+
+Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiling import called as _called
+from ..compiling import compiled
+from ..compiling import copy_bytes as _copy
+from ..compiling import inlined as _inlined
+from ..compiling import load32 as _load32
+from ..compiling import load64 as _load64
+from ..compiling import store16 as _store16
+from ..compiling import store32 as _store32
+from ..compiling import store64 as _store64
+
+_LITERAL, _PADDED, _PLAIN, _HEX, _UUID, _RANDOM_UUID = range(6)
+_DIGITS_MAX = 18
+_POWERS = np.array([10**k for k in range(_DIGITS_MAX + 1)], dtype=np.uint64)
+# The two digits of 0 to 99, as two bytes in memory.
+_PAIRS = np.array([0x3030 + (v // 10) + (v % 10 << 8) for v in range(100)], dtype=np.uint16)
+_DASH = np.uint8(ord("-"))
+_NO = np.uint8(255)
+_NIBBLES = np.full(256, 255, np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_DASHES = np.array([8, 13, 18, 23], np.int64)
+# Where the digits of each byte of a uuid stand among its characters.
+_UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34], np.int64)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@_called
+def _read_literal(data, at, ends, literals, start, size):
+    for i in range(len(at)):
+        here = at[i]
+        if ends[i] - here < size:
+            return False
+        k = np.int64(0)
+        while k + 8 <= size:
+            if _load64(data, here + k) != _load64(literals, start + k):
+                return False
+            k += 8
+        while k < size:
+            if data[here + k] != literals[start + k]:
+                return False
+            k += 1
+        at[i] = here + size
+    return True
+
+
+@_called
+def _read_numbers(data, at, ends, numbers, lengths):
+    """Decimal digits of every value: their number; and how many the shortest and the longest has."""
+    least, most, has_leading = np.int64(_DIGITS_MAX + 1), np.int64(0), False
+    for i in range(len(at)):
+        here, end = at[i], min(ends[i], at[i] + _DIGITS_MAX + 1)
+        k, number = here, np.uint64(0)
+        while k < end and data[k] >= 48 and data[k] < 58:
+            number = np.uint64(np.uint64(number * np.uint64(10)) + np.uint64(data[k] - 48))
+            k += 1
+        size = k - here
+        if size == 0 or size > _DIGITS_MAX:
+            return False
+        has_leading |= size > 1 and data[here] == 48
+        least, most = min(least, size), max(most, size)
+        numbers[i] = number
+        at[i] = k
+    lengths[0], lengths[1] = least, most
+    return least == most or not has_leading
+
+
+@_called
+def _read_hex(data, at, ends, size, out, to):
+    for i in range(len(at)):
+        here = at[i]
+        if ends[i] - here < 2 * size:
+            return False
+        bad = np.uint8(0)
+        for k in range(size):
+            high, low = _NIBBLES[data[here + 2 * k]], _NIBBLES[data[here + 2 * k + 1]]
+            bad |= high | low
+            out[to + i * size + k] = np.uint8(high << 4 | (low & 15))
+        if bad > 15:
+            return False
+        at[i] = here + 2 * size
+    return True
+
+
+@_called
+def _read_uuids(data, at, ends, out, to):
+    for i in range(len(at)):
+        here = at[i]
+        if ends[i] - here < 36:
+            return False
+        bad = np.uint8(0)
+        for k in range(16):
+            place = here + _UUID_AT[k]
+            high, low = _NIBBLES[data[place]], _NIBBLES[data[place + 1]]
+            bad |= high | low
+            out[to + i * 16 + k] = np.uint8(high << 4 | (low & 15))
+        for k in range(4):
+            bad |= np.uint8(0) if data[here + _DASHES[k]] == 45 else _NO
+        if bad > 15:
+            return False
+        at[i] = here + 36
+    return True
+
+
+@compiled
+def read(data, starts, ends, parts, literals, numbers, lengths, digits):
+    """Reads the values data[starts[i]:ends[i]] by a guess at their parts, int64 [parts, 3]: kind, size, and where a
+    literal begins in `literals`. Fills `numbers`, uint64 [parts of numbers, n], `lengths`, int64 [parts of numbers, 2],
+    and `digits`, uint8, the parts of digits one after the other. Moves `starts`. Returns whether every value fits."""
+    row, to = 0, np.int64(0)
+    for p in range(len(parts)):
+        kind, size = parts[p, 0], parts[p, 1]
+        if kind == _LITERAL:
+            fits = _read_literal(data, starts, ends, literals, parts[p, 2], size)
+        elif kind == _PADDED:
+            fits = _read_numbers(data, starts, ends, numbers[row], lengths[row])
+            row += 1
+        elif kind == _UUID:
+            fits = _read_uuids(data, starts, ends, digits, to)
+            to += 16 * len(starts)
+        else:
+            fits = _read_hex(data, starts, ends, size, digits, to)
+            to += size * len(starts)
+        if not fits:
+            return False
+    left = np.int64(0)
+    for i in range(len(starts)):
+        left |= ends[i] - starts[i]
+    return left == 0
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _hex8(four):
+    """The eight digits of four bytes, the first lowest, as eight bytes in memory."""
+    wide = np.uint64(four)
+    wide = (wide | wide << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    wide = (wide | wide << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    low = np.uint64(0x000F000F000F000F)
+    pairs = (wide >> np.uint64(4) & low) | (wide & low) << np.uint64(8)
+    letters = np.uint64(pairs + np.uint64(0x0606060606060606)) >> np.uint64(4) & np.uint64(0x0101010101010101)
+    return np.uint64(np.uint64(pairs + np.uint64(0x3030303030303030)) + np.uint64(letters * np.uint64(39)))
+
+
+@_inlined
+def _digits_of(number):
+    digits = 1
+    while digits < _DIGITS_MAX and number >= _POWERS[digits]:
+        digits += 1
+    return digits
+
+
+@_inlined
+def _write_number(out, to, number, digits):
+    """Decimal digits, zeros in front."""
+    at = to + digits
+    hundred = np.uint64(100)
+    while at - to >= 2:
+        rest = number // hundred
+        at -= 2
+        _store16(out, at, _PAIRS[np.int64(number - np.uint64(rest * hundred))])
+        number = rest
+    if at > to:
+        out[to] = np.uint8(np.uint64(48) + number % np.uint64(10))
+
+
+@_called
+def _write_numbers(size, numbers, out, at):
+    """`size`: digits, or 0 where there are no zeros in front."""
+    before = np.int64(0)
+    for i in range(len(numbers)):
+        if i and numbers[i] == numbers[i - 1]:
+            digits = at[i - 1] - before
+            _copy(out, at[i], out, before, digits)
+        else:
+            digits = size if size else _digits_of(numbers[i])
+            _write_number(out, at[i], numbers[i], digits)
+        before = at[i]
+        at[i] += digits
+
+
+@_called
+def _write_hex(digits, place, size, out, at):
+    whole = size - size % 4
+    for i in range(len(at)):
+        to = at[i]
+        for k in range(0, whole, 4):
+            _store64(out, to + 2 * k, _hex8(_load32(digits, place + k)))
+        for k in range(whole, size):
+            _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(digits[place + k]))))
+        place += size
+        at[i] = to + 2 * size
+
+
+@_called
+def _write_uuids(digits, place, out, at):
+    half, low32 = np.uint64(32), np.uint64(0xFFFFFFFF)
+    for i in range(len(at)):
+        to = at[i]
+        second, third = _hex8(_load32(digits, place + 4)), _hex8(_load32(digits, place + 8))
+        _store64(out, to, _hex8(_load32(digits, place)))
+        out[to + 8] = _DASH
+        _store32(out, to + 9, np.uint32(second & low32))
+        out[to + 13] = _DASH
+        _store32(out, to + 14, np.uint32(second >> half))
+        out[to + 18] = _DASH
+        _store32(out, to + 19, np.uint32(third & low32))
+        out[to + 23] = _DASH
+        _store32(out, to + 24, np.uint32(third >> half))
+        _store64(out, to + 28, _hex8(_load32(digits, place + 12)))
+        place += 16
+        at[i] = to + 36
+
+
+@compiled
+def render(parts, literals, numbers, digits, at, out):
+    """Writes values by their parts, int64 [parts, 3]: kind, size, and where its bytes begin in `literals` or `digits`,
+    or which row of `numbers` it is. `at`: where each value begins in `out`; moved to where it ends."""
+    for p in range(len(parts)):
+        kind, size, place = parts[p, 0], parts[p, 1], parts[p, 2]
+        if kind == _LITERAL:
+            for i in range(len(at)):
+                _copy(out, at[i], literals, place, size)
+                at[i] += size
+        elif kind in (_PADDED, _PLAIN):
+            _write_numbers(size, numbers[place], out, at)
+        elif kind == _HEX:
+            _write_hex(digits, place, size, out, at)
+        else:
+            _write_uuids(digits, place, out, at)
