@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .engine.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.commit.repair import repair
+    from .engine.commit.sync_result import SyncResult
     from .engine.commit.transaction import Transaction
     from .engine.create import create
-    from .engine.ingest.task_writer import TaskWriter
     from .engine.open import open_table as open
     from .engine.predicates import col
     from .engine.scan.plan import Plan
-    from .engine.sync_result import SyncResult
+    from .engine.state.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.table import Table
+    from .engine.tasks.writer import TaskWriter
     from .errors import (
         CommitConflictError,
         CorruptionError,
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "cache_info": (".engine.cache", "cache_info"),
-    "set_cache_budget": (".engine.cache", "set_cache_budget"),
-    "CacheInfo": (".engine.cache", "CacheInfo"),
+    "cache_info": (".engine.state.cache", "cache_info"),
+    "set_cache_budget": (".engine.state.cache", "set_cache_budget"),
+    "CacheInfo": (".engine.state.cache", "CacheInfo"),
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
-    "SyncResult": (".engine.sync_result", "SyncResult"),
+    "SyncResult": (".engine.commit.sync_result", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "Plan": (".engine.scan.plan", "Plan"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
-    "TaskWriter": (".engine.ingest.task_writer", "TaskWriter"),
+    "TaskWriter": (".engine.tasks.writer", "TaskWriter"),
     **{
         name: (".errors", name)
         for name in (

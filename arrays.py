@@ -171,3 +171,12 @@ def _unpacked(buffer: pa.Buffer, offset: int, length: int) -> np.ndarray:
 
 def _bits(flags: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
+    """For each wanted id, its position among the stored ones (ascending), or -1."""
+    if len(stored_ids) == 0:
+        return np.full(len(wanted_ids), -1, dtype=np.int64)
+    at = np.searchsorted(stored_ids, wanted_ids)
+    at[at == len(stored_ids)] = 0
+    return np.where(stored_ids[at] == wanted_ids, at, -1)

@@ -77,14 +77,15 @@ class NotATableError(SkipstoneError, FileNotFoundError):
 
 
 class NotReadableError(SkipstoneError, ValueError):
-    """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them."""
+    """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them, but for
+    one that lies on storage no more as it was planned: `changed` says what became of it."""
 
-    def __init__(self, message: str, *, paths: Sequence[str] = ()):
+    def __init__(self, message: str, *, paths: Sequence[str] = (), changed: str | None = None):
         super().__init__(message)
-        self.message, self.paths = message, list(paths)
+        self.message, self.paths, self.changed = message, list(paths), changed
 
     def __reduce__(self):
-        return _rebuild, (type(self), self.message, {"paths": self.paths})
+        return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed})
 
 
 class InvalidArgumentError(SkipstoneError, ValueError):

@@ -35,7 +35,7 @@ import pyarrow as pa
 import skipstone as ss
 from skipstone import col
 from skipstone.bloom import bucket_of, hash_array, probe_rows
-from skipstone.engine.commit import filter_merging
+from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.storage import local
 from skipstone.hfile_like import SortedFileReader, output
 

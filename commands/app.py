@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from ..engine.create import create
-from ..engine.ingest.sources import is_log
+from ..engine.lakes.log import is_log
 from ..errors import SkipstoneError
 from .altering import alter
 from .file_slices import print_slices

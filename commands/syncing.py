@@ -40,7 +40,7 @@ def sync(
                     **told,
                     "added": list(made.added),
                     "removed": list(made.removed),
-                    "set_aside": made.quarantined,
+                    "quarantined": made.quarantined,
                     "new_columns": list(made.new_columns),
                     "pending": len(made.quarantined),
                 }

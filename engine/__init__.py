@@ -1,0 +1,27 @@
+"""The engine: what a table is, how it changes, and how a query finds out what it need not read.
+
+Users meet `table.py` (the handle and its verbs), `create.py` and `open.py`. Below them, a room imports only from rooms
+that stand before it in this list:
+
+    progress.py, storage_options.py    small things that every room uses
+    storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
+    predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match
+    partitions/   partition values as text in paths, and back
+    state/        versions: the timeline of instants, the manifest of live files, the runs both are kept in
+    parquet/      Parquet's own bytes: footers, statistics, pages
+    lakes/        where live files come from: a directory, a Delta log, Iceberg metadata
+    handle.py     what one version is read by: storage, timeline, runs, instant
+    indexes/      the protocol of an index kind, then a folder a kind: stats/, bloom/, secondary/
+    tasks/        one writer's share of a commit: files attached, declared or written, with their task index file
+    views.py      what a version holds, as tables for people
+    commit/       transactions, and the verbs that make versions: sync, alter, undo, clean, optimize, build indexes
+    scan/         plan, prune, fine pruning, reading rows, explain
+
+A scan: `table.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files may
+match; `scan/fine.py` asks their task index files which row groups may; `scan/rows.py` reads those and tests the rows.
+
+A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
+`commit/publish.py` puts the instant if nobody was first, or binds again.
+
+What lies on disk: `LAYOUT.md` beside this file.
+"""

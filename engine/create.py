@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -12,22 +13,23 @@ import pyarrow.compute as pc
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from .commit.attaching import Attacher, attach_all
 from .commit.fitting import minority, misfits, pending_of, without
-from .commit.leftovers import Leftovers
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
-from .ingest import hive
-from .ingest.attach import COLUMNS_MAX, column_filter
-from .ingest.declared import declared_files, told_partitions
-from .ingest.footers import leaf_types, plain_type
-from .ingest.listing import LISTED, list_parquet, listed_of
-from .ingest.sources import DIRECTORY, ICEBERG, KINDS, open_source, split_location
-from .ingest.sources.detection import source_of
-from .ingest.task_result import TaskResult
-from .manifest.runs import RunReaders
+from .indexes.orphans import Leftovers
+from .indexes.task_result import TaskResult
+from .lakes.detection import source_of
+from .lakes.directory import LISTED, list_parquet, listed_of
+from .lakes.log import DIRECTORY, ICEBERG, KINDS, split_location
+from .lakes.sources import open_source
+from .parquet.footers import leaf_types, plain_type
+from .partitions import hive
 from .progress import Progress, teller
+from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
-from .timeline import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .tasks.attach import COLUMNS_MAX, column_filter
+from .tasks.declared import declared_files, told_partitions
 
 
 def create(
@@ -92,7 +94,7 @@ def create(
             f"{storage.uri}: the {source} log says files, schema and partitioning; they are not given here"
         )
     if source != DIRECTORY:
-        from .create_log import first_version
+        from .commit.create_log import first_version
 
         readers = RunReaders(index_storage)
         log = open_source(source, storage, storage_options, named)
@@ -140,11 +142,18 @@ def create(
 
 
 def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
-    """path -> why it does not fit. Raises SchemaError where that is said of most files."""
+    """path -> why it does not fit. Warns of such files; raises SchemaError where no more files fit than do not."""
     odd = misfits(base, results, ())
-    if 2 * len(odd) > sum(result.files.num_rows for result in results):
+    if odd:
         path, reason = next(iter(odd.items()))
-        raise SchemaError(f"most of its files do not fit the table; {path}: {reason}")
+        count = sum(result.files.num_rows for result in results)
+        if 2 * len(odd) >= count:
+            raise SchemaError(f"{len(odd)} of its {count} files do not fit the table; {path}: {reason}")
+        warnings.warn(
+            f"{len(odd)} of {count} files are set aside, since they do not fit the table; sync() tries them again, "
+            f"verify() lists them. {path}: {reason}",
+            stacklevel=3,
+        )
     return odd
 
 
@@ -166,7 +175,7 @@ def _listed(
     schema: pa.Schema | None,
     progress: Progress | None,
 ) -> pa.Table:
-    """The files to attach, as `ingest.listing` tells them."""
+    """The files to attach, as `lakes.directory` lists them."""
     if files is not None:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes))
         if not is_list or not all(isinstance(f, (str, os.PathLike)) for f in files):

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from .. import canon
 from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
-from .ingest.footers import leaf_type
-from .ingest.leaves import top_level
-from .manifest.snapshot import Snapshot
+from .parquet.footers import leaf_type
+from .parquet.leaves import top_level
 from .scan.bounds import bounds_of, texts_of, value_of
 from .scan.gather import Gatherer
-from .scan.slices import SNAPSHOT
 from .scan.units import units_of
+from .state.slices import SNAPSHOT
+from .state.snapshot import Snapshot
 
 _LABELS = 4  # spans between labels: at the ends, the middle and the quarters
 _STEPS = (1, 3, 5, 7)  # eighths

@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Mapping
 
 from ..errors import InvalidArgumentError, NotATableError
-from .ingest.sources import is_log, open_source, split_location
-from .manifest.runs import RunReaders
+from .lakes.log import is_log, split_location
+from .lakes.sources import open_source
+from .state import Instant, Timeline
+from .state.runs import RunReaders
 from .storage import open_storages
 from .table import Table
-from .timeline import Instant, Timeline
 
 
 def open_table(

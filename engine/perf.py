@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 
 from ..arrays import to_numpy
 from ..errors import InvalidArgumentError
-from .ahead import ahead
-from .ingest.listing import THREADS as LISTING_THREADS
-from .ingest.listing import list_parquet
-from .manifest.runs import RunReaders
+from .lakes.directory import THREADS as LISTING_THREADS
+from .lakes.directory import list_parquet
 from .progress import Progress
+from .state.runs import RunReaders
 from .storage import Entry, Storage
+from .storage.prefetch import ahead
 from .table import Table
 from .views import partition_id
 

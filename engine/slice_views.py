@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import from_numpy, joined, offsets_of, to_numpy
-from .manifest.snapshot import Snapshot
-from .scan.slices import any_of, slices_of
+from .state.slices import any_of, slices_of
+from .state.snapshot import Snapshot
 
 
 def slices_view(snapshot: Snapshot, partition_ids: list[int] | None, latest: bool) -> pa.Table:

@@ -9,24 +9,19 @@ What only writers need is imported by the verbs that need it: a process that loo
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from . import remedies
-from .cache import process_cache
-from .ingest.sources import known_state
-from .manifest.runs import RunReaders
-from .manifest.snapshot import Snapshot
+from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
+from .scan.planning import ScanRequest
 from .slice_views import file_groups_view, slices_view
-from .storage import Counted, StorageOptions, options_of, relative_path
-from .timeline import Instant, Timeline
+from .state import Instant
+from .state.snapshot import Snapshot
 from .views import (
     FILE_COLUMNS,
     files_by_id,
@@ -41,32 +36,15 @@ from .views import (
 if TYPE_CHECKING:
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
+    from .commit.sync_result import SyncResult
     from .commit.transaction import Transaction
-    from .ingest.sources import LogSource
+    from .lakes.log import LogState
     from .layout import Layout
-    from .sync_result import SyncResult
     from .verify import Finding
 
 
-class Table:
+class Table(Handle):
     """A handle on one version of a table. Made by `create` and `open`; threads may read through one."""
-
-    def __init__(
-        self,
-        storage: Counted,
-        index_storage: Counted,
-        timeline: Timeline,
-        readers: RunReaders,
-        instant: Instant,
-        is_pinned: bool = False,
-        strict: bool = False,
-        log: LogSource | None = None,
-    ):
-        self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
-        self.strict = strict
-        self._is_pinned = is_pinned
-        self.instant, self.log = instant, log
-        self.snapshot = self._pinned(instant, None)
 
     def __repr__(self) -> str:
         totals = self.snapshot.instant.totals
@@ -81,57 +59,7 @@ class Table:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Lets go of what this handle opened. It may be used again."""
-        self.readers.close()
-
-    def forget(self) -> None:
-        """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
-        self.readers.close()
-        process_cache().forget(lambda run: run[0] == self.index_storage.uri)
-        self.timeline.forget()
-
     # -- what it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def location(self) -> str:
-        """The table's directory."""
-        return self.storage.uri
-
-    @property
-    def storage_options(self) -> StorageOptions:
-        """What opened the object stores that the table or its index lie in; no values are shown."""
-        return options_of(self.storage, self.index_storage)
-
-    @property
-    def version(self) -> int:
-        """The version that this handle reads; 1 after `create`."""
-        return self.instant.version
-
-    @property
-    def committed(self) -> Snapshot:
-        """What the version itself holds, without what the log of another format has gone on by."""
-        return self.snapshot if self.snapshot.tail is None else Snapshot(self.instant, self.readers)
-
-    @property
-    def log_position(self) -> str | None:
-        """Which state of the log of another format this handle reads; None for a table of its own."""
-        tail = self.snapshot.tail
-        return self.instant.source.get("position") if tail is None else tail.position
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Data columns and partition columns."""
-        return self.snapshot.instant.schema
-
-    @property
-    def is_hive(self) -> bool:
-        """True where partitions are told by `key=value` folders."""
-        return bool(self.instant.source.get("hive"))
-
-    def relative(self, path: str | os.PathLike) -> str:
-        """A path as `files()` tells it."""
-        return relative_path(self.storage, path)
 
     def partitions(self) -> pa.Table:
         """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
@@ -148,7 +76,7 @@ class Table:
     def file_ids(self, paths: Sequence[str]) -> pa.Array:
         """uint64 [n]: the number of each of some paths, null for one that is not live. A number is a file's for ever:
         a path that comes back has another."""
-        from .ingest.paths import paths_of
+        from .state.paths import paths_of
 
         wanted = [self.relative(path) for path in paths_of(paths)]
         found = self.snapshot.find(wanted)
@@ -230,8 +158,7 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        snapshot, storage, index_storage, *rest = self.scan_arguments(columns, limit, mode, reader)
-        return Plan(snapshot, storage, index_storage, where, *rest)
+        return Plan(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where)
 
     def lookup(
         self,
@@ -256,74 +183,10 @@ class Table:
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, *self.scan_arguments(columns, limit, reader=reader))
+        return lookup(keys, on, ScanRequest.of(self, columns, limit=limit, reader=reader))
 
-    def refresh(self) -> Table:
-        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
-        under `strict` a CorruptionError."""
-        latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
-        assert latest is not None
-        self.timeline.check_whole(latest, self.strict)
-        was_pinned, self._is_pinned = self._is_pinned, False
-        if self.log is not None or was_pinned:
-            self.instant, self.snapshot = latest, self._pinned(latest, None)
-        else:
-            self.move_to(latest)
-        return self
-
-    def scan_arguments(
-        self,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        mode: str = "snapshot",
-        reader: str = "pyarrow",
-    ) -> tuple:
-        """What a plan of this table takes, but for its predicate."""
-        deleted = None if self.log is None else partial(self.log.deleted_rows, self.log_position)
-        return self.snapshot, self.storage, self.index_storage, columns, limit, self.strict, mode, deleted, reader
-
-    def on(self, instant: Instant) -> Table:
-        """Another handle, on a version that was read."""
-        return Table(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
-
-    def move_to(self, instant: Instant) -> None:
-        """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
-        version follows that log."""
-        if instant.version != self.version or instant.transaction != self.instant.transaction:
-            position = self.log_position if instant.source == self.instant.source else None
-            self.instant, self.snapshot = instant, self._pinned(instant, position)
-
-    def pin_log(self, position: str) -> None:
-        """Makes this handle read its version together with one state of the log, which is that of the version or a
-        later one."""
-        if self.log is None:
-            raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = self._with_remedy(self._with_log(self.instant, position))
-
-    def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
-        if self.log is None or self._is_pinned:
-            snapshot = Snapshot(instant, self.readers)
-        else:
-            snapshot = self._with_log(instant, log_position)
-        return self._with_remedy(snapshot)
-
-    def _with_remedy(self, snapshot: Snapshot) -> Snapshot:
-        snapshot.remedy = partial(
-            remedies.remedy,
-            instant=snapshot.instant,
-            timeline=self.timeline,
-            readers=snapshot.readers,
-            is_pinned=self._is_pinned,
-            follows_log=self.log is not None,
-        )
-        return snapshot
-
-    def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
-        assert self.log is not None
-        state = self.log.at(position, known_state(instant))
-        if state is None:
-            return Snapshot(instant, self.readers)
-        from .tail import with_tail
+    def _with_tail(self, instant: Instant, state: LogState) -> Snapshot:
+        from .commit.log_tail import with_tail
 
         return with_tail(instant, self.readers, self.storage, state)
 
@@ -473,11 +336,11 @@ class Table:
             raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
         self.check_latest()
         if self.log is not None:
-            from .sync_log import sync_log
+            from .commit.sync_log import sync_log
 
             made, result = sync_log(self, teller(progress))
         else:
-            from .sync import sync
+            from .commit.sync import sync
 
             made, result = sync(self, teller(progress), adopts=new_columns == "adopt")
         self.move_to(made)
@@ -595,20 +458,3 @@ class Table:
         from .verify import verify
 
         return verify(self, deep)
-
-    def check_owns_files(self) -> None:
-        """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say
-        which of them are live, and what its columns are."""
-        if self.log is not None:
-            kind = self.instant.source["kind"]
-            raise InvalidArgumentError(
-                f"{self.location}: its files and columns are those of its {kind} log, which only {kind}'s own writers "
-                "change; change them there, and sync()"
-            )
-
-    def check_latest(self) -> None:
-        """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
-        if self._is_pinned:
-            raise InvalidArgumentError(
-                f"this handle was opened on version {self.version}, which is for reading; refresh() it, or open() anew"
-            )

@@ -9,14 +9,14 @@ from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .commit.adoption import names_ever, unread_columns
 from .indexes.fine_paths import fine_paths
-from .ingest.footers import read_footer
-from .ingest.sources import parquet_options
+from .lakes.log import parquet_options
+from .parquet.footers import read_footer
+from .state import broken, newest_known
+from .state.timeline import instant_path
 from .storage import FileMissingError, Ranged
-from .timeline import broken, newest_known
-from .timeline.timeline import instant_path
 
 if TYPE_CHECKING:
-    from .table import Table
+    from .handle import Handle
 
 _BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file by itself to bind it as they are now"
 
@@ -30,27 +30,27 @@ class Finding:
     message: str
 
 
-def verify(table: Table, deep: bool = False) -> list[Finding]:
+def verify(handle: Handle, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
-    found = [Finding("pending", p["path"], p["reason"]) for p in table.instant.pending]
-    found += _timeline(table, deep)
-    found += _unread(table)
-    found += _runs(table, deep)
+    found = [Finding("pending", p["path"], p["reason"]) for p in handle.instant.pending]
+    found += _timeline(handle, deep)
+    found += _unread(handle)
+    found += _runs(handle, deep)
     try:
-        found += _files(table, deep)
+        found += _files(handle, deep)
     except CorruptionError as error:  # without a manifest there is no list of files to go on with
-        if not any(run.path == f.path for run in table.instant.manifest for f in found):
+        if not any(run.path == f.path for run in handle.instant.manifest for f in found):
             found.append(Finding("damaged", error.path or "manifest", error.message))
     return found
 
 
-def _timeline(table: Table, deep: bool) -> list[Finding]:
+def _timeline(handle: Handle, deep: bool) -> list[Finding]:
     """Versions up to the table's that are gone; newer ones that somebody knows of; with `deep` those that are damaged,
     or do not follow the one before them."""
-    timeline, found = table.timeline, []
-    names = timeline.names(1, table.version)
+    timeline, found = handle.timeline, []
+    names = timeline.names(1, handle.version)
     before = None
-    for version in range(1, table.version + 1):
+    for version in range(1, handle.version + 1):
         told = "the file of this version is gone: bring it back, or repair() the table to be told no more of it"
         if version not in names:
             found.append(Finding("missing", instant_path(version), told))
@@ -64,26 +64,26 @@ def _timeline(table: Table, deep: bool) -> list[Finding]:
                 wrong = broken(before, instant)
                 found += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
             before = instant or before
-    if any(f.path == instant_path(table.version) for f in found):
+    if any(f.path == instant_path(handle.version) for f in found):
         return found
-    return found + _newer(table)
+    return found + _newer(handle)
 
 
-def _newer(table: Table) -> list[Finding]:
+def _newer(handle: Handle) -> list[Finding]:
     try:
-        latest = table.timeline.latest(known=table.instant)
+        latest = handle.timeline.latest(known=handle.instant)
     except CorruptionError as error:
         return [Finding("damaged", error.path or "timeline", error.message)]
-    newest = table.version if latest is None else newest_known(table.timeline, latest)
+    newest = handle.version if latest is None else newest_known(handle.timeline, latest)
     if latest is None or newest == latest.version:
         return []
     told = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"
     return [Finding("missing", instant_path(newest), told)]
 
 
-def _unread(table: Table) -> list[Finding]:
+def _unread(handle: Handle) -> list[Finding]:
     """Files that hold columns which the table does not read."""
-    instant = table.snapshot.instant
+    instant = handle.snapshot.instant
     ever = names_ever(instant)
     told: dict[int, str] = {}
     for number, known in enumerate(instant.file_schemas):
@@ -93,26 +93,26 @@ def _unread(table: Table) -> list[Finding]:
             told[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
     if not told:
         return []
-    files = table.snapshot.files(columns=["path", "schema_id"])
+    files = handle.snapshot.files(columns=["path", "schema_id"])
     pairs = zip(*(files.column(name).to_pylist() for name in ("path", "schema_id")), strict=True)
     return [Finding("unread", path, told[number]) for path, number in pairs if number in told]
 
 
-def _runs(table: Table, deep: bool) -> list[Finding]:
+def _runs(handle: Handle, deep: bool) -> list[Finding]:
     found: list[Finding] = []
-    runs = [*table.instant.manifest, *(r for i in table.instant.indexes for r in i.runs)]
+    runs = [*handle.instant.manifest, *(r for i in handle.instant.indexes for r in i.runs)]
     for run in runs:
-        found += _sorted_file(table, run.path, run.size_bytes, deep)
+        found += _sorted_file(handle, run.path, run.size_bytes, deep)
     if not found:  # which task index files there are stands in the runs
-        paths, found = _task_indexes(table)
+        paths, found = _task_indexes(handle)
         for path in paths:
-            found += _sorted_file(table, path, None, deep)
+            found += _sorted_file(handle, path, None, deep)
     return found
 
 
-def _sorted_file(table: Table, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
+def _sorted_file(handle: Handle, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
     try:
-        with SortedFileReader(Ranged(table.index_storage, path, size_bytes)) as reader:
+        with SortedFileReader(Ranged(handle.index_storage, path, size_bytes)) as reader:
             return [Finding("damaged", path, f.message) for f in reader.verify()] if deep else []
     except FileMissingError as error:
         return [Finding("missing", path, str(error))]
@@ -120,34 +120,34 @@ def _sorted_file(table: Table, path: str, size_bytes: int | None, deep: bool) ->
         return [Finding("damaged", path, str(error))]
 
 
-def _task_indexes(table: Table) -> tuple[list[str], list[Finding]]:
+def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
     """(paths of the task index files that indexes name, what was found wrong on the way)."""
     paths: set[str] = set()
     found = []
-    for index in table.instant.indexes:
+    for index in handle.instant.indexes:
         for run in index.runs:
             try:
-                paths |= fine_paths(table.readers, index, run) or set()
+                paths |= fine_paths(handle.readers, index, run) or set()
             except SkipstoneError as error:
                 found.append(Finding("damaged", run.path, str(error)))
     return sorted(paths), found
 
 
-def _files(table: Table, deep: bool) -> list[Finding]:
+def _files(handle: Handle, deep: bool) -> list[Finding]:
     found = []
     names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "schema_id"]
-    for row in table.snapshot.files().select(names).to_pylist():
+    for row in handle.snapshot.files().select(names).to_pylist():
         path = row["path"]
         try:
-            entry = table.storage.stat(path)
+            entry = handle.storage.stat(path)
         except SkipstoneError as error:
             found.append(Finding("missing", path, str(error)))
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not table.snapshot.instant.file_schemas[row["schema_id"]].is_told:
+        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_told:
             try:
-                footer = read_footer(table.storage, entry, options=parquet_options(table.instant.source))
+                footer = read_footer(handle.storage, entry, options=parquet_options(handle.instant.source))
             except SkipstoneError as error:
                 found.append(Finding("damaged", path, str(error)))
                 continue

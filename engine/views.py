@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy, joined, string_array, to_numpy
 from ..errors import InvalidArgumentError
-from .indexes.coverage import is_covered
-from .ingest.filter_sizing import FilterSizing
-from .manifest.snapshot import Snapshot
-from .timeline import IndexState, Instant, Marker, Timeline
+from .indexes.bloom.sizing import FilterSizing
+from .state import IndexState, Instant, Marker, Timeline
+from .state.coverage import is_covered
+from .state.snapshot import Snapshot
 
 # What is told of a file, besides its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..engine.commit.attaching import TASK_FILES
-from ..engine.commit.leftovers import Leftovers
 from ..engine.create import create as create_here
-from ..engine.ingest.attach import attach_files
-from ..engine.ingest.listing import entries_of
-from ..engine.ingest.task_result import TaskResult
+from ..engine.indexes.orphans import Leftovers
+from ..engine.indexes.task_result import TaskResult
+from ..engine.lakes.directory import entries_of
 from ..engine.progress import Progress
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
+from ..engine.tasks.attach import attach_files
 from .jobs import Spill, dealt, packed, run_parts, slots, unpacked
 
 if TYPE_CHECKING:

@@ -23,19 +23,20 @@ import pyarrow as pa
 
 from ..engine.commit.indexing import create_index as create
 from ..engine.commit.indexing import refresh_index as refresh
-from ..engine.commit.leftovers import Leftovers
 from ..engine.commit.optimize import optimize as optimized
-from ..engine.kinds import Built, IndexKind, Job, kind_named
+from ..engine.indexes.orphans import Leftovers
+from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
 from ..engine.open import open_table
 from ..engine.progress import Progress, teller
+from ..engine.state import IndexState, Run
 from ..engine.storage import StorageOptions
-from ..engine.timeline import IndexState, Run
 from .jobs import Spill, dealt, packed, run_parts, slots, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..engine.commit.stat_rows import AddedFiles
+    from ..engine.handle import Handle
+    from ..engine.indexes.stats.rows import AddedFiles
     from ..engine.table import Table
 
 PARTS_A_CORE = 4
@@ -133,15 +134,15 @@ class Executors:
         self._slots = slots(spark)
         self._wave_bytes: float = _FIRST_BYTES_A_CORE * self._slots
 
-    def __call__(self, kind: IndexKind, table: Table, index: IndexState, files: pa.Table, job: Job) -> Built:
+    def __call__(self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + _OPEN_BYTES
-        columns = ", ".join(table.instant.path_of(column) for column in index.columns[:3])
+        columns = ", ".join(handle.instant.path_of(column) for column in index.columns[:3])
         step = f"{kind.name}({columns}{', ...' if len(index.columns) > 3 else ''}), parts"
         if kind.name == "stats":  # aggregates count the files that they speak for: all at once
-            return self._stats(table, index, files, weights, job, step)
+            return self._stats(handle, index, files, weights, job, step)
         reached = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
         began_s = time.monotonic()
-        built = self._run(build_part, table, index, files.slice(0, reached), weights[:reached], job, step)
+        built = self._run(build_part, handle, index, files.slice(0, reached), weights[:reached], job, step)
         elapsed_s = max(time.monotonic() - began_s, 1e-3)
         pace = float(weights[:reached].sum()) / elapsed_s
         self._wave_bytes = max(pace * job.publish_s, float(_PART_BYTES_MIN * self._slots))
@@ -150,16 +151,16 @@ class Executors:
         return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def _stats(
-        self, table: Table, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job, step: str
+        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job, step: str
     ) -> Built:
-        from ..engine.commit.stats_index import built_of
+        from ..engine.indexes.stats.build import built_of
 
-        return built_of(table, index, self._run(read_part, table, index, files, weights, job, step), job)
+        return built_of(handle, index, self._run(read_part, handle, index, files, weights, job, step), job)
 
     def _run(
         self,
         work: Any,
-        table: Table,
+        handle: Handle,
         index: IndexState,
         files: pa.Table,
         weights: np.ndarray,
@@ -167,8 +168,8 @@ class Executors:
         step: str,
     ) -> list[Any]:
         """What executors make of some files, part by part; each file that they wrote is noted, should the rest fail."""
-        storage, transaction = table.index_storage, job.transaction
-        shared = (table.location, storage.uri, table.storage_options, table.version, transaction, index)
+        storage, transaction = handle.index_storage, job.transaction
+        shared = (handle.location, storage.uri, handle.storage_options, handle.version, transaction, index)
         count = max(1, min(PARTS_A_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
         name = f"tasks/{transaction[:2]}/{transaction}-parts-{uuid.uuid4().hex[:12]}.sbf"
 
@@ -182,7 +183,7 @@ class Executors:
             (_Part(*shared, packed(files[cut])) for cut in dealt(weights, count)),
             step=step,
             progress=job.progress,
-            spill=Spill(storage.uri, name, table.storage_options),
+            spill=Spill(storage.uri, name, handle.storage_options),
             took=took,
         )
 
@@ -201,9 +202,9 @@ def build_part(part: _Part) -> Built:
     runs: list[Run] = []
     left_out: list[int] = []
     files = unpacked(part.files)
-    with _opened(part) as table, Leftovers() as leftovers:
+    with _opened(part) as handle, Leftovers() as leftovers:
         while files.num_rows:
-            built = kind.build(table, part.index, files, _job(part, leftovers))
+            built = kind.build(handle, part.index, files, _job(part, leftovers))
             runs += built.runs
             left_out += built.left_out
             files = files.slice(files.num_rows - len(built.not_reached))
@@ -212,10 +213,10 @@ def build_part(part: _Part) -> Built:
 
 def read_part(part: _Part) -> tuple[AddedFiles, list[int]]:
     """In an executor: what the footers of some files say."""
-    from ..engine.commit.stats_index import footers_of
+    from ..engine.indexes.stats.build import footers_of
 
-    with _opened(part) as table, Leftovers() as leftovers:
-        return footers_of(table, part.index, unpacked(part.files), _job(part, leftovers))
+    with _opened(part) as handle, Leftovers() as leftovers:
+        return footers_of(handle, part.index, unpacked(part.files), _job(part, leftovers))
 
 
 def _opened(part: _Part) -> Table:

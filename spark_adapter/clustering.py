@@ -40,9 +40,9 @@ from .session import read_column
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..engine.ingest.task_result import TaskResult
-    from ..engine.ingest.task_spec import TaskSpec
+    from ..engine.indexes.task_result import TaskResult
     from ..engine.table import Table
+    from ..engine.tasks.spec import TaskSpec
 
 _SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
 _BUCKET_ROWS_MIN, _BUCKET_ROWS_MAX = 1 << 10, 1 << 16

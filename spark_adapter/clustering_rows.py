@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
-from ..engine.ingest.task_spec import TaskSpec
-from ..engine.ingest.task_writer import TaskWriter
 from ..engine.scan.fine import RowGroups
 from ..engine.scan.rows import read_matches
 from ..engine.scan.tasks import ReadContext
 from ..engine.storage import Counted, open_storage
+from ..engine.tasks.spec import TaskSpec
+from ..engine.tasks.writer import TaskWriter
 from .executor import own_groups
 from .jobs import parts_in
 from .packing import Share

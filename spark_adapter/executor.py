@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..engine.ingest.footers import open_parquet
+from ..engine.parquet.footers import open_parquet
+from ..engine.scan.file_reader import as_planned
 from ..engine.scan.fine import RowGroups, row_groups_of
-from ..engine.scan.rows import as_planned, read_matches
+from ..engine.scan.rows import read_matches
 from ..engine.scan.tasks import ReadContext
 from ..engine.storage import Counted, Storage, open_storage
 from .packing import Share

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..engine.ingest.task_writer import fitted
+from ..engine.tasks.writer import fitted
 from ..errors import SchemaError
 from .translate import arrow_schema_of, is_binary, is_list, is_string, wire_schema, wire_type
 

@@ -19,17 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import from_numpy, to_numpy
-from ..engine.indexes.secondary_reader import Positions
-from ..engine.ingest.footers import leaf_types
-from ..engine.ingest.leaves import leaf_array
-from ..engine.manifest.runs import DamagedRun
+from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
-from ..engine.scan.index_join import reader_of, rows_at
+from ..engine.parquet.footers import leaf_types
+from ..engine.parquet.leaves import leaf_array
+from ..engine.scan.index_join import RowsAt, reader_of
 from ..engine.scan.key_set import KeySet, key_set
+from ..engine.scan.planning import ScanRequest
 from ..engine.scan.tasks import ReadContext
+from ..engine.state import IndexState
+from ..engine.state.runs import DamagedRun
 from ..engine.storage import StorageOptions
 from ..engine.table import Table
-from ..engine.timeline import IndexState
 from ..errors import CorruptionError
 from ..hfile_like.ordered import OrderedCode
 from .executor import rows_of_shares
@@ -127,7 +128,7 @@ def read_rows(pinned: Pinned, batches: Batches) -> Batches:
                 continue
             last = files[-1], rows[-1]
             positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
-            plan = rows_at(positions, pinned.index_of(table), table.scan_arguments(pinned.columns))
+            plan = RowsAt(positions, pinned.index_of(table), ScanRequest.of(table, pinned.columns))
             for found in plan.to_batches():
                 yield from _shaped(pinned, pa.Table.from_batches([found]), table.schema, table.location)
 

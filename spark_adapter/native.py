@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import Column
 
-from ..engine.ahead import ahead
-from ..engine.ingest import hive
-from ..engine.ingest.footers import open_parquet
-from ..engine.ingest.leaves import top_level
 from ..engine.open import open_table
+from ..engine.parquet.footers import open_parquet
+from ..engine.parquet.leaves import top_level
+from ..engine.partitions import hive
 from ..engine.predicates import columns_of, unknowns
 from ..engine.predicates.widening import plain_type
 from ..engine.scan.by_name import misread
+from ..engine.scan.file_reader import as_planned, check_identity
 from ..engine.scan.plan import Plan
-from ..engine.scan.rows import as_planned, check_identity
 from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
+from ..engine.storage.prefetch import ahead
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
@@ -44,7 +44,7 @@ from .translate import spark_schema, wire_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..engine.timeline import FileSchema
+    from ..engine.state import FileSchema
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"

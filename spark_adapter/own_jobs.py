@@ -14,7 +14,7 @@ from typing import Any
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse import FILTER_BYTES, Coarse, coarse_of
-from ..engine.timeline import Instant
+from ..engine.state import Instant
 from ..errors import InvalidArgumentError
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..engine.ingest.footers import open_parquet
-from ..engine.scan.rows import as_planned
+from ..engine.parquet.footers import open_parquet
+from ..engine.scan.file_reader import as_planned
 
 if TYPE_CHECKING:
-    from ..engine.ingest.task_spec import TaskSpec
     from ..engine.scan.plan import Plan
     from ..engine.scan.tasks import FileTask
     from ..engine.table import Table
+    from ..engine.tasks.spec import TaskSpec
 
 _CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
 

@@ -13,20 +13,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import to_numpy
-from ..engine.ingest.footers import leaf_types
-from ..engine.ingest.leaves import top_level
 from ..engine.open import open_table
+from ..engine.parquet.footers import leaf_types
+from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, Node, col
 from ..engine.scan.index_join import best_index, leading_names, spoken_of
 from ..engine.scan.key_set import key_set
 from ..engine.scan.lookup import FEW_KEYS, span_of
 from ..engine.scan.plan import Plan
+from ..engine.scan.planning import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
@@ -38,8 +39,8 @@ from .translate import arrow_schema_of, spark_schema, wire_schema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from ..engine.state import IndexState
     from ..engine.table import Table
-    from ..engine.timeline import IndexState
 
 _PARTS_A_CORE = 3
 
@@ -184,10 +185,10 @@ def _rest(
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Plan(*_arguments(table, None, pinned.columns))
+    everything = Plan(ScanRequest.of(table, pinned.columns))
     if index is not None and not _uncovered(everything, table, index).any():
         return None
-    plan = Plan(*_arguments(table, _span(given, pinned.names), pinned.columns))
+    plan = Plan(ScanRequest.of(table, pinned.columns), _span(given, pinned.names))
     left = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered(plan, table, index)
     tasks = plan.readable_tasks_of(left)
     if not tasks:
@@ -209,11 +210,6 @@ def _uncovered(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
     found = np.zeros(units.count, dtype=bool)
     found[units.unit_of[~told]] = True
     return found
-
-
-def _arguments(table: Table, where: Node | None, columns: tuple[str, ...]) -> tuple[Any, ...]:
-    snapshot, storage, index_storage, *rest = table.scan_arguments(columns)
-    return snapshot, storage, index_storage, where, *rest
 
 
 def _span(given: DataFrame, names: Sequence[str]) -> Node:

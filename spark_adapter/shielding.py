@@ -22,7 +22,7 @@ from .column_tree import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ..engine.timeline import FileSchema
+    from ..engine.state import FileSchema
 
 Path = tuple[str, ...]
 

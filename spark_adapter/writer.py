@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..engine.commit.distributed import DistributedTransaction
-    from ..engine.ingest.task_result import TaskResult
-    from ..engine.ingest.task_spec import TaskSpec
+    from ..engine.indexes.task_result import TaskResult
     from ..engine.table import Table
+    from ..engine.tasks.spec import TaskSpec
 
 _SESSION_MODE = f"spark.sql.sources.{OVERWRITE_MODE}"
 
@@ -53,7 +53,7 @@ class SkipstoneWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Runs in an executor. On an exception what was written is removed."""
-        from ..engine.ingest.task_writer import TaskWriter
+        from ..engine.tasks.writer import TaskWriter
         from .incoming import gathered, to_table_types
 
         tables = gathered(iterator)
@@ -113,7 +113,7 @@ def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
     """Raises, before any task runs, what the commit would raise for the version that was read, as far as it is known:
     which partitions get rows is not, nor whether this is a retry of a key."""
     from ..engine.commit.overwriting import check_unchanged, read_instant
-    from ..engine.manifest.snapshot import Snapshot
+    from ..engine.state.snapshot import Snapshot
 
     if request.read_version is None:
         return
@@ -147,7 +147,7 @@ def _opened(request: WriteRequest, rows: pa.Schema) -> Table:
 
 def _check_new(request: WriteRequest) -> None:
     """Raises InvalidArgumentError where Parquet files lie that a new table would not know of."""
-    from ..engine.ingest.listing import list_parquet
+    from ..engine.lakes.directory import list_parquet
     from ..engine.storage import open_storages
 
     found = list_parquet(*open_storages(request.path, request.index_path, request.storage_options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from skipstone.engine.ingest import thrift
+from skipstone.engine.parquet import thrift
 
 Fields = dict[int, tuple[int, bytes]]  # of a struct: id -> (type, value as it is written)
 _SCHEMA, _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 2, 4, 6, 7

@@ -14,8 +14,8 @@ import pytest
 import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.engine.indexes.aggregates import Members, combined, loosened
-from skipstone.engine.ingest.column_stats import ColumnStats, to_columns
+from skipstone.engine.indexes.stats.aggregates import Members, combined, loosened
+from skipstone.engine.parquet.column_stats import ColumnStats, to_columns
 from strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats
 
 NAN = math.nan

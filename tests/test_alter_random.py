@@ -295,4 +295,4 @@ def test_what_a_version_shows_follows_identities_not_names(data: st.DataObject) 
             nodes = [data.draw(base.predicates(old.schema, max_leaves=3)) for _ in range(2)]
             for node in [*nodes, _held(data.draw, shown), _held(data.draw, shown), base.ast.Constant(True)]:
                 check_scan(old, shown, node, node)
-            assert version != table.version or old.verify(deep=True) == []
+            assert version != table.version or [f for f in old.verify(deep=True) if f.kind != "unread"] == []

@@ -8,7 +8,7 @@ import faults
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.timeline import timeline as timelines
+from skipstone.engine.state import timeline as timelines
 
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 47

@@ -159,7 +159,7 @@ def test_a_file_in_which_every_row_is_what_is_not_sought_is_skipped(tmp_path: Pa
 
 
 def test_what_is_nearly_everything_is_not_asked_for(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.kinds import secondary
+    from skipstone.engine.indexes.secondary import kind as secondary
 
     table.create_index("a", kind="secondary")
     monkeypatch.setattr(secondary, "ENTRIES_MAX", 1000)
@@ -321,7 +321,7 @@ def test_clean_leaves_what_the_index_needs(table: ss.Table) -> None:
 
 
 def test_very_many_rows_are_counted_file_by_file(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.kinds import secondary
+    from skipstone.engine.indexes.secondary import kind as secondary
 
     monkeypatch.setattr(secondary, "ROWS_MAX", 50)
     rows = pa.table({"a": [1000] * 60, "b": ["k"] * 60, "c": [0] * 60})

@@ -16,8 +16,8 @@ from conftest import examples
 from faults_power import without_flushes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine import cache
-from skipstone.engine.cache import IDLE_QUESTIONS, Cache
+from skipstone.engine.state import cache
+from skipstone.engine.state.cache import IDLE_QUESTIONS, Cache
 
 COMMITS, ROWS = 6, 40
 

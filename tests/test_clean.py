@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from skipstone.engine.state import markers
 from skipstone.engine.storage import LocalStorage
-from skipstone.engine.timeline import markers
 
 NOW = dt.timedelta(0)
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])

@@ -121,9 +121,13 @@ def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
     (lake / "year=2021" / "month=1" / "half.parquet").write_bytes(b"PAR1half")
     status, out, err = say("sync", str(lake))
     assert (status, err) == (0, "")  # no bars where nobody watches
-    assert "1 file added, 2 files removed" in out and "1 file not whole Parquet" in out
+    assert "1 file added, 2 files removed" in out and "1 file set aside:" in out and "half.parquet: " in out
     told = _json(say, "sync", str(lake))
-    assert told == {"changed": False, "version": 2, "pending": 1}
+    assert (told["changed"], told["version"], list(told["quarantined"])) == (
+        False,
+        2,
+        ["year=2021/month=1/half.parquet"],
+    )
 
 
 class _Terminal(io.StringIO):

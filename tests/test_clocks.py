@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.timeline import clock, storage_clock
-from skipstone.engine.timeline import timeline as timelines
+from skipstone.engine.state import clock, storage_clock
+from skipstone.engine.state import timeline as timelines
 
 SCHEMA = pa.schema([("x", pa.int64())])
 HOUR_S = 3600

@@ -20,9 +20,9 @@ from actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
 from conftest import is_thorough
 from faults_power import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
 from skipstone.engine.indexes.fine_paths import fine_paths
+from skipstone.engine.state import Timeline
+from skipstone.engine.state import timeline as timeline_module
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
-from skipstone.engine.timeline import Timeline
-from skipstone.engine.timeline import timeline as timeline_module
 
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 5  # trees

@@ -18,8 +18,8 @@ import pytest
 import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.engine.state import markers
 from skipstone.engine.storage.local import LocalStorage
-from skipstone.engine.timeline import markers
 from strategies import make_file
 
 SCHEMA = pa.schema([("p", pa.int64()), ("a", pa.int64())])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.scan import plan as planning
+from skipstone.engine.scan import planning
 
 ROWS = 5000
 

@@ -16,8 +16,8 @@ import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine.ingest import parquet_filters
-from skipstone.engine.ingest.parquet_filters import parse_header
+from skipstone.engine.indexes.bloom import from_parquet as parquet_filters
+from skipstone.engine.indexes.bloom.from_parquet import parse_header
 
 try:
     pq.write_table(pa.table({"k": [1]}), pa.BufferOutputStream(), bloom_filter_options={"k": True})

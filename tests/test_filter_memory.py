@@ -15,8 +15,9 @@ import pytest
 import skipstone as ss
 from skipstone import col
 from skipstone.bloom.lazy import load_kernels_for
-from skipstone.engine.commit import filter_building
-from skipstone.engine.ingest import filter_sizing, task_filters
+from skipstone.engine.indexes.bloom import build as filter_building
+from skipstone.engine.indexes.bloom import sizing as filter_sizing
+from skipstone.engine.indexes.bloom import task_filters
 
 GROUPS, ROWS = 48, 50_000
 HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it

@@ -18,15 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
 from skipstone.bloom import SplitBlockFilter, solve_blocks
-from skipstone.engine.commit import filter_joining, filter_merging
-from skipstone.engine.commit.filter_joining import Opened, join_runs
-from skipstone.engine.commit.filter_merging import merged_all, merged_filters
-from skipstone.engine.indexes import coarse, filters
-from skipstone.engine.indexes.filters import FilterRun, FilterRunWriter
-from skipstone.engine.ingest.file_filter import FileFilter
-from skipstone.engine.manifest.runs import RunReaders
+from skipstone.engine.indexes.bloom import coarse, filters
+from skipstone.engine.indexes.bloom import joining as filter_joining
+from skipstone.engine.indexes.bloom import merge as filter_merging
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
+from skipstone.engine.indexes.bloom.filters import FilterRun, FilterRunWriter
+from skipstone.engine.indexes.bloom.joining import Opened, join_runs
+from skipstone.engine.indexes.bloom.merge import merged_all, merged_filters
+from skipstone.engine.state import Run
+from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
-from skipstone.engine.timeline import Run
 from skipstone.hfile_like import StridedSection
 
 SCHEMA = pa.schema([("k", pa.int64())])

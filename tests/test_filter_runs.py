@@ -17,7 +17,8 @@ from faults_power import without_flushes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine.commit import filter_joining, filter_merging
+from skipstone.engine.indexes.bloom import joining as filter_joining
+from skipstone.engine.indexes.bloom import merge as filter_merging
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])
 

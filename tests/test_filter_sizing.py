@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skipstone import col
 from skipstone.bloom import cheapest_blocks, fpp_of, solve_blocks
-from skipstone.engine.ingest.file_filter import FileFilter
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.hfile_like import StridedSection
 
 ROWS = 20_000

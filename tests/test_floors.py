@@ -2,11 +2,11 @@
 
     4  __init__.py, the face
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
-    2  engine/
+    2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
     0  errors.py · arrays.py · caching.py · canon.py · compiling.py    every error is one of errors.py
 
-An import inside a function is an arrow as well; only a circle may be broken by one.
+An import inside a function, or for type checkers alone, is an arrow as well.
 """
 
 from __future__ import annotations
@@ -35,6 +35,25 @@ ROOMS = {
     "cli": 3,
     "": 4,
 }
+# The rooms of the engine, the lowest first: each imports from those before it. What is not named stands above all: the
+# verbs, which the table's own face calls and which know it.
+ENGINE_ROOMS = (
+    "progress",
+    "storage_options",
+    "storage",
+    "predicates",
+    "partitions",
+    "state",
+    "parquet",
+    "lakes",
+    "handle",
+    "indexes",
+    "tasks",
+    "views",
+    "commit",
+    "scan",
+)
+KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
 
@@ -46,8 +65,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "numba": lambda module: _is_kernels(module) or module == "compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
-    "deltalake": lambda module: module == "engine.ingest.sources.delta",
-    "pyiceberg": lambda module: module.startswith("engine.ingest.sources.iceberg"),
+    "deltalake": lambda module: module == "engine.lakes.delta",
+    "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "duckdb": lambda module: module == "engine.scan.by_duckdb",
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.connect",
@@ -108,6 +127,24 @@ class Tree:
         """Imports of a room above, or of a neighbour's on the same floor."""
         return [str(one) for one in self.imports if one.ours and not _may_import(_room(one.module), _room(one.target))]
 
+    def arrows_up_in_the_engine(self) -> list[str]:
+        """Imports of a room of the engine that stands later in the line, and of one kind of index by another."""
+        wrong = []
+        for one in self.imports:
+            if one.ours and one.module.startswith("engine.") and one.target.startswith("engine."):
+                own, other = (name.split(".")[1:] for name in (one.module, one.target))
+                if _engine_floor(own[0]) < _engine_floor(other[0]) or _is_other_kind(own, other):
+                    wrong.append(str(one))
+        return wrong
+
+    def circles_of_files(self) -> list[list[str]]:
+        """Modules that import each other, whenever they do so, or only for type checkers."""
+        arrows: dict[str, set[str]] = {module: set() for module in self.files}
+        for one in self.imports:
+            if one.ours and one.target != one.module:
+                arrows[one.module].add(one.target)
+        return _circles(arrows)
+
     def circles(self) -> list[list[str]]:
         """Modules that import each other while they are being imported.
 
@@ -156,6 +193,15 @@ def _circles(arrows: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def _engine_floor(room: str) -> int:
+    return ENGINE_ROOMS.index(room) if room in ENGINE_ROOMS else len(ENGINE_ROOMS)
+
+
+def _is_other_kind(own: list[str], other: list[str]) -> bool:
+    kinds = {path[1] for path in (own, other) if path[0] == "indexes" and len(path) > 2 and path[1] in KINDS_OF_INDEX}
+    return len(kinds) == 2
+
+
 def _is_kernels(module: str) -> bool:
     name = module.rpartition(".")[2]
     return name == "kernels" or name.startswith("kernels_")
@@ -185,8 +231,14 @@ def test_no_arrow_runs_up(tree: Tree) -> None:
     assert tree.arrows_up() == []
 
 
+def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
+    assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
+    assert tree.arrows_up_in_the_engine() == []
+
+
 def test_no_circle(tree: Tree) -> None:
     assert tree.circles() == []
+    assert tree.circles_of_files() == []
 
 
 def test_own_modules_are_imported_relatively(tree: Tree) -> None:
@@ -257,10 +309,27 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
         assert arrow in found[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_wrong"),
+    [
+        ("engine/state/a.py", "def f():\n    from ..scan import plan\n", True),
+        ("engine/scan/a.py", "from ..state import runs\n", False),
+        ("engine/commit/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ..table import Table\n", True),
+        ("engine/indexes/bloom/a.py", "from ..stats import rows\n", True),
+        ("engine/indexes/bloom/a.py", "from .. import protocol\n", False),
+    ],
+)
+def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: str, is_wrong: bool) -> None:
+    files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
+    files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
+    assert len(_house(tmp_path, {**files, name: text}).arrows_up_in_the_engine()) == is_wrong
+
+
 def test_a_circle_is_seen(tmp_path: Path) -> None:
     through_packages = {"engine/a/__init__.py": "from ..b import x\n", "engine/b/x.py": "from ..a import y\n"}
     assert _house(tmp_path / "1", through_packages).circles() != []
     lazy = {"engine/a/z.py": "from ..b import x\n", "engine/b/x.py": "def f():\n    from ..a import z\n"}
     assert _house(tmp_path / "2", lazy).circles() == []
+    assert _house(tmp_path / "4", lazy).circles_of_files() != []
     of_the_package_itself = {"bloom/__init__.py": "from .a import f\n", "bloom/a.py": "from . import g\n"}
     assert _house(tmp_path / "3", of_the_package_itself).circles() != []

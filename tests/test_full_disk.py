@@ -18,8 +18,8 @@ from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from object_twin import Twin, twin_stores
-from skipstone.engine.indexes.secondary_sort import EntrySorter
-from skipstone.engine.ingest import task_filters
+from skipstone.engine.indexes.bloom import task_filters
+from skipstone.engine.indexes.secondary.sort import EntrySorter
 from skipstone.engine.storage import LocalStorage, Storage, open_storage
 from skipstone.hfile_like import SortedFileWriter
 from skipstone.hfile_like.ordered import OrderedCode

@@ -17,13 +17,13 @@ import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine import kinds
-from skipstone.engine.kinds import Answer, Built, Job
-from skipstone.engine.kinds.options import checked_options, column_ids
-from skipstone.engine.manifest.runs import reading_run
-from skipstone.engine.manifest.writing import run_path
+from skipstone.engine.indexes import protocol as kinds
+from skipstone.engine.indexes.options import checked_options, column_ids
+from skipstone.engine.indexes.protocol import Answer, Built, Job
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
-from skipstone.engine.timeline import IndexState, Run
+from skipstone.engine.state import IndexState, Run
+from skipstone.engine.state.run_writing import run_path
+from skipstone.engine.state.runs import reading_run
 from skipstone.hfile_like import KeyLayout, SortedFileWriter
 from strategies import live_paths
 

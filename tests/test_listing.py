@@ -14,8 +14,8 @@ import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.commit import attaching
-from skipstone.engine.ingest import listing
-from skipstone.engine.ingest.listing import entries_of, list_parquet
+from skipstone.engine.lakes import directory as listing
+from skipstone.engine.lakes.directory import entries_of, list_parquet
 from skipstone.engine.storage import open_storage
 
 

@@ -15,8 +15,8 @@ from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import multiset
-from skipstone.engine.indexes import secondary_reader
-from skipstone.engine.ingest.leaves import leaf_array
+from skipstone.engine.indexes.secondary import reader as secondary_reader
+from skipstone.engine.parquet.leaves import leaf_array
 from skipstone.engine.scan import lookup
 from skipstone.hfile_like.ordered import ordered_class
 from strategies import data_schemas

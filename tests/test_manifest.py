@@ -11,9 +11,9 @@ import skipstone as ss
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.ingest import hive
-from skipstone.engine.ingest.paths import first_twice, partitions_of, relative_paths
-from skipstone.engine.manifest import consolidate
+from skipstone.engine.partitions import hive
+from skipstone.engine.state import consolidate
+from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
 from skipstone.engine.storage import LocalStorage, relative_path
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])

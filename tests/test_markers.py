@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.timeline import markers
+from skipstone.engine.state import markers
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import multiset
 from skipstone import col
+from skipstone.engine.parquet.pages import flat_columns, rows_by_page
 from skipstone.engine.scan.fine import row_groups_of
-from skipstone.engine.scan.pages import flat_columns, rows_by_page
 from skipstone.engine.scan.plan import Plan
 from skipstone.engine.scan.rows import count_matches, read_matches
 from strategies import data_schemas

@@ -15,7 +15,7 @@ import skipstone as ss
 from actions import ACTIONS, Action, add_a_row, rows_of
 from conftest import is_thorough
 from faults_power import PowerDisk, digest, put_tree, without_flushes
-from skipstone.engine.timeline import timeline as timeline_module
+from skipstone.engine.state import timeline as timeline_module
 from strategies import commit_rows
 
 BY_NAME = {action.name: action for action in ACTIONS}

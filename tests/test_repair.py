@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.timeline import timeline as timelines
+from skipstone.engine.state import timeline as timelines
 from timeline_lakes import commit, file, lake, opened, rows
 
 

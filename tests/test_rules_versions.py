@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from skipstone.engine.state import markers
 from skipstone.engine.storage import local
-from skipstone.engine.timeline import markers
 from strategies import add_told, commit_rows, kept_paths, live_paths, make_file
 
 
@@ -297,7 +297,7 @@ def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
 
 
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.timeline import timeline as module
+    from skipstone.engine.state import timeline as module
 
     monkeypatch.setattr(module, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.commit.secondary_build import FILE_COLUMNS, KeyColumns, build_runs
-from skipstone.engine.indexes.key_ranges import Interval, Prefix, Values, key_ranges
-from skipstone.engine.indexes.secondary import SecondaryForm
-from skipstone.engine.indexes.secondary_reader import SecondaryReader
-from skipstone.engine.scan.columns import column_in_files
+from skipstone.engine.indexes.columns import column_in_files
+from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, KeyColumns, build_runs
+from skipstone.engine.indexes.secondary.format import SecondaryForm
+from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
+from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 
 def _build(table: ss.Table, names: list[str], **options: object) -> tuple[SecondaryReader, list[int]]:
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_a_hole(tmp_path: Path) -> None:
 def test_large_files_are_read_in_parts_and_sorted_in_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skipstone.engine.commit import secondary_build
+    from skipstone.engine.indexes.secondary import build as secondary_build
 
     monkeypatch.setattr(secondary_build, "_TASK_ROWS", 2000)
     keys = np.random.default_rng(1).integers(0, 3000, 20_000)

@@ -36,7 +36,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from oracle import check_scan, multiset
-from skipstone.engine.kinds import secondary
+from skipstone.engine.indexes.secondary import kind as secondary
 from skipstone.engine.predicates import ast
 from skipstone.engine.scan import by_position, lookup
 

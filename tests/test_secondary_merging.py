@@ -10,23 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.engine.commit.secondary_merging import (
-    NewEntries,
-    appended_entries,
-    consolidated_entries,
-)
-from skipstone.engine.commit.secondary_tasks import carried_entries, task_key_paths
-from skipstone.engine.indexes.key_ranges import Values, key_ranges
-from skipstone.engine.indexes.secondary import SecondaryForm, files_of, write_entries
-from skipstone.engine.indexes.secondary_reader import SecondaryReader
-from skipstone.engine.indexes.secondary_sort import EntrySorter, EntrySource
-from skipstone.engine.ingest.task_keys import KeySpec
-from skipstone.engine.ingest.task_spec import TaskSpec
-from skipstone.engine.ingest.task_writer import TaskWriter
-from skipstone.engine.manifest.consolidate import LEVELS_MAX
-from skipstone.engine.manifest.runs import DamagedRun, RunReaders
+from skipstone.engine.indexes.secondary.format import SecondaryForm, files_of, write_entries
+from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
+from skipstone.engine.indexes.secondary.merge import NewEntries, appended_entries, consolidated_entries
+from skipstone.engine.indexes.secondary.reader import SecondaryReader
+from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource
+from skipstone.engine.indexes.secondary.task_keys import KeySpec
+from skipstone.engine.indexes.secondary.tasks import carried_entries, task_key_paths
+from skipstone.engine.state import Run
+from skipstone.engine.state.consolidate import LEVELS_MAX
+from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
-from skipstone.engine.timeline import Run
+from skipstone.engine.tasks.spec import TaskSpec
+from skipstone.engine.tasks.writer import TaskWriter
 from skipstone.hfile_like.ordered import OrderedCode
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
 

@@ -16,9 +16,9 @@ import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine.commit import secondary_rows
-from skipstone.engine.indexes.key_ranges import Values, key_ranges
-from skipstone.engine.indexes.secondary_reader import SecondaryReader
+from skipstone.engine.indexes.secondary import rows as secondary_rows
+from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
+from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("p", pa.int32())])
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.engine.indexes.key_ranges import Interval, Prefix, Values, key_ranges
-from skipstone.engine.indexes.secondary import (
+from skipstone.engine.indexes.secondary.format import (
     SecondaryForm,
     delta_coded,
     entries_of,
@@ -22,11 +21,12 @@ from skipstone.engine.indexes.secondary import (
     positions_of,
     write_entries,
 )
-from skipstone.engine.indexes.secondary_reader import SecondaryReader
-from skipstone.engine.indexes.secondary_sort import EntrySorter
-from skipstone.engine.manifest.runs import RunReaders
+from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
+from skipstone.engine.indexes.secondary.reader import SecondaryReader
+from skipstone.engine.indexes.secondary.sort import EntrySorter
+from skipstone.engine.state import Run
+from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import open_storage
-from skipstone.engine.timeline import Run
 from skipstone.errors import CorruptionError, StorageError
 from skipstone.hfile_like.ordered import OrderedCode
 

@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from skipstone.engine.ingest import column_stats, declared
+from skipstone.engine.parquet import column_stats
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaves, outcomes, rows
 from skipstone.engine.predicates.coerce import Place
+from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
 from soundness_run import Size, UnsoundError, check_lake, shrunk
 

@@ -1,4 +1,5 @@
-"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect.
+"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect. Some of them by
+default, all where many examples are asked for.
 
 On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
 compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import spark_sessions
+from conftest import is_thorough
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -21,6 +23,11 @@ from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parent
 _TESTS_S_MAX = 900  # against a hang: alone, half a minute
+# What differs most from a local session: executors that prune and read, write, build, and are asked by Columns.
+_SOME = (
+    "test_answers_are_sparks_own or test_pyspark_columns or test_pruning_in_a_job or test_appended_and_overwritten"
+    " or test_indexes_of_many_rows or test_saved_with_the_version"
+)
 NO_NUMBA = """
 import pathlib
 import sys
@@ -41,6 +48,7 @@ def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
     """Runs a file of tests on another session. What fails there fails here, with its report."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
     arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again"), str(TESTS / file)]
+    arguments += [] if is_thorough() else ["-k", _SOME]
     environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [*command, *arguments],

@@ -17,10 +17,10 @@ import skipstone as ss
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.indexes import stats
-from skipstone.engine.manifest import writing
+from skipstone.engine.indexes.stats import format as stats
+from skipstone.engine.state import Run
+from skipstone.engine.state import run_writing as writing
 from skipstone.engine.storage import local
-from skipstone.engine.timeline import Run
 
 WIDE = [f"c{number:02}" for number in range(100)]
 FILES = 1000

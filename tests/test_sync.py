@@ -178,7 +178,7 @@ def test_syncs_beside_writers_lose_and_double_nothing(lake):
 
 def test_rule_03_what_is_committed_while_the_directory_is_listed_stays(lake, monkeypatch):
     """The listing is older than the version that it is compared with: it does not show what came between."""
-    import skipstone.engine.sync as module
+    import skipstone.engine.commit.sync as module
 
     table = ss.create(lake)
     listing = module.list_parquet

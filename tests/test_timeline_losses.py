@@ -17,8 +17,8 @@ import skipstone as ss
 from conftest import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from skipstone.engine.state import timeline as timelines
 from skipstone.engine.storage import local
-from skipstone.engine.timeline import timeline as timelines
 from timeline_lakes import VERSIONS, commit, file, lake, opened, rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import skipstone as ss
-from skipstone.engine.timeline import timeline as timelines
+from skipstone.engine.state import timeline as timelines
 
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 6

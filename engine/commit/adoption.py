@@ -18,24 +18,25 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import CommitConflictError, SchemaError, SkipstoneError
-from ..ahead import ahead
-from ..ingest.listing import listed_of
-from ..ingest.sources import is_log
-from ..ingest.task_result import BASE, TaskResult
-from ..manifest.snapshot import Snapshot
-from ..manifest.writing import SHARD_BYTES
+from ..indexes.stats.build import stats_of_new
+from ..indexes.task_result import TaskResult
+from ..lakes.directory import listed_of
+from ..lakes.log import is_log
 from ..predicates.widening import merged_type
+from ..state import FileSchema, IndexState, Instant
+from ..state.file_fields import BASE
+from ..state.run_writing import SHARD_BYTES
+from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..timeline import FileSchema, IndexState, Instant
+from ..storage.prefetch import ahead
 from .attaching import attach_all
 from .evolution import Alteration, columns_state, evolved
 from .fitting import misfits, without
 from .publish import Change
 from .schemas import file_schema, misfit, widens
-from .stats_index import stats_of_new
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 _THREADS = 16
 _IDENTITY = ["size_bytes", "modified_ns", "etag"]
@@ -88,7 +89,7 @@ def adding(types: dict[str, pa.DataType]) -> Alteration:
 
 
 def evolver(
-    table: Table, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
+    handle: Handle, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
 ) -> Callable[[Instant], Instant]:
     """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
     the others, so that those are not written anew: it knows of the files of `base` that they lack these columns."""
@@ -97,12 +98,12 @@ def evolver(
     new = None
     if leaves:
         index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new(table.on(base), after, index, change.transaction, change.leftovers)
+        new = stats_of_new(handle.on(base), after, index, change.transaction, change.leftovers)
 
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):
             raise CommitConflictError(
-                f"{table.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
+                f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
                 "for what is still wanted"
             )
         following = evolved(newest, asked)
@@ -223,24 +224,24 @@ def sure_columns(after: Instant, known: FileSchema) -> list[str]:
     return sure
 
 
-def rebind(table: Table, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
+def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
     """Has a change bind live files anew that hold columns of `after` unread. `leave`: ids of files that stay out."""
-    rebound = _to_rebind(snapshot, after, table.storage, leave)
+    rebound = _to_rebind(snapshot, after, handle.storage, leave)
     if not rebound.removed:
         return
     results, _ = attach_all(
-        table.storage,
-        table.index_storage,
+        handle.storage,
+        handle.index_storage,
         change.transaction,
         rebound.listed,
         change.leftovers,
-        hive_partitioned=table.is_hive,
+        hive_partitioned=handle.is_hive,
         columns=after.stats_paths(),
         keep_pending=True,
         part="rebound",
     )
     results = rebound.bound(results, after)
-    results = without(results, misfits(after, results, snapshot.ids_by_text()), table.index_storage)
+    results = without(results, misfits(after, results, snapshot.ids_by_text()), handle.index_storage)
     # What could not be read, or does not fit after all, stays as it is.
     read = {path for result in results for path in result.files.column("path").to_pylist()}
     change.results = [*change.results, *results]

@@ -13,20 +13,20 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import InvalidArgumentError, SchemaError
-from ..ingest.footers import plain_type
-from ..timeline import Instant, new_transaction_id
+from ..parquet.footers import plain_type
+from ..state import Instant, new_transaction_id
 from .adoption import evolver, rebind
 from .evolution import Alteration, evolved
 from .publish import Change, publish, publish_definition, successor
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 Added: TypeAlias = Mapping[str, pa.DataType | pa.Field | pa.Scalar] | pa.Field | pa.Schema | Sequence[pa.Field]
 
 
 def alter(
-    table: Table,
+    handle: Handle,
     rename: Mapping[str, str] | None,
     add: Added | None,
     drop: str | Sequence[str] | None,
@@ -43,26 +43,26 @@ def alter(
         defaults=defaults,
         order=None if order is None else _names("order", order),
     )
-    base = table.instant
+    base = handle.instant
     if _state(evolved(base, asked)) == _state(base):
         return base.version
     change = Change(new_transaction_id(), "alter", remember_gone=False, told=_summary(asked))
     leftovers = change.leftovers
-    with table.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
-        change.evolve = evolver(table, base, asked, change)
+    with handle.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
+        change.evolve = evolver(handle, base, asked, change)
         if asked.add:
-            rebind(table, table.committed, change.evolve(base), change)
-        table.move_to(_published(table, base, change))
-    return table.version
+            rebind(handle, handle.committed, change.evolve(base), change)
+        handle.move_to(_published(handle, base, change))
+    return handle.version
 
 
-def _published(table: Table, base: Instant, change: Change) -> Instant:
+def _published(handle: Handle, base: Instant, change: Change) -> Instant:
     if change.results:
-        return publish(table.timeline, table.readers, base, change)
+        return publish(handle.timeline, handle.readers, base, change)
     assert change.evolve is not None
     evolve = change.evolve
     return publish_definition(
-        table.timeline,
+        handle.timeline,
         base,
         change.transaction,
         lambda newest: successor(evolve(newest), change.transaction, change.action, **change.told),

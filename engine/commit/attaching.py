@@ -8,12 +8,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ..ingest.attach import Leaves, attach_files
-from ..ingest.listing import entries_of
-from ..ingest.task_result import TaskResult
+from ..indexes.orphans import Leftovers
+from ..indexes.task_result import TaskResult
+from ..lakes.directory import entries_of
 from ..progress import Progress
 from ..storage import Storage
-from .leftovers import Leftovers
+from ..tasks.attach import Leaves, attach_files
 
 TASK_FILES = 1 << 14
 

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..ingest import hive
-from ..ingest.task_result import BASE, FILE_FIELDS, TaskResult
-from ..manifest import keyspace
-from ..manifest.snapshot import Snapshot
-from ..manifest.writing import Rows, widened
-from ..timeline import FileSchema, Instant
-from .returned import ReturnedFiles
+from ..indexes.stats.restored_files import ReturnedFiles
+from ..indexes.stats.rows import AddedFiles
+from ..indexes.task_result import TaskResult
+from ..partitions import hive
+from ..state import FileSchema, Instant, keyspace
+from ..state.file_fields import BASE, FILE_FIELDS
+from ..state.run_writing import Rows, widened
+from ..state.snapshot import Snapshot
 from .schemas import check_fits, check_instants_fit, file_schema
-from .stat_rows import AddedFiles
 
 
 @dataclass

@@ -26,19 +26,19 @@ import pyarrow as pa
 from ...arrays import to_numpy
 from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from ..indexes.fine_paths import fine_paths
-from ..ingest.task_writer import FILE_PREFIX
-from ..manifest.snapshot import Snapshot
+from ..indexes.geometric_runs import RunWriting
+from ..indexes.orphans import Leftovers
 from ..progress import Progress
+from ..state import Instant, Marker, joined_ranges, new_transaction_id, transaction_of
+from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..timeline import Instant, Marker, joined_ranges, new_transaction_id, transaction_of
+from ..tasks.writer import FILE_PREFIX
 from .bind import gone_entries
-from .leftovers import Leftovers
 from .publish import newest_after, publish_definition, successor
-from .run_writing import RunWriting
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 OWN_FOLDERS = ("runs", "tasks", "pending", "timeline")
 OWN_ACTIONS = ("clean", "fence")
@@ -77,7 +77,7 @@ class Cleaning:
 
 
 def clean(
-    table: Table,
+    handle: Handle,
     retain_versions: int,
     min_age: dt.timedelta,
     delete_data: bool,
@@ -87,9 +87,9 @@ def clean(
     """See `Table.clean`."""
     _check(retain_versions, min_age)
     age_us = round(min_age / dt.timedelta(microseconds=1))
-    found = _found(table, age_us, delete_data)
-    base = newest_after(table.timeline, table.instant)
-    cleaning = _cleaning(table, base, found, retain_versions, age_us)
+    found = _found(handle, age_us, delete_data)
+    base = newest_after(handle.timeline, handle.instant)
+    cleaning = _cleaning(handle, base, found, retain_versions, age_us)
     if not dry_run and (cleaning.versions or cleaning.fenced or cleaning.gone is not None):
         transaction = new_transaction_id()
         leftovers = Leftovers()
@@ -98,7 +98,7 @@ def clean(
         def following(latest: Instant) -> Instant:
             nonlocal cleaning
             if latest.version != base.version:
-                cleaning = _cleaning(table, latest, found, retain_versions, age_us)
+                cleaning = _cleaning(handle, latest, found, retain_versions, age_us)
             after = replace(
                 successor(
                     latest,
@@ -113,24 +113,26 @@ def clean(
             )
             if cleaning.gone is None:
                 return after
-            writing = RunWriting(table.index_storage, table.readers, leftovers, transaction, str(next(attempts)))
+            writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
             rows = gone_entries(cleaning.gone, are_cleaned=True)
             return replace(after, manifest=writing.manifest(after.manifest, rows, after.version))
 
-        with table.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
-            base = publish_definition(table.timeline, base, transaction, following, leftovers)
-        table.move_to(base)
-    named = _named(table, base, cleaning.cleaned)
+        with handle.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
+            base = publish_definition(handle.timeline, base, transaction, following, leftovers)
+        handle.move_to(base)
+    named = _named(handle, base, cleaning.cleaned)
     live = {marker.transaction for marker in found.live}
     doomed = [("data", entry) for entry in cleaning.data]
-    doomed += [(kind, e) for kind, e in _doomed(found, named, live, age_us) if not table.index_storage.has_link(e.path)]
+    doomed += [
+        (kind, e) for kind, e in _doomed(found, named, live, age_us) if not handle.index_storage.has_link(e.path)
+    ]
     for done, (kind, entry) in enumerate(doomed, start=1):
         if not dry_run:
-            _remove(table, kind, entry)
+            _remove(handle, kind, entry)
         if progress:
             progress("clean", done, len(doomed))
     if not dry_run:
-        table.timeline.archive(base.version, progress)
+        handle.timeline.archive(base.version, progress)
     return pa.Table.from_pylist(
         [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in doomed], schema=SCHEMA
     )
@@ -143,13 +145,13 @@ def _check(retain_versions: object, min_age: object) -> None:
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
 
 
-def _found(table: Table, age_us: int, delete_data: bool) -> Found:
-    own = [entry for folder in OWN_FOLDERS for entry in _walk(table.index_storage, folder)]
+def _found(handle: Handle, age_us: int, delete_data: bool) -> Found:
+    own = [entry for folder in OWN_FOLDERS for entry in _walk(handle.index_storage, folder)]
     data = []
     if delete_data:
-        data = list(_walk(table.storage, ""))
-    markers = table.timeline.markers.in_flight()
-    now = table.timeline.markers.clock.now_us()
+        data = list(_walk(handle.storage, ""))
+    markers = handle.timeline.markers.in_flight()
+    now = handle.timeline.markers.clock.now_us()
     dead = [m for m in markers if now - m.time_us >= age_us]
     return Found(own, data, dead, [m for m in markers if m not in dead], now)
 
@@ -166,17 +168,17 @@ def _walk(storage: Storage, folder: str) -> Iterator[Entry]:
         waiting += [f"{at}/{name}" if at else name for name in folders if name != INDEX_FOLDER]
 
 
-def _cleaning(table: Table, latest: Instant, found: Found, retain_versions: int, age_us: int) -> Cleaning:
+def _cleaning(handle: Handle, latest: Instant, found: Found, retain_versions: int, age_us: int) -> Cleaning:
     kept = {*latest.savepoints.values(), *(m.base for m in found.live)}
-    last = min(_last_beyond(table, latest, retain_versions), _last_outlived(table, latest, found.now_us - age_us))
+    last = min(_last_beyond(handle, latest, retain_versions), _last_outlived(handle, latest, found.now_us - age_us))
     cuts = [0, *sorted(v for v in kept if v <= last), last + 1]
     wanted = [(low + 1, high - 1) for low, high in pairwise(cuts) if low + 1 < high]
     cleaned = joined_ranges([*latest.cleaned, *wanted]) if wanted else latest.cleaned
-    fenced = _unfinished(table, latest, found.dead)
+    fenced = _unfinished(handle, latest, found.dead)
     versions = _length(cleaned) - _length(latest.cleaned)
     cleaning = Cleaning(cleaned, versions, fenced)
     if found.data:
-        _choose_data(table, latest, found, cleaning, age_us)
+        _choose_data(handle, latest, found, cleaning, age_us)
     return cleaning
 
 
@@ -184,7 +186,7 @@ def _length(ranges: Iterable[tuple[int, int]]) -> int:
     return sum(high - low + 1 for low, high in ranges)
 
 
-def _last_beyond(table: Table, latest: Instant, retain_versions: int) -> int:
+def _last_beyond(handle: Handle, latest: Instant, retain_versions: int) -> int:
     """The last version that is not among the newest so many. Cleaning makes versions too, which do not count: else each
     clean would find one more to clean."""
     first_readable = next((high + 1 for low, high in latest.cleaned if low == 1), 1)
@@ -193,23 +195,23 @@ def _last_beyond(table: Table, latest: Instant, retain_versions: int) -> int:
         left -= instant.action not in OWN_ACTIONS
         if left == 0 or instant.version <= first_readable:
             return instant.version - 1
-        before = table.timeline.nearest(instant.version - 1)
+        before = handle.timeline.nearest(instant.version - 1)
         if before is None:
             return 0
         instant = before
 
 
-def _last_outlived(table: Table, latest: Instant, before_us: int) -> int:
+def _last_outlived(handle: Handle, latest: Instant, before_us: int) -> int:
     """The last version whose successor came at `before_us` or earlier; 0 where there is none."""
-    outlived, _ = table.timeline.last_until(latest, before_us, lambda instant: instant.aged_us)
+    outlived, _ = handle.timeline.last_until(latest, before_us, lambda instant: instant.aged_us)
     return 0 if outlived is None else outlived.version - 1
 
 
-def _unfinished(table: Table, latest: Instant, dead: list[Marker]) -> tuple[str, ...]:
+def _unfinished(handle: Handle, latest: Instant, dead: list[Marker]) -> tuple[str, ...]:
     """The transactions of dead markers that published nothing, and are not given up yet."""
     if not dead:
         return ()
-    since = table.timeline.instants(min(m.base for m in dead) + 1, latest.version)
+    since = handle.timeline.instants(min(m.base for m in dead) + 1, latest.version)
     ended = {name for instant in since for name in (instant.transaction, *instant.fenced)}
     return tuple(m.transaction for m in dead if m.transaction not in ended)
 
@@ -232,11 +234,11 @@ class Named:
     fine: set[str] | None
 
 
-def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> Named:
+def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> Named:
     runs: set[str] = set()
     fine: set[str] | None = set()
     for version in retained(latest, cleaned):
-        instant = latest if version == latest.version else table.timeline.find(version)
+        instant = latest if version == latest.version else handle.timeline.find(version)
         if instant is None:  # lost, so that nobody can read what it named
             continue
         runs.update(run.path for run in instant.manifest)
@@ -247,7 +249,7 @@ def _named(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) ->
                 runs.add(run.path)
                 try:
                     if fine is not None:
-                        named = fine_paths(table.readers, index, run)
+                        named = fine_paths(handle.readers, index, run)
                         fine = None if named is None else fine | named
                 except (CorruptionError, FormatVersionError, FileMissingError):
                     fine = None
@@ -272,35 +274,35 @@ def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator
                 yield own[1].removesuffix("s"), entry
 
 
-def _remove(table: Table, kind: str, entry: Entry) -> None:
+def _remove(handle: Handle, kind: str, entry: Entry) -> None:
     if kind != "data":
-        table.index_storage.delete(entry.path)
+        handle.index_storage.delete(entry.path)
         return
     try:
-        there = table.storage.stat(entry.path)
+        there = handle.storage.stat(entry.path)
     except FileMissingError:
         return
     if there.is_untouched(
         entry.size_bytes, entry.modified_ns, entry.etag
     ):  # else another file took its place meanwhile
-        table.storage.delete(entry.path)
+        handle.storage.delete(entry.path)
 
 
 # -- data files -------------------------------------------------------------------------------------------------------
 
 
-def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning, age_us: int) -> None:
+def _choose_data(handle: Handle, latest: Instant, found: Found, cleaning: Cleaning, age_us: int) -> None:
     """Chooses data files that went from the table and lie on storage as they were, and those that transactions of ours
     wrote and never published: given up ones, and tasks of published ones that were tried again, or run twice."""
     listed = {entry.path: entry for entry in found.data}
-    protected = _protected(table, latest, cleaning.cleaned)
-    snapshot = Snapshot(latest, table.readers)
+    protected = _protected(handle, latest, cleaning.cleaned)
+    snapshot = Snapshot(latest, handle.readers)
     gone = snapshot.gone()
     named = set(gone.column("path").to_pylist())
     chosen = []
     for at, row in enumerate(gone.to_pylist()):
         entry = listed.get(row["path"])
-        if entry is None or row["path"] in protected or table.storage.has_link(row["path"]):
+        if entry is None or row["path"] in protected or handle.storage.has_link(row["path"]):
             continue
         if entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]):
             chosen.append(at)
@@ -312,15 +314,15 @@ def _choose_data(table: Table, latest: Instant, found: Found, cleaning: Cleaning
     stray = [(e, owner) for e, owner in owned if e.path not in protected and e.path not in named]
     leftover: list[Entry] = []
     if stray:
-        unpublished = _unpublished(table, latest, cleaning.fenced, [(e.path, owner) for e, owner in stray])
+        unpublished = _unpublished(handle, latest, cleaning.fenced, [(e.path, owner) for e, owner in stray])
         leftover += [e for e, _ in stray if e.path in unpublished]
     if not found.live:  # else it may be a live task's, that waits for rows
         leftover += [entry for entry, name in names if _TEMPORARY.fullmatch(name)]
     is_old = [e for e in leftover if e.modified_ns // 1000 <= found.now_us - age_us]
-    cleaning.data += [e for e in is_old if not table.storage.has_link(e.path)]
+    cleaning.data += [e for e in is_old if not handle.storage.has_link(e.path)]
 
 
-def _unpublished(table: Table, latest: Instant, fenced: Iterable[str], owned: Sequence[tuple[str, str]]) -> set[str]:
+def _unpublished(handle: Handle, latest: Instant, fenced: Iterable[str], owned: Sequence[tuple[str, str]]) -> set[str]:
     """Of (path, the transaction that wrote it), the paths that no version ever named, of transactions that ended here.
     Another index over the same lake names its files alike, and what has not ended here is not ours to remove.
 
@@ -329,25 +331,25 @@ def _unpublished(table: Table, latest: Instant, fenced: Iterable[str], owned: Se
     """
     given_up = set(fenced)
     made: dict[str, int] = {}
-    for instant in table.timeline.history(latest.version):
+    for instant in handle.timeline.history(latest.version):
         given_up.update(instant["fenced"])
         made[instant["transaction"]] = instant["version"]
     found = {path for path, owner in owned if owner in given_up}
     readable = set(retained(latest, latest.cleaned))
     for owner in {owner for _, owner in owned if made.get(owner) in readable}:
         paths = [path for path, other in owned if other == owner]
-        then = Snapshot(table.timeline.read(made[owner]), table.readers)
+        then = Snapshot(handle.timeline.read(made[owner]), handle.readers)
         found.update(set(paths) - then.find(paths).keys())
     return found
 
 
-def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:
+def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:
     """Paths that some retained version names.
 
     Of versions that follow one another up to the latest, the first one's files, and those that were added since: what
     went of these is told, with the segment that added it, by the manifest.
     """
-    live = Snapshot(latest, table.readers)
+    live = Snapshot(latest, handle.readers)
     paths = set(live.files().column("path").to_pylist())
     versions = set(retained(latest, cleaned))
     first = latest.version
@@ -358,10 +360,10 @@ def _protected(table: Table, latest: Instant, cleaned: Iterable[tuple[int, int]]
     paths.update(path for path, is_later in zip(gone.column("path").to_pylist(), since, strict=True) if is_later)
     numbers = live.numbers()
     for version in sorted(v for v in versions if v <= first):
-        instant = table.timeline.find(version)
+        instant = handle.timeline.find(version)
         if instant is None:
             continue
-        then = Snapshot(instant, table.readers)
+        then = Snapshot(instant, handle.readers)
         left = np.setdiff1d(then.numbers(), numbers, assume_unique=True)
         if len(left):
             paths.update(then.rows(left, ["path"]).column("path").to_pylist())

@@ -20,20 +20,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...errors import CommitConflictError, NotATableError
-from ..ingest.task_result import TaskResult
-from ..ingest.task_spec import TaskSpec
-from ..open import open_table
+from ..handle import Handle
+from ..indexes.orphans import Leftovers
+from ..indexes.task_result import TaskResult
+from ..state import Timeline, new_transaction_id
+from ..state.runs import RunReaders
 from ..storage import open_storages
-from ..timeline import Timeline, new_transaction_id
-from .leftovers import Leftovers
+from ..tasks.spec import TaskSpec
 from .tasks import add_results, drop_task_markers, may_be_named, spec_of
 from .transaction import Transaction
-
-if TYPE_CHECKING:
-    from ..table import Table
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,11 @@ class DistributedTransaction:
     _spec: TaskSpec
 
     @classmethod
-    def begun(cls, table: Table, key: str | None) -> DistributedTransaction:
-        name = new_transaction_id(table.instant.table_id)
-        return cls(name, table.instant.table_id, table.version, key, spec_of(table, name, marker_base=table.version))
+    def begun(cls, handle: Handle, key: str | None) -> DistributedTransaction:
+        name = new_transaction_id(handle.instant.table_id)
+        return cls(
+            name, handle.instant.table_id, handle.version, key, spec_of(handle, name, marker_base=handle.version)
+        )
 
     def task_spec(
         self,
@@ -82,22 +81,21 @@ class DistributedTransaction:
         """
         spec = self._spec
         try:
-            table = open_table(
-                spec.location,
-                version=self.version,
-                index_path=spec.index_location,
-                storage_options=spec.storage_options,
-            )
+            storage, index_storage = open_storages(spec.location, spec.index_location, spec.storage_options)
+            timeline = Timeline(index_storage)
+            instant = timeline.read(self.version)
+            timeline.check_readable(instant)
         except NotATableError as error:
             raise CommitConflictError(
                 f"{spec.location}: version {self.version}, at which this began, is there no more ({error}); begin anew"
             ) from error
-        with table:
-            if may_be_named(table.timeline, self.table_id, self.version, self.id):
+        handle = Handle(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned=True)
+        with contextlib.closing(handle):
+            if may_be_named(timeline, self.table_id, self.version, self.id):
                 raise CommitConflictError(
                     f"{spec.location}: this transaction was committed before, or the table made again; begin a new one"
                 )
-            with Transaction(table, self.key, self.id) as tx:
+            with Transaction(handle, self.key, self.id) as tx:
                 yield tx
 
     def abort(self, results: Sequence[TaskResult]) -> None:

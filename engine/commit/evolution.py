@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..ingest.footers import leaf_types
-from ..ingest.leaves import top_level
-from ..kinds import known_kind
+from ..indexes.protocol import known_kind
+from ..indexes.stats.rows import first_stats
+from ..parquet.footers import leaf_types
+from ..parquet.leaves import top_level
 from ..predicates.widening import is_list, merged_type
-from ..timeline import IndexState, Instant
+from ..state import IndexState, Instant
 from .schemas import check_table_schema, identified, leaves_below
-from .stat_rows import first_stats
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..ingest import hive
-from ..ingest.task_result import TaskResult
+from ..indexes.task_result import TaskResult
+from ..partitions import hive
 from ..predicates.widening import merged_type
+from ..state import Instant
 from ..storage import Storage
-from ..timeline import Instant
 from .schemas import file_schema, misfit, misfit_instants
 
 

@@ -1,7 +1,7 @@
 """Following the log of another format: from its state to the columns of the table, and to the files that came and went.
 
-What is found here is bound to a version in one of two ways: for one handle, over what is indexed (`engine.tail`), or by
-a commit (`engine.sync_log`).
+What is found here is bound to a version in one of two ways: for one handle, over what is indexed (`log_tail.py`), or by
+a commit (`sync_log.py`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
-from ..ingest.attach import COLUMNS_MAX
-from ..ingest.footers import leaf_types
-from ..ingest.sources import Columns, LogState, described, known_state
-from ..ingest.sources.naming import Naming
-from ..manifest.runs import RunReaders
-from ..manifest.snapshot import Snapshot
-from ..manifest.writing import SHARD_BYTES
+from ..lakes.log import Columns, LogState, described, known_state
+from ..lakes.naming import Naming
+from ..parquet.footers import leaf_types
 from ..predicates.widening import merged_type
-from ..timeline import Coverage, FileSchema, IndexState, Instant
+from ..state import Coverage, FileSchema, IndexState, Instant
+from ..state.run_writing import SHARD_BYTES
+from ..state.runs import RunReaders
+from ..state.snapshot import Snapshot
+from ..tasks.attach import COLUMNS_MAX
 from .evolution import indexes_left
 from .schemas import check_table_schema, identified, leaves_below, with_leaves
 

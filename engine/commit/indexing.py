@@ -16,22 +16,22 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.coverage import is_covered
-from ..ingest.footers import leaf_types
-from ..ingest.task_result import BASE
-from ..kinds import Builder, Built, IndexKind, Job, build_here, kind_named
+from ..indexes.orphans import Leftovers
+from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named
+from ..indexes.stats.rows import first_stats
+from ..parquet.footers import leaf_types
 from ..progress import Progress
-from ..timeline import Coverage, IndexState, Instant, new_transaction_id
-from .leftovers import Leftovers
+from ..state import Coverage, IndexState, Instant, new_transaction_id
+from ..state.coverage import is_covered
+from ..state.file_fields import BASE
 from .publish import publish_definition, successor
-from .stat_rows import first_stats
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 
 def create_index(
-    table: Table,
+    handle: Handle,
     columns: str | Sequence[str],
     kind: str,
     *,
@@ -44,7 +44,7 @@ def create_index(
     made_by = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
-    base = table.instant
+    base = handle.instant
     names = _names(columns)
     states = made_by.define(base, names, maintain, options)
     for state in states:
@@ -54,9 +54,9 @@ def create_index(
             raise InvalidArgumentError(f"{what} has a {kind} index already; refresh_index() covers what it lacks")
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(state, _built(table, state, made_by, job, builder)) for state in states]
+        built = [(state, _built(handle, state, made_by, job, builder)) for state in states]
 
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[_label(base, made_by, s) for s in states])
@@ -67,47 +67,47 @@ def create_index(
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(table, state, found, made_by, is_alone=latest.version == base.version)
+                state = _with_built(handle, state, found, made_by, is_alone=latest.version == base.version)
                 coverage = state.coverage.with_segment(after.version)
                 after = after.with_index(replace(state, id=number, coverage=coverage))
             return after
 
-        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
+        handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
     if any(len(found.not_reached) for _, found in built):
-        refresh_index(table, names, kind, progress=progress, builder=builder)
-    return table.version
+        refresh_index(handle, names, kind, progress=progress, builder=builder)
+    return handle.version
 
 
 def refresh_index(
-    table: Table, columns: str | Sequence[str], kind: str, *, progress: Progress | None, builder: Builder = build_here
+    handle: Handle, columns: str | Sequence[str], kind: str, *, progress: Progress | None, builder: Builder = build_here
 ) -> int:
     """See `Table.refresh_index`."""
     made_by = kind_named(kind)
     names = _names(columns)
-    while _refreshed(table, _existing(table.instant, names, made_by), made_by, progress, builder):
+    while _refreshed(handle, _existing(handle.instant, names, made_by), made_by, progress, builder):
         pass
-    return table.version
+    return handle.version
 
 
 def _refreshed(
-    table: Table, indexes: Sequence[IndexState], made_by: IndexKind, progress: Progress | None, builder: Builder
+    handle: Handle, indexes: Sequence[IndexState], made_by: IndexKind, progress: Progress | None, builder: Builder
 ) -> bool:
     """Builds what some indexes lack, and publishes it; True where there is more to be built than was come to."""
-    base = table.instant
+    base = handle.instant
     stale = [
         index if made_by.is_current(base, index) else made_by.renewed(base, index)
         for index in indexes
-        if not made_by.is_current(base, index) or _lacking(table, index).num_rows or _is_in_doubt(table, index)
+        if not made_by.is_current(base, index) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
     ]
     if not stale:
         return False
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with table.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(index, _built(table, index, made_by, job, builder)) for index in stale]
+        built = [(index, _built(handle, index, made_by, job, builder)) for index in stale]
         # Files that could not be read before, and cannot now, are no reason for a version.
-        if not any(_gains(table, index, found, made_by) for index, found in built):
+        if not any(_gains(handle, index, found, made_by) for index, found in built):
             leftovers.remove()
             return False
 
@@ -117,39 +117,39 @@ def _refreshed(
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                state = _with_built(table, before, found, made_by, is_alone=latest.version == base.version)
-                after = after.with_index(_joined(table, current, state, before))
+                state = _with_built(handle, before, found, made_by, is_alone=latest.version == base.version)
+                after = after.with_index(_joined(handle, current, state, before))
             return after
 
-        table.move_to(publish_definition(table.timeline, base, transaction, following, leftovers))
+        handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
     return any(len(found.not_reached) for _, found in built)
 
 
-def _built(table: Table, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
-    lacking = _lacking(table, index, with_logs=made_by.speaks_of_logs)
-    return builder(made_by, table, index, lacking, job) if lacking.num_rows else Built(())
+def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
+    lacking = _lacking(handle, index, with_logs=made_by.speaks_of_logs)
+    return builder(made_by, handle, index, lacking, job) if lacking.num_rows else Built(())
 
 
 def _with_built(
-    table: Table, index: IndexState, built: Built, made_by: IndexKind, *, is_alone: bool = False
+    handle: Handle, index: IndexState, built: Built, made_by: IndexKind, *, is_alone: bool = False
 ) -> IndexState:
     """An index with what was built of the files that it lacked. `is_alone`: no commit came since."""
     holes = [*built.left_out, *built.not_reached]
     if not made_by.speaks_of_logs:
-        files = table.committed.files()
+        files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
-    coverage = Coverage.up_to(table.version).with_holes((hole, hole) for hole in holes)
+    coverage = Coverage.up_to(handle.version).with_holes((hole, hole) for hole in holes)
     runs = (*index.runs, *built.runs, *(built.only_alone if is_alone else ()))
     return replace(index, runs=runs, coverage=coverage)
 
 
-def _joined(table: Table, current: IndexState, built: IndexState, before: IndexState) -> IndexState:
+def _joined(handle: Handle, current: IndexState, built: IndexState, before: IndexState) -> IndexState:
     """An index as it is now, with what a build added to what was there `before`. Runs, segments and holes that others
     added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
     would be covered again, and counted twice in an aggregate."""
     if current.options != built.options:  # it was begun anew: what commits added to the old one is of no use
         return built
-    files = table.committed.files()
+    files = handle.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacked = ids[~is_covered(built.coverage, segments, ids) & ~is_covered(current.coverage, segments, ids)].tolist()
     later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
@@ -160,10 +160,10 @@ def _joined(table: Table, current: IndexState, built: IndexState, before: IndexS
     )
 
 
-def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
+def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     """See `Table.drop_index`."""
     made_by = kind_named(kind)
-    base = table.instant
+    base = handle.instant
     names = _names(columns)
     found = _existing(base, names, made_by)
     wanted = {base.columns[name] for name in names}
@@ -176,8 +176,8 @@ def drop_index(table: Table, columns: str | Sequence[str], kind: str) -> int:
         # The statistics that `create` made stay when their last column goes: they know where the fine ones lie.
         return replace(after, indexes=tuple(i for i in left if i.columns or i.id == first_stats(after).id))
 
-    table.move_to(publish_definition(table.timeline, table.instant, transaction, following, Leftovers()))
-    return table.version
+    handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, Leftovers()))
+    return handle.version
 
 
 def _names(columns: str | Sequence[str]) -> list[str]:
@@ -226,9 +226,9 @@ def _existing(instant: Instant, names: Sequence[str], made_by: IndexKind) -> lis
     return list(found.values())
 
 
-def _lacking(table: Table, index: IndexState, *, with_logs: bool = False) -> pa.Table:
+def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> pa.Table:
     """The live files that an index does not cover: bases, or all."""
-    files = table.committed.files()
+    files = handle.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacks = ~is_covered(index.coverage, segments, ids)
     if not with_logs:
@@ -236,14 +236,14 @@ def _lacking(table: Table, index: IndexState, *, with_logs: bool = False) -> pa.
     return files.filter(from_numpy(lacks))
 
 
-def _gains(table: Table, before: IndexState, built: Built, made_by: IndexKind) -> bool:
+def _gains(handle: Handle, before: IndexState, built: Built, made_by: IndexKind) -> bool:
     """True where a build covers a file that the index lacked, or takes it out of doubt."""
-    after = _with_built(table, before, built, made_by)
-    return _is_in_doubt(table, before) or _lacking(table, after).num_rows < _lacking(table, before).num_rows
+    after = _with_built(handle, before, built, made_by)
+    return _is_in_doubt(handle, before) or _lacking(handle, after).num_rows < _lacking(handle, before).num_rows
 
 
-def _is_in_doubt(table: Table, index: IndexState) -> bool:
+def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
     """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
     what commits did that came between, were it only to take files out."""
-    is_whole = index.coverage.is_whole(table.version)
-    return index.kind == "stats" and not is_whole and not _lacking(table, index).num_rows
+    is_whole = index.coverage.is_whole(handle.version)
+    return index.kind == "stats" and not is_whole and not _lacking(handle, index).num_rows

@@ -11,31 +11,31 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..kinds import Builder, build_here, known_kind
-from ..manifest.snapshot import Snapshot
+from ..indexes.geometric_runs import RunWriting
+from ..indexes.orphans import Leftovers
+from ..indexes.protocol import Builder, build_here, known_kind
+from ..indexes.work import MergeWork
 from ..progress import Progress
-from ..timeline import Instant, Run, new_transaction_id
+from ..state import Instant, Run, new_transaction_id
+from ..state.snapshot import Snapshot
 from .indexing import refresh_index
-from .leftovers import Leftovers
 from .publish import NothingToDo, publish_definition, successor
-from .run_writing import RunWriting
-from .work import MergeWork
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 
-def optimize(table: Table, progress: Progress | None, builder: Builder = build_here) -> None:
+def optimize(handle: Handle, progress: Progress | None, builder: Builder = build_here) -> None:
     """See `Table.optimize`. `builder`: who builds what indexes lack."""
-    _cover(table, progress, builder)
+    _cover(handle, progress, builder)
     transaction = new_transaction_id()
     leftovers = Leftovers()
     attempts = count()
     merged_before: dict[tuple[str, ...], Run] = {}
 
     def following(latest: Instant) -> Instant:
-        writing = RunWriting(table.index_storage, table.readers, leftovers, transaction, str(next(attempts)))
-        work = MergeWork(Snapshot(latest, table.readers), writing, merged_before)
+        writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
+        work = MergeWork(Snapshot(latest, handle.readers), writing, merged_before)
         after = successor(latest, transaction, "optimize")
         merged = writing.consolidated_manifest(after.manifest)
         if merged is not None:
@@ -53,17 +53,17 @@ def optimize(table: Table, progress: Progress | None, builder: Builder = build_h
         return replace(after, summary={"indexes": changed, "merged": merged is not None})
 
     try:
-        held = table.timeline.markers.held(transaction, table.version, "optimize", lambda: leftovers.is_lost)
+        held = handle.timeline.markers.held(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
         with held, leftovers:
-            table.move_to(publish_definition(table.timeline, table.instant, transaction, following, leftovers))
+            handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, leftovers))
     except NothingToDo:
         pass
-    table.timeline.archive(table.version, progress)
+    handle.timeline.archive(handle.version, progress)
 
 
-def _cover(table: Table, progress: Progress | None, builder: Builder) -> None:
+def _cover(handle: Handle, progress: Progress | None, builder: Builder) -> None:
     """Refreshes the indexes that lack files."""
-    for index in table.instant.indexes:
-        paths = [table.instant.path_of(column) for column in index.columns]
+    for index in handle.instant.indexes:
+        paths = [handle.instant.path_of(column) for column in index.columns]
         if paths and known_kind(index.kind) is not None:
-            refresh_index(table, paths, index.kind, progress=progress, builder=builder)
+            refresh_index(handle, paths, index.kind, progress=progress, builder=builder)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
-from ..ingest import hive
-from ..manifest.snapshot import Snapshot
-from ..timeline import COMPLETED, Instant, Timeline
+from ..partitions import hive
+from ..state import COMPLETED, Instant, Timeline
+from ..state.snapshot import Snapshot
 
 
 def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> dict[int, str]:

@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..ingest.paths import first_twice
-from ..ingest.task_result import TaskResult
-from ..kinds import known_kind
-from ..manifest.runs import RunReaders
-from ..manifest.snapshot import Snapshot
+from ..indexes.geometric_runs import RunWriting
+from ..indexes.orphans import Leftovers
+from ..indexes.protocol import known_kind
+from ..indexes.task_result import TaskResult
+from ..indexes.work import CommitWork
+from ..state import Instant, Timeline, now_us, since
+from ..state.paths import first_twice
+from ..state.runs import RunReaders
+from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
-from ..timeline import Instant, Timeline, now_us, since
 from .bind import bind
-from .leftovers import Leftovers
-from .run_writing import RunWriting
-from .work import CommitWork
 
 ATTEMPTS_MAX = 100
 _PAUSE_S_MAX = 0.5

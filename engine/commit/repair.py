@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
+from ..state import Coverage, Instant, Timeline, new_transaction_id, newest_known, now_us
 from ..storage import open_storages
-from ..timeline import Coverage, Instant, Timeline, new_transaction_id, newest_known, now_us
 from .publish import successor
 
 

@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..timeline import Instant, new_transaction_id
-from .leftovers import Leftovers
+from ..indexes.orphans import Leftovers
+from ..state import Instant, new_transaction_id
 from .publish import publish_definition, successor
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 
-def make_savepoint(table: Table, name: str) -> int:
+def make_savepoint(handle: Handle, name: str) -> int:
     """See `Table.savepoint`."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
-    _check_free(table.instant, name)
-    base, transaction = table.instant, new_transaction_id()
+    _check_free(handle.instant, name)
+    base, transaction = handle.instant, new_transaction_id()
 
     def following(latest: Instant) -> Instant:
         if latest.version != base.version:
@@ -31,13 +31,13 @@ def make_savepoint(table: Table, name: str) -> int:
         after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
         return replace(after, savepoints={**latest.savepoints, name: base.version})
 
-    table.move_to(publish_definition(table.timeline, base, transaction, following, Leftovers()))
-    return table.version
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
 
 
-def drop_savepoint(table: Table, name: str) -> int:
+def drop_savepoint(handle: Handle, name: str) -> int:
     """See `Table.drop_savepoint`."""
-    base, transaction = table.instant, new_transaction_id()
+    base, transaction = handle.instant, new_transaction_id()
     named = base.version_of_savepoint(name)
 
     def following(latest: Instant) -> Instant:
@@ -46,8 +46,8 @@ def drop_savepoint(table: Table, name: str) -> int:
         after = successor(latest, transaction, "savepoint", dropped=name)
         return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
 
-    table.move_to(publish_definition(table.timeline, base, transaction, following, Leftovers()))
-    return table.version
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
 
 
 def _check_free(latest: Instant, name: str) -> None:

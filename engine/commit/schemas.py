@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import SchemaError
-from ..ingest.footers import leaf_types, plain_schema
-from ..ingest.task_result import TaskResult
+from ..indexes.task_result import TaskResult
+from ..parquet.footers import leaf_types, plain_schema
 from ..predicates.widening import merged_type
-from ..timeline import FileSchema, Instant
+from ..state import FileSchema, Instant
 
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
 

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CommitConflictError
-from ..ingest.task_result import BASE, FILES_SCHEMA, TaskResult
-from ..manifest.keyspace import split_file_ids
-from ..manifest.snapshot import Snapshot
-from ..scan.slices import slices_of
+from ..indexes.task_result import TaskResult
+from ..state.file_fields import BASE, FILES_SCHEMA
+from ..state.keyspace import split_file_ids
+from ..state.slices import slices_of
+from ..state.snapshot import Snapshot
 
 _KEY = ["partition_id", "file_group", "slice_instant"]
 _FIELDS = [*_KEY, "kind", "commit", "path"]

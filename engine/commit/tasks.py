@@ -8,41 +8,41 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ...errors import SkipstoneError
-from ..ingest.filter_sizing import FilterSizing
-from ..ingest.footers import leaf_types
-from ..ingest.task_keys import KeySpec
-from ..ingest.task_result import TaskResult
-from ..ingest.task_spec import FilterSpec, TaskSpec
+from ..indexes.bloom.sizing import FilterSizing
+from ..indexes.orphans import Leftovers
+from ..indexes.secondary.task_keys import KeySpec
+from ..indexes.task_result import TaskResult
+from ..parquet.footers import leaf_types
+from ..state import Instant, Timeline
+from ..state.markers import Markers
 from ..storage import Storage
-from ..timeline import Instant, Timeline
-from ..timeline.markers import Markers
-from .leftovers import Leftovers
+from ..tasks.spec import FilterSpec, TaskSpec
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 _THREADS = 16
 
 
-def spec_of(table: Table, transaction: str, marker_base: int | None = None) -> TaskSpec:
+def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) -> TaskSpec:
     """What a task of a transaction that begins at the table's version needs. `marker_base`: see `TaskSpec`."""
-    base = table.instant
+    base = handle.instant
     filters = [
         FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
         for i in base.indexes
         if i.kind == "bloom" and i.maintain == "commit"
     ]
     return TaskSpec(
-        location=table.storage.uri,
-        index_location=table.index_storage.uri,
+        location=handle.storage.uri,
+        index_location=handle.index_storage.uri,
         transaction=transaction,
         schema=base.schema,
         partitioning=base.partitioning,
-        hive_partitioned=table.is_hive,
+        hive_partitioned=handle.is_hive,
         stats_columns=base.stats_paths(),
         filters=tuple(filters),
         keys=_key_specs(base),
-        storage_options=table.storage_options,
+        storage_options=handle.storage_options,
         marker_base=marker_base,
     )
 

@@ -18,34 +18,34 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
-from ..ingest.declared import declared_files
-from ..ingest.paths import paths_of
-from ..ingest.task_result import TaskResult
-from ..ingest.task_spec import TaskSpec
-from ..ingest.task_writer import TaskWriter
-from ..manifest.snapshot import Snapshot
-from ..timeline import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
-from .leftovers import Leftovers
+from ..indexes.orphans import Leftovers
+from ..indexes.secondary.tasks import task_key_paths
+from ..indexes.task_result import TaskResult
+from ..state import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
+from ..state.paths import paths_of
+from ..state.snapshot import Snapshot
+from ..tasks.declared import declared_files
+from ..tasks.spec import TaskSpec
+from ..tasks.writer import TaskWriter
 from .overwriting import check_unchanged, live_files, read_instant, same_partitions
 from .publish import Change, publish
-from .secondary_tasks import task_key_paths
 from .slice_conflicts import check_slices
 from .tasks import add_results, drop_task_markers, may_be_named, spec_of
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 
 class Transaction:
     """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
 
-    def __init__(self, table: Table, key: str | None = None, id: str | None = None):
+    def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
         """`id`: of a transaction that was begun elsewhere, at the version of `table` (see `distributed`)."""
-        self.id = id or new_transaction_id(table.instant.table_id)
+        self.id = id or new_transaction_id(handle.instant.table_id)
         self.committed: Instant | None = None
         self._is_resumed = id is not None
-        self._table, self._key = table, key
-        self._base = table.instant
+        self._handle, self._key = handle, key
+        self._base = handle.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
         self._states: dict[str, str] = {}
@@ -57,7 +57,7 @@ class Transaction:
         self._leftovers = Leftovers()
 
     def __enter__(self) -> Transaction:
-        markers, base = self._table.timeline.markers, self._base
+        markers, base = self._handle.timeline.markers, self._base
         self._marker.enter_context(markers.held(self.id, base.version, "commit", lambda: self._leftovers.is_lost))
         self._is_open = True
         return self
@@ -78,7 +78,7 @@ class Transaction:
                 if kind is not None:
                     self._abort()
             finally:  # while the transaction's own marker stands for what may be left of them
-                drop_task_markers(self._table.timeline.markers, self.id, self._results)
+                drop_task_markers(self._handle.timeline.markers, self.id, self._results)
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Transaction:
 
     def add_files(self, files: Sequence[str] | pa.Table) -> None:
         """Adds files that others made: paths relative to the table (statistics from their footers), or an Arrow table
-        of path, size_bytes, row_count and what else is known (see `ingest.declared`); those need not be readable.
+        of path, size_bytes, row_count and what else is known (see `tasks.declared`); those need not be readable.
 
         Raises CorruptionError for a path that is not whole Parquet, StorageError for one that is not there.
         """
@@ -104,19 +104,19 @@ class Transaction:
         if isinstance(files, pa.Table):
             self._results.append(
                 declared_files(
-                    files, self._base.schema, self._base.partitioning, self._table.is_hive, self._table.storage
+                    files, self._base.schema, self._base.partitioning, self._handle.is_hive, self._handle.storage
                 )
             )
             return
         paths = paths_of(files)
         with TaskWriter(self.task_spec()) as task:
-            task.add_files([self._table.relative(path) for path in paths])
+            task.add_files([self._handle.relative(path) for path in paths])
         self._take(task.result)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
         self._check_open()
-        wanted = [self._table.relative(path) for path in paths_of(paths)]
+        wanted = [self._handle.relative(path) for path in paths_of(paths)]
         self._removed.update(zip(self._live_ids(wanted), wanted, strict=True))
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
@@ -141,8 +141,8 @@ class Transaction:
         self._check_open()
         if partitions not in ("all", "written"):
             raise InvalidArgumentError(f'overwrite takes "all" or "written", not {partitions!r}')
-        read = None if read_version is None else read_instant(self._table.timeline, self._base, read_version)
-        snapshot = Snapshot(self._base, self._table.readers)
+        read = None if read_version is None else read_instant(self._handle.timeline, self._base, read_version)
+        snapshot = Snapshot(self._base, self._handle.readers)
         if partitions == "all" or not self._base.partitioning:
             texts, ids = None, None
         else:
@@ -194,7 +194,7 @@ class Transaction:
             "file_rows": file_rows,
             "file_bytes": file_bytes,
         }
-        return spec_of(self._table, self.id).sized(sizes)
+        return spec_of(self._handle, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
         """Takes what a TaskWriter made, here or elsewhere."""
@@ -226,13 +226,13 @@ class Transaction:
             read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
         )
-        self.committed = publish(self._table.timeline, self._table.readers, self._base, change)
+        self.committed = publish(self._handle.timeline, self._handle.readers, self._base, change)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
         else:
             self._drop_task_keys(results)
-        if self.committed.version > self._table.version:
-            self._table.move_to(self.committed)
+        if self.committed.version > self._handle.version:
+            self._handle.move_to(self.committed)
 
     def _close_writer(self) -> None:
         if self._writer is not None:
@@ -248,7 +248,7 @@ class Transaction:
         """Removes what the commit has taken over; what stays behind is cleaned later."""
         for path in task_key_paths(results):
             with contextlib.suppress(SkipstoneError):
-                self._table.index_storage.delete(path)
+                self._handle.index_storage.delete(path)
 
     def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
@@ -260,8 +260,8 @@ class Transaction:
                     f"another transaction set commit {commit!r} {now}, which is to be {state} here"
                 )
         for read, texts in self._reads:
-            check_unchanged(Snapshot(read, self._table.readers), newer, texts)
-        before = Snapshot(self._base, self._table.readers)
+            check_unchanged(Snapshot(read, self._handle.readers), newer, texts)
+        before = Snapshot(self._base, self._handle.readers)
         check_slices(before, newer, results, self._removed, self._states)
 
     def _abort(self) -> None:
@@ -269,17 +269,17 @@ class Transaction:
             self._writer.abort()
             self._leftovers.is_lost |= self._writer.is_lost
         # One that was begun elsewhere may have been committed elsewhere: then what it wrote is the table's.
-        timeline, base = self._table.timeline, self._base
+        timeline, base = self._handle.timeline, self._base
         if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
             self._leftovers.remove()
 
     def _take(self, results: list[TaskResult]) -> None:
         """Takes over what a task wrote, to be removed with the transaction."""
         self._results += results
-        add_results(self._leftovers, results, self._table.storage, self._table.index_storage)
+        add_results(self._leftovers, results, self._handle.storage, self._handle.index_storage)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
-        by_path = self._table.snapshot.find(list(dict.fromkeys(paths)))
+        by_path = self._handle.snapshot.find(list(dict.fromkeys(paths)))
         for path in paths:
             if path not in by_path:
                 raise InvalidArgumentError(f"{path}: not a file of this table at version {self._base.version}")

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
-from ..ahead import ahead
-from ..indexes.stats import positions
-from ..ingest.task_result import FILE_FIELDS
-from ..manifest.snapshot import Snapshot
+from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..state import COMPLETED, Instant, new_transaction_id
+from ..state.file_fields import FILE_FIELDS
+from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from ..timeline import COMPLETED, Instant, new_transaction_id
+from ..storage.prefetch import ahead
 from .publish import Change, NothingToDo, latest_of, paths_there, publish
-from .returned import ReturnedFiles, returned_files
 from .slice_conflicts import check_not_superseded, check_slices
 
 if TYPE_CHECKING:
-    from ..table import Table
+    from ..handle import Handle
 
 UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
 # What to do instead, for actions that changed neither files nor the states of commits.
@@ -40,19 +40,19 @@ _IDENTITY = ["path", "size_bytes", "modified_ns", "etag", "schema_id"]
 _THREADS = 16
 
 
-def rollback(table: Table, version: int) -> int:
+def rollback(handle: Handle, version: int) -> int:
     """See `Table.rollback`."""
     _check_version(version)
-    latest = latest_of(table.timeline, table.instant)
+    latest = latest_of(handle.timeline, handle.instant)
     if version < 1 or version > latest.version:
         raise InvalidArgumentError(f"there is no version {version} to roll back; the latest is {latest.version}")
-    undone = table.timeline.read(version)
+    undone = handle.timeline.read(version)
     if undone.action not in UNDOABLE:
         instead = _INSTEAD.get(undone.action, "it changed no files")
         raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back: {instead}")
     _check_kept(latest, version)
-    before = Snapshot(table.timeline.read(version - 1), table.readers)
-    after = Snapshot(undone, table.readers)
+    before = Snapshot(handle.timeline.read(version - 1), handle.readers)
+    after = Snapshot(undone, handle.readers)
     added = _without(after.numbers(), before.numbers())
     back = returned_files(before, _without(before.numbers(), after.numbers()))
     paths = dict(zip(added.tolist(), after.rows(added, ["path"]).column("path").to_pylist(), strict=True))
@@ -72,16 +72,16 @@ def rollback(table: Table, version: int) -> int:
         check_not_superseded(after, newer, added, known)
         check_slices(after, newer, change.results, change.removed, change.states)
         change.freed, change.taken = _keys_back(newer.keys(), keys, version)
-        _check_data(table, back)
+        _check_data(handle, back)
 
-    return _publish(table, latest, Change(new_transaction_id(), "rollback", told={"rolled_back": version}), build)
+    return _publish(handle, latest, Change(new_transaction_id(), "rollback", told={"rolled_back": version}), build)
 
 
-def restore(table: Table, version: int | None, savepoint: str | None) -> int:
+def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
     """See `Table.restore`."""
     if (version is None) == (savepoint is None):
         raise InvalidArgumentError("restore() takes a version or a savepoint, one of the two")
-    latest = latest_of(table.timeline, table.instant)
+    latest = latest_of(handle.timeline, handle.instant)
     if savepoint is not None:
         version = latest.version_of_savepoint(savepoint)
     _check_version(version)
@@ -89,7 +89,7 @@ def restore(table: Table, version: int | None, savepoint: str | None) -> int:
     if version < 1 or version > latest.version:
         raise InvalidArgumentError(f"there is no version {version} to restore; the latest is {latest.version}")
     latest.check_kept(version)
-    wanted = Snapshot(table.timeline.read(version), table.readers)
+    wanted = Snapshot(handle.timeline.read(version), handle.readers)
     told: dict[str, object] = {"restored": version}
     if savepoint is not None:
         told["savepoint"] = savepoint
@@ -97,7 +97,7 @@ def restore(table: Table, version: int | None, savepoint: str | None) -> int:
     def build(change: Change, newer: Snapshot) -> None:
         newer.instant.check_kept(version)
         back, removed = _difference(wanted, newer)
-        _check_data(table, back)
+        _check_data(handle, back)
         change.results, change.removed = _results(back), removed
         now, then = newer.instant.commit_states, wanted.instant.commit_states
         change.states = {c: new for c, (_, new) in _changed(now, then).items()}
@@ -105,10 +105,10 @@ def restore(table: Table, version: int | None, savepoint: str | None) -> int:
         change.freed = tuple(k for k, (_, new) in moved.items() if new is None)
         change.taken = {k: new for k, (_, new) in moved.items() if new is not None}
 
-    return _publish(table, latest, Change(new_transaction_id(), "restore", told=told), build)
+    return _publish(handle, latest, Change(new_transaction_id(), "restore", told=told), build)
 
 
-def _publish(table: Table, latest: Instant, change: Change, build: Callable[[Change, Snapshot], None]) -> int:
+def _publish(handle: Handle, latest: Instant, change: Change, build: Callable[[Change, Snapshot], None]) -> int:
     """Publishes what `build` makes of a change over the newest version; nothing to do makes no version."""
 
     def rebuild(newer: Snapshot) -> None:
@@ -117,13 +117,13 @@ def _publish(table: Table, latest: Instant, change: Change, build: Callable[[Cha
             raise NothingToDo(newer.instant)
 
     change.recheck = rebuild
-    with table.timeline.markers.held(change.transaction, latest.version, change.action), change.leftovers:
+    with handle.timeline.markers.held(change.transaction, latest.version, change.action), change.leftovers:
         try:
-            rebuild(Snapshot(latest, table.readers))
-            made = publish(table.timeline, table.readers, latest, change)
+            rebuild(Snapshot(latest, handle.readers))
+            made = publish(handle.timeline, handle.readers, latest, change)
         except NothingToDo as found:
             made = found.latest
-    table.move_to(made)
+    handle.move_to(made)
     return made.version
 
 
@@ -230,7 +230,7 @@ def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[
     return returned_files(wanted, back.source_ids[np.array([row not in there for row in mine], dtype=bool)]), removed
 
 
-def _check_data(table: Table, back: ReturnedFiles) -> None:
+def _check_data(handle: Handle, back: ReturnedFiles) -> None:
     """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
     only told of, without time or etag, need not be there: nobody ever said that it was."""
     assert back.source is not None
@@ -239,7 +239,7 @@ def _check_data(table: Table, back: ReturnedFiles) -> None:
     def wrong(row: dict) -> str | None:
         is_unseen = schemas[row["schema_id"]].is_told and row["modified_ns"] is None and row["etag"] is None
         try:
-            there = table.storage.stat(row["path"])
+            there = handle.storage.stat(row["path"])
         except FileMissingError:
             return None if is_unseen else "it is not there any more"
         is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])

@@ -3,9 +3,9 @@ fine filters."""
 
 from __future__ import annotations
 
-from ..kinds import known_kind
-from ..manifest.runs import RunReaders
-from ..timeline import IndexState, Run
+from ..state import IndexState, Run
+from ..state.runs import RunReaders
+from .protocol import known_kind
 
 
 def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:

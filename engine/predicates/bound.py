@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ... import canon
 from ...caching import cached_property
+from .array_builders import array_of
 from .ast import Column, Literal, Node
 from .patterns import Pattern
-from .raw_arrays import array_of
 
 
 @dataclass(frozen=True)

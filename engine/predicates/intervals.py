@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import to_numpy, valid_mask
+from .array_builders import array_of
 from .evidence import Evidence
-from .raw_arrays import array_of
 from .widening import plain_type
 
 # the order codes of these floats (see `canon`); written out because computing them would import pandas

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
+from .array_builders import array_of, constant_array
 from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf
-from .raw_arrays import array_of, constant_array
 from .walk import unknowns
 from .widening import ns_per_count, plain_type
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
+from ..indexes.outcomes import About
 from ..predicates.evidence import Evidence
 from ..predicates.widening import is_exact_widening, plain_type
-from .verdicts import About
 
 TEXT_CHARACTERS_MAX = 40
 

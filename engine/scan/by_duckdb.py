@@ -22,7 +22,7 @@ from ...errors import InvalidArgumentError
 from ..storage.places import is_uri
 
 if TYPE_CHECKING:
-    from .rows import FileReader
+    from .file_reader import FileReader
 
 READERS = ("pyarrow", "duckdb")
 _POSITION = "file_row_number"

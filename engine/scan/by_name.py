@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from ..timeline import FileSchema, Instant
+from ..state import FileSchema, Instant
 
 
 def renamed(known: FileSchema, instant: Instant) -> list[tuple[str, str]]:

@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
-from ..ingest.footers import chunk_ranges, reading
+from ..parquet.footers import chunk_ranges, reading
+from ..parquet.page_headers import PagesUnknownError, ReadAt
+from ..parquet.page_values import cost_ns, dealt, sought
+from ..parquet.pages import flat_columns, rows_by_page
 from ..predicates import Constant
-from .page_headers import PagesUnknownError, ReadAt
-from .pages import flat_columns, rows_by_page
+from .file_reader import FileReader, joined_columns, rows_without_columns, selected_schema
 from .positions import within_groups
-from .seek import cost_ns, dealt, sought
 
 if TYPE_CHECKING:
     from .fine import RowGroups
-    from .pruned import Pruned
-    from .rows import FileReader
+    from .survivors import Pruned
     from .tasks import FileTask, ReadContext
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
@@ -72,14 +72,6 @@ def _matching(reader: FileReader, places: list[Place]) -> pa.Table:
     if not len(left):
         return rows_without_columns(0)
     return joined_columns(found.filter(mask), rows_at(reader, [(group, left)], rest), selected_schema(reader.context))
-
-
-def joined_columns(some: pa.Table, others: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Columns of two tables of the same rows."""
-    if not len(schema):
-        return rows_without_columns(some.num_rows)
-    columns = [(some if name in some.column_names else others).column(name) for name in schema.names]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _is_few(places: list[Place]) -> bool:
@@ -209,13 +201,3 @@ def how_read(context: ReadContext) -> str:
         return ""
     others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
     return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
-
-
-def selected_schema(context: ReadContext) -> pa.Schema:
-    """The columns asked for."""
-    return pa.schema([context.schema.field(name) for name in context.columns])
-
-
-def rows_without_columns(count: int) -> pa.Table:
-    """A table that has rows and no columns."""
-    return pa.table({"": pa.nulls(count)}).select([])

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import to_numpy
-from ..indexes.coverage import covered_files
-from ..kinds import Question
-from ..manifest.snapshot import Snapshot
+from ..indexes.outcomes import AnyLeaf, is_judged_after, leaf_sets
+from ..indexes.protocol import Question
+from ..indexes.row_sets import add_known
 from ..predicates import ANY, Node, can_match, columns_of, evaluate, only_true
+from ..state.coverage import covered_files
+from ..state.snapshot import Snapshot
 from .gather import Gatherer
-from .pruned import Pruned
-from .row_sets import add_known
 from .steps import Step, Steps
+from .survivors import Pruned
 from .units import units_of
-from .verdicts import AnyLeaf, is_judged_after, leaf_sets
 
 
 def prune_slices(

@@ -18,16 +18,16 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ..ahead import ahead
-from ..indexes import stats
-from ..indexes.coverage import is_covered
-from ..indexes.filters import FilterPlaces
-from ..indexes.stat_reader import CODE_MAX, CODE_MIN, LAST_ID, Blocks, ColumnStats
+from ..indexes.bloom.filters import FilterPlaces
+from ..indexes.columns import ColumnInFiles
+from ..indexes.outcomes import About, AnyLeaf, leaf_sets
+from ..indexes.row_sets import KnownRows
+from ..indexes.stats import format as stats
+from ..indexes.stats.reader import CODE_MAX, CODE_MIN, LAST_ID, Blocks, ColumnStats
 from ..predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, only_true
-from ..timeline import Coverage
-from .columns import ColumnInFiles
-from .row_sets import KnownRows
-from .verdicts import About, AnyLeaf, leaf_sets
+from ..state import Coverage
+from ..state.coverage import is_covered
+from ..storage.prefetch import ahead
 
 PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long
 THREADS = min(4, os.cpu_count() or 1)

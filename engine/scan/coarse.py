@@ -21,29 +21,29 @@ import numpy as np
 from ...arrays import to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
-from ..indexes.coarse import section_name
-from ..indexes.filters import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
-from ..ingest.paths import paths_of
-from ..manifest.runs import RunReaders, reading_run
-from ..manifest.snapshot import Snapshot
+from ..indexes.bloom.coarse import section_name
+from ..indexes.bloom.filters import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
 from ..predicates import Node, columns_of, prepare
+from ..state import IndexState, Instant, Run
+from ..state.paths import paths_of
+from ..state.runs import RunReaders, reading_run
+from ..state.slices import SNAPSHOT
+from ..state.snapshot import Snapshot
 from ..storage import Counted, StorageOptions, open_storage, options_of, relative_path
 from ..storage.carried import CarriedStorage, ReadOnce
-from ..timeline import IndexState, Instant, Run
 from .candidates import Ranges
 from .fine import row_groups_of
 from .gather import Gatherer
 from .plan_tasks import tasks_of
 from .prune import prune, prune_among
-from .pruned import Pruned
-from .slices import SNAPSHOT
 from .steps import Steps
+from .survivors import Pruned
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..table import Table
+    from ..handle import Handle
 
 FILTER_BYTES = 16 << 20
 _FIRST_BATCH, _BATCH = 64, 1 << 12  # the first paths are answered soon, many together
@@ -122,24 +122,24 @@ class Coarse:
 # -- made on the driver -----------------------------------------------------------------------------------------------
 
 
-def coarse_of(table: Table, columns: Sequence[str], filter_bytes: int = FILTER_BYTES) -> Coarse:
+def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER_BYTES) -> Coarse:
     """What pruning by some columns takes of the version that a handle reads. `filter_bytes`: of the coarse levels of
     filters so much is carried at most; those beyond are asked where they lie.
 
     Raises SchemaError for a column that is not there.
     """
-    snapshot = table.snapshot
+    snapshot = handle.snapshot
     instant = _about(snapshot.instant, columns)
     before = snapshot.readers.in_memory
-    noted = ReadOnce(table.index_storage, before)
+    noted = ReadOnce(handle.index_storage, before)
     copy = Snapshot(instant, RunReaders(noted, shared=False))
-    gatherer = Gatherer(copy, table.strict)
+    gatherer = Gatherer(copy, handle.strict)
     _read_all(copy, gatherer, columns, filter_bytes)
     sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
     return Coarse(
-        table.location,
-        table.index_storage.uri,
-        options_of(table.storage, table.index_storage),
+        handle.location,
+        handle.index_storage.uri,
+        options_of(handle.storage, handle.index_storage),
         instant,
         tuple(columns),
         noted.parts(sizes),

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import NotReadableError
-from ..ingest.sources import parquet_options
+from ..lakes.log import parquet_options
 from .by_name import renamed
-from .rows import check_identity
+from .file_reader import check_identity
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
+    from ..state import FileSchema, Instant
     from ..storage import Counted
-    from ..timeline import FileSchema, Instant
     from .fine import RowGroups
     from .tasks import FileTask
 
@@ -29,7 +29,7 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     """
     import pyarrow.dataset as ds
 
-    from .arrow_filesystem import filesystem_of
+    from ..parquet.arrow_filesystem import filesystem_of
 
     entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**parquet_options(instant.source)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
-from .slices import any_of
+from ..state.slices import any_of
 from .units import Units
 
 # The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it can tell.

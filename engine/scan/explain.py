@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.coverage import is_covered
+from ..indexes.outcomes import AnyLeaf, leaf_sets
 from ..predicates import Leaf, can_match, columns_of, evaluate, leaves_of, probe_values, unknowns
+from ..state.coverage import is_covered
+from ..state.slices import slices_of
 from .fine import RowGroups, evidence_in_row_groups
 from .fine_rows import read_fine_rows
 from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
-from .slices import slices_of
 from .steps import Step
 from .tasks import FileTask
 from .units import Units, units_of
-from .verdicts import AnyLeaf, leaf_sets
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .planning import Planning
 
 _REASONS_SHOWN = 6
 _PENDING_SHOWN = 3
@@ -33,7 +33,7 @@ _ROW_GROUPS_SHOWN = 8
 HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 
 
-def of_plan(plan: Plan) -> str:
+def of_plan(plan: Planning) -> str:
     """The steps as a table, and what a person should know besides."""
     instant = plan.instant
     lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.asked}"]
@@ -42,7 +42,7 @@ def of_plan(plan: Plan) -> str:
     return "\n".join([*lines, "", *kept] if kept else lines)
 
 
-def remarks(plan: Plan) -> list[str]:
+def remarks(plan: Planning) -> list[str]:
     """What a person should know besides the steps."""
     told = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for part in unknowns(plan.bound):
@@ -97,7 +97,7 @@ def bytes_text(count: float) -> str:
 # -- why --------------------------------------------------------------------------------------------------------------
 
 
-def judged(plan: Plan) -> list[Judged]:
+def judged(plan: Planning) -> list[Judged]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
@@ -110,7 +110,7 @@ def judged(plan: Plan) -> list[Judged]:
 
 
 def _known(
-    plan: Plan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
+    plan: Planning, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
 ) -> Known:
     columns = columns_of(plan.bound)
     ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
@@ -132,7 +132,7 @@ def _known(
     )
 
 
-def why(plan: Plan) -> list[WhyKept]:
+def why(plan: Planning) -> list[WhyKept]:
     """The kept files counted by the reason why, the commonest first."""
     pruned = plan.pruned
     count = pruned.units.count
@@ -141,7 +141,7 @@ def why(plan: Plan) -> list[WhyKept]:
     return why_kept(judged(plan), pruned.only_true, alone, files) if count else []
 
 
-def kept_lines(plan: Plan) -> list[str]:
+def kept_lines(plan: Planning) -> list[str]:
     """Why files are kept, in lines: the commonest reasons, each with what would help. None where no predicate asks."""
     found = why(plan)
     if not found or found[0].reason is Reason.NO_PREDICATE:
@@ -159,7 +159,7 @@ def kept_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _advice(plan: Plan, why: WhyKept) -> str:
+def _advice(plan: Planning, why: WhyKept) -> str:
     """What a person could do about a reason; nothing where nothing helps."""
     leaf = None if why.part is None else why.part.node
     if not isinstance(leaf, Leaf):
@@ -184,7 +184,7 @@ def _advice(plan: Plan, why: WhyKept) -> str:
     return ""
 
 
-def _behind(plan: Plan, column: str) -> str:
+def _behind(plan: Planning, column: str) -> str:
     """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing where there is
     none."""
     number, files = plan.instant.columns.get(column), plan.pruned.units.files
@@ -197,12 +197,12 @@ def _behind(plan: Plan, column: str) -> str:
     return ""
 
 
-def _has_statistics(plan: Plan, column: str) -> bool:
+def _has_statistics(plan: Planning, column: str) -> bool:
     number = plan.instant.columns.get(column)
     return number is not None and plan.instant.index_of("stats", number) is not None
 
 
-def of_file(plan: Plan, path: str) -> str:
+def of_file(plan: Planning, path: str) -> str:
     """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
 
     Raises InvalidArgumentError for a path that is no live file's.
@@ -217,7 +217,7 @@ def of_file(plan: Plan, path: str) -> str:
     return "\n".join(_of_kept(plan, place, path))
 
 
-def _of_kept(plan: Plan, place: int, path: str) -> list[str]:
+def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
     units = plan.pruned.units
     unit = int(units.unit_of[place])
     task, groups = plan.pairs[place]
@@ -240,7 +240,7 @@ def _of_kept(plan: Plan, place: int, path: str) -> list[str]:
     return [*lines, *_of_row_groups(plan, task, groups)]
 
 
-def _of_row_groups(plan: Plan, task: FileTask, groups: RowGroups) -> list[str]:
+def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[str]:
     """Why the first of a file's row groups are read."""
     fine = read_fine_rows([task], plan.index_storage, plan.context.strict)
     count = len(fine.task)
@@ -265,7 +265,7 @@ def _of_row_groups(plan: Plan, task: FileTask, groups: RowGroups) -> list[str]:
     return [*lines, f"    and {left:,} more"] if left else lines
 
 
-def _of_skipped(plan: Plan, live: pa.Table, at: int, path: str) -> list[str]:
+def _of_skipped(plan: Planning, live: pa.Table, at: int, path: str) -> list[str]:
     """Why a file is not read: its slice is not, it has no rows, its statistics exclude it, or else a filter does."""
     group = live.column("file_group")[at]
     mine = pc.equal(live.column("path"), text(path))

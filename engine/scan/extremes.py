@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import binary_array, from_numpy, joined, null_as_false, number, to_numpy, valid_mask
 from ...errors import InvalidArgumentError, NotReadableError, SchemaError
-from ..ingest.column_stats import numbers
-from ..ingest.footers import leaf_type
-from ..ingest.leaves import leaf_array, top_level
+from ..parquet.column_stats import numbers
+from ..parquet.footers import leaf_type
+from ..parquet.leaves import leaf_array, top_level
 from ..predicates.intervals import NAN_CODE
 from .bounds import Bounds, bounds_of, value_of
 from .fine import RowGroups, evidence_in_row_groups, row_groups_of
@@ -31,15 +31,15 @@ from .fine_rows import FineRows, read_fine_rows
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
-    from .columns import ColumnInFiles
-    from .plan import Plan
+    from ..indexes.columns import ColumnInFiles
+    from .planning import Planning
 
 _FILES_FIRST, _FILES_MAX = 8, 512
 _PARTS_FIRST, _PARTS_MAX = 4, 64
 Pair = tuple[FileTask, RowGroups]
 
 
-def extreme(plan: Plan, column: str, which: str, *, check: bool = False) -> Any:
+def extreme(plan: Planning, column: str, which: str, *, check: bool = False) -> Any:
     """The "min" or "max" of a column in the rows that match, None where none has a value. See `Plan.min`."""
     schema = plan.instant.schema
     if not isinstance(column, str):
@@ -134,7 +134,7 @@ class _Part:
 class _Search:
     """One search over the kept units of a plan."""
 
-    def __init__(self, plan: Plan, column: str, context: ReadContext, sought: _Sought):
+    def __init__(self, plan: Planning, column: str, context: ReadContext, sought: _Sought):
         self._plan, self._column, self._context, self._sought = plan, column, context, sought
         self.looked_at = self.read = 0
         self._promises: pa.Array | None = None

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from ...bloom import Probes, answers_together
 from ...errors import CorruptionError, StorageError
-from ..ahead import side_by_side
-from ..indexes import stats
-from ..indexes.filter_values import probes_of
+from ..indexes.bloom.hashed_values import probes_of
+from ..indexes.outcomes import About, AnyLeaf, leaf_sets
+from ..indexes.stats import format as stats
 from ..predicates import (
     Leaf,
     can_match,
@@ -28,10 +28,10 @@ from ..predicates import (
     probe_values,
 )
 from ..storage import Storage
+from ..storage.prefetch import side_by_side
 from .fine_rows import FineRows, left_out, read_fine_rows
 from .positions import held_counts
 from .tasks import FileTask, ReadContext
-from .verdicts import About, AnyLeaf, leaf_sets
 
 
 @dataclass

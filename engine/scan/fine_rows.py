@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
-from ..ingest.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..indexes.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..storage import Ranged, Storage
 from .tasks import FileTask
 

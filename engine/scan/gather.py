@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import from_numpy, text, to_numpy
-from ..indexes import stats
-from ..indexes.coverage import is_covered
-from ..indexes.stat_reader import ColumnStats
-from ..ingest.task_result import BASE
-from ..manifest.runs import DamagedRun, entries_of, numbered_entries
-from ..manifest.snapshot import Snapshot
-from ..timeline import IndexState, Run
+from ...arrays import from_numpy, positions, text, to_numpy
+from ..indexes.columns import ColumnInFiles, column_in_files
+from ..indexes.outcomes import About
+from ..indexes.stats import format as stats
+from ..indexes.stats.reader import ColumnStats
+from ..state import IndexState, Run
+from ..state.coverage import is_covered
+from ..state.file_fields import BASE
+from ..state.runs import DamagedRun, entries_of, numbered_entries
+from ..state.snapshot import Snapshot
 from .candidates import Source, about_entries
-from .columns import ColumnInFiles, column_in_files
-from .verdicts import About
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Gatherer:
         prefix = stats.aggregate_prefix(self.snapshot.instant.columns[column])
         names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
         ids, rows = numbered_entries(self.snapshot.readers, index.runs, prefix, names, stats.RUN_SCHEMA)
-        at = stats.positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
+        at = positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
         found = stats.StatRows.of(dict(zip(names, rows.columns, strict=True)), rows.num_rows).take(at)
         marks, marks_known = found.number(stats.FINGERPRINT_FIELD.name)
         speaks = marks_known & (marks == fingerprints)

@@ -4,23 +4,23 @@ place and the other in another, and for `scan.lookup`, which does both at once."
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 
 from ...arrays import to_numpy
-from ..indexes.coverage import covered_files, without_lost
-from ..indexes.secondary_reader import Positions, SecondaryReader
-from ..ingest.footers import leaf_types
-from ..kinds import known_kind
-from ..manifest.snapshot import Snapshot
+from ..indexes.protocol import known_kind
+from ..indexes.row_sets import RowsOf
+from ..indexes.secondary.reader import Positions, SecondaryReader
+from ..parquet.footers import leaf_types
 from ..predicates import Node
-from ..timeline import IndexState, Instant
+from ..state import IndexState, Instant
+from ..state.coverage import covered_files, without_lost
+from ..state.snapshot import Snapshot
 from .plan import Plan
+from .planning import ScanRequest
 from .prune import pruned_to
-from .pruned import Pruned
-from .row_sets import RowsOf
 from .steps import Steps
+from .survivors import Pruned
 
 
 def index_names(instant: Instant, index: IndexState) -> list[str]:
@@ -66,8 +66,8 @@ class RowsAt(Plan):
     """A plan for the rows that an index told of, by file and position; what it says of files that went, or that it
     does not speak of, is left out."""
 
-    def __init__(self, positions: Positions, index: IndexState, *plan: Any):
-        super().__init__(*plan)
+    def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
+        super().__init__(request)
         self._positions, self._index = positions, index
 
     def _prune(self, steps: Steps) -> Pruned:
@@ -82,12 +82,6 @@ class RowsAt(Plan):
         rows: dict[Node, RowsOf] = {self.bound: RowsOf(self._positions, False, True, spoken)}
         none_wholly = np.zeros(units.count, dtype=bool)
         return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(kept)
-
-
-def rows_at(positions: Positions, index: IndexState, plan: Sequence[Any]) -> RowsAt:
-    """`plan`: what a Plan takes, its predicate left out."""
-    snapshot, storage, index_storage, *rest = plan
-    return RowsAt(positions, index, snapshot, storage, index_storage, None, *rest)
 
 
 def concatenated(parts: Sequence[Positions]) -> Positions:

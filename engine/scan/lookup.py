@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +17,23 @@ import pyarrow.compute as pc
 
 from ...arrays import to_numpy
 from ...errors import PredicateError, SchemaError
-from ..ahead import ahead
-from ..indexes.secondary_reader import Positions
-from ..ingest.footers import leaf_types
-from ..ingest.leaves import leaf_array, top_level
+from ..indexes.row_sets import RowsOf
+from ..indexes.secondary.reader import Positions
+from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_array, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
-from ..timeline import IndexState
+from ..state import IndexState
+from ..storage.prefetch import ahead
 from .fine import RowGroups
 from .index_join import best_index, concatenated, index_names, leading_names, reader_of, spoken_of
 from .key_set import KeySet, is_rounded, key_set_of, keys_table
 from .key_values import values_in_column
-from .plan import THREADS, Plan
+from .plan import Plan
+from .planning import THREADS, ScanRequest
 from .prune import prune
-from .pruned import Pruned
-from .row_sets import RowsOf
 from .rows import read_matches
 from .steps import Steps
+from .survivors import Pruned
 from .tasks import FileTask, ReadContext
 
 FEW_KEYS = 1024
@@ -44,8 +44,8 @@ class Lookup(Plan):
     """A plan for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
     Made by `Table.lookup`."""
 
-    def __init__(self, keys: pa.Table, *plan: Any):
-        super().__init__(*plan)
+    def __init__(self, keys: pa.Table, request: ScanRequest):
+        super().__init__(request)
         leaves = leaf_types(self.instant.schema)
         self._kinds = {name: leaves[name] for name in keys.column_names}
         self._given = keys
@@ -184,17 +184,16 @@ def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
     return found
 
 
-def lookup(keys: object, on: str | Sequence[str] | None, *plan: Any) -> Plan:
-    """See `Table.lookup`. `plan`: what a Plan takes, its predicate left out."""
+def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> Plan:
+    """See `Table.lookup`."""
     given = keys_table(keys, on)
-    snapshot, storage, index_storage, *rest = plan
     values = []
-    for name, ref in _columns(given.column_names, snapshot.instant.schema).items():
+    for name, ref in _columns(given.column_names, request.snapshot.instant.schema).items():
         if pa.types.is_null(ref.type):
-            return Plan(snapshot, storage, index_storage, Constant(False), *rest)
+            return Plan(request, Constant(False))
         values.append(values_in_column(given.column(name), ref))
     if len(values) == 1 and given.num_rows <= FEW_KEYS:
         where = col(given.column_names[0]).is_in(values[0].drop_null().unique())
-        return Plan(snapshot, storage, index_storage, where, *rest)
+        return Plan(request, where)
     keys_of_columns = pa.table(values, names=given.column_names)
-    return Lookup(keys_of_columns, snapshot, storage, index_storage, None, *rest)
+    return Lookup(keys_of_columns, request)

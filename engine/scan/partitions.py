@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import to_numpy
-from ..manifest.snapshot import Snapshot
+from ..indexes.outcomes import About, AnyLeaf, leaf_sets
 from ..predicates import ANY, Node, can_match, columns_of, evaluate
+from ..state.snapshot import Snapshot
 from .gather import Gatherer
 from .steps import Steps
-from .verdicts import About, AnyLeaf, leaf_sets
 
 
 def surviving_partitions(

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
-from ..manifest.snapshot import Snapshot
+from ..state.snapshot import Snapshot
 from .gather import Gatherer
-from .pruned import Pruned
+from .survivors import Pruned
 from .tasks import FileTask
 
 _FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]

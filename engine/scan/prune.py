@@ -18,22 +18,22 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import text, to_numpy
-from ..indexes.coverage import covered_files
-from ..ingest.task_result import BASE
-from ..kinds import Question, questions_of
-from ..manifest.keyspace import split_file_ids
-from ..manifest.snapshot import Snapshot
+from ..indexes.outcomes import About, AnyLeaf, is_judged_after, leaf_sets
+from ..indexes.protocol import Question, questions_of
+from ..indexes.row_sets import add_known
 from ..predicates import Constant, Leaf, Node, columns_of, leaves_of
+from ..state.coverage import covered_files
+from ..state.file_fields import BASE
+from ..state.keyspace import split_file_ids
+from ..state.slices import SNAPSHOT
+from ..state.snapshot import Snapshot
 from .by_slices import prune_slices
 from .candidates import Candidates, Ranges, by_statistics
 from .gather import Gatherer
 from .partitions import surviving_partitions
-from .pruned import Pruned
-from .row_sets import add_known
-from .slices import SNAPSHOT
 from .steps import Step, Steps
+from .survivors import Pruned
 from .units import plain_units
-from .verdicts import About, AnyLeaf, is_judged_after, leaf_sets
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]

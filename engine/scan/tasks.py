@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from ..ingest.file_filter import FileFilter
+from ..indexes.bloom.file_filter import FileFilter
+from ..indexes.columns import ColumnInFiles
 from ..predicates import Node
 from ..storage import StorageOptions
-from .columns import ColumnInFiles
 
 
 @dataclass(frozen=True)

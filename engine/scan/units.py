@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
-from ..indexes import stats
-from ..ingest.task_result import BASE, DELETE, LOG
+from ..indexes.stats import format as stats
 from ..predicates import ANY
 from ..predicates.evidence import Evidence
-from .slices import any_of, slices_of
+from ..state.file_fields import BASE, DELETE, LOG
+from ..state.slices import any_of, slices_of
 
 
 @dataclass

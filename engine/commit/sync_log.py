@@ -1,0 +1,126 @@
+"""Committing what a log of another format has gone on by: one commit for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import string_array
+from ...errors import CommitConflictError, CorruptionError
+from ..lakes.log import LOG_FILES, LogState, known_state
+from ..progress import Progress
+from ..state import Instant, new_transaction_id
+from ..state.snapshot import Snapshot
+from ..tasks.log_attach import attach_log
+from .follow import Followed, at_state, followed
+from .publish import ATTEMPTS_MAX, Change, pause, publish
+from .sync_result import Synced, SyncResult
+
+if TYPE_CHECKING:
+    from ..handle import Handle
+
+
+def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
+    """See `Table.sync`. Files that could not be read when they were met are tried again."""
+    assert handle.log is not None
+    for attempt in range(ATTEMPTS_MAX):
+        base = handle.timeline.latest(known=handle.instant) or handle.instant
+        state = handle.log.at(None, known_state(base))
+        if state is not None:
+            found = followed(base, handle.readers, state)
+        elif base.pending:
+            state = handle.log.at(base.source["position"], None)
+            assert state is not None
+            found = _again(handle, base, state)
+        else:
+            return base, SyncResult(base.version)
+        try:
+            return _committed(handle, base, state, found, progress)
+        except CommitConflictError:
+            pause(attempt)  # another may have followed the log as far, or further: look again
+    raise CommitConflictError(
+        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later"
+    )
+
+
+def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Synced:
+    def recheck(newer: Snapshot) -> None:
+        if newer.instant.source != base.source:
+            raise CommitConflictError("another writer followed the log meanwhile")
+
+    transaction = new_transaction_id()
+    is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
+    change = Change(
+        transaction=transaction,
+        action="sync",
+        removed=found.removed,
+        remember_gone=False,
+        evolve=None if is_retry else lambda newest: at_state(newest, state),
+        recheck=recheck,
+    )
+    unread: list[dict] = []
+    with handle.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
+        if found.added.num_rows:
+            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            leftovers.add(handle.index_storage, path)
+            results = attach_log(
+                handle.storage,
+                handle.index_storage,
+                path,
+                found.added,
+                found.naming,
+                found.instant.stats_paths(),
+                progress,
+            )
+            unread = [pending for result in results for pending in result.pending]
+            if handle.strict and unread:
+                raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
+            change.results = results
+            if is_retry:
+                _keep_read(change, unread)
+        if is_retry and not change.results:
+            leftovers.remove()
+            return base, SyncResult(base.version, quarantined=_reasons(base.pending))
+        change.pending = (*unread, *_still_pending(base, found))
+        made = publish(handle.timeline, handle.readers, base, change)
+        added = [] if is_retry else found.added.column("path").to_pylist()
+        removed = [] if is_retry else list(found.removed.values())
+        return made, SyncResult(made.version, added, removed, _reasons(made.pending))
+
+
+def _reasons(pending: Iterable[dict]) -> dict[str, str]:
+    return {one["path"]: one["reason"] for one in pending}
+
+
+def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
+    """The live files that could not be read before, as if they came in place of themselves."""
+    snapshot = Snapshot(base, handle.readers)
+    files = snapshot.files()
+    paths = string_array([pending["path"] for pending in base.pending])
+    files = files.filter(pc.is_in(files.column("path"), value_set=paths))
+    known = snapshot.partitions()
+    at = pc.index_in(files.column("partition_id"), value_set=known.column("partition_id"))
+    files = files.append_column("partition", known.column("partition").take(at))
+    files = files.append_column("given", pa.nulls(files.num_rows, LOG_FILES.field("given").type))
+    removed = dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
+    columns = state.columns()
+    assert columns is not None
+    return Followed(base, columns.naming, files.select(LOG_FILES.names), removed)
+
+
+def _keep_read(change: Change, unread: list[dict]) -> None:
+    """Of files tried again, those that cannot be read yet stay as they were."""
+    paths = {pending["path"] for pending in unread}
+    change.results = [result for result in change.results if not result.pending]
+    change.removed = {number: path for number, path in change.removed.items() if path not in paths}
+
+
+def _still_pending(base: Instant, found: Followed) -> list[dict]:
+    """Those pending before that this commit does not touch."""
+    if not found.instant.manifest:
+        return []
+    touched = {*found.removed.values(), *found.added.column("path").to_pylist()}
+    return [pending for pending in base.pending if pending["path"] not in touched]

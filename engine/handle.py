@@ -1,0 +1,180 @@
+"""What one version of a table is read by: where it lies, its timeline, its runs, its instant.
+
+Commits, index builds and scans are handed a `Handle`, and know nothing of `table.py`, which adds the verbs that users
+call.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from ..errors import InvalidArgumentError
+from .lakes.log import known_state
+from .state import Instant, Timeline, remedies
+from .state.cache import process_cache
+from .state.runs import RunReaders
+from .state.snapshot import Snapshot
+from .storage import Counted, StorageOptions, options_of, relative_path
+
+if TYPE_CHECKING:
+    from .lakes.log import LogSource, LogState
+
+
+class Handle:
+    """Pins a version, and with a log of another format a state of that log; moves to another when told to.
+
+    storage, index_storage   where the data files and the index root lie
+    timeline, readers        the instants, and the runs that they name
+    instant                  the version that is read
+    snapshot                 what it holds, with what the log has gone on by since
+    strict                   a damaged index run is an error, not a warning
+    log                      the log that owns the files; None for a table of its own
+    """
+
+    def __init__(
+        self,
+        storage: Counted,
+        index_storage: Counted,
+        timeline: Timeline,
+        readers: RunReaders,
+        instant: Instant,
+        is_pinned: bool = False,
+        strict: bool = False,
+        log: LogSource | None = None,
+    ):
+        self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
+        self.strict = strict
+        self._is_pinned = is_pinned
+        self.instant, self.log = instant, log
+        self.snapshot = self._pinned(instant, None)
+
+    def close(self) -> None:
+        """Lets go of what this handle opened. It may be used again."""
+        self.readers.close()
+
+    def forget(self) -> None:
+        """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
+        self.readers.close()
+        process_cache().forget(lambda run: run[0] == self.index_storage.uri)
+        self.timeline.forget()
+
+    @property
+    def location(self) -> str:
+        """The table's directory."""
+        return self.storage.uri
+
+    @property
+    def storage_options(self) -> StorageOptions:
+        """What opened the object stores that the table or its index lie in; no values are shown."""
+        return options_of(self.storage, self.index_storage)
+
+    @property
+    def version(self) -> int:
+        """The version that this handle reads; 1 after `create`."""
+        return self.instant.version
+
+    @property
+    def committed(self) -> Snapshot:
+        """What the version itself holds, without what the log of another format has gone on by."""
+        return self.snapshot if self.snapshot.tail is None else Snapshot(self.instant, self.readers)
+
+    @property
+    def log_position(self) -> str | None:
+        """Which state of the log of another format this handle reads; None for a table of its own."""
+        tail = self.snapshot.tail
+        return self.instant.source.get("position") if tail is None else tail.position
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Data columns and partition columns."""
+        return self.snapshot.instant.schema
+
+    @property
+    def is_hive(self) -> bool:
+        """True where partitions are told by `key=value` folders."""
+        return bool(self.instant.source.get("hive"))
+
+    def relative(self, path: str | os.PathLike) -> str:
+        """A path as `files()` tells it."""
+        return relative_path(self.storage, path)
+
+    def refresh(self) -> Self:
+        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
+        under `strict` a CorruptionError."""
+        latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
+        assert latest is not None
+        self.timeline.check_whole(latest, self.strict)
+        was_pinned, self._is_pinned = self._is_pinned, False
+        if self.log is not None or was_pinned:
+            self.instant, self.snapshot = latest, self._pinned(latest, None)
+        else:
+            self.move_to(latest)
+        return self
+
+    def on(self, instant: Instant) -> Handle:
+        """Another handle, on a version that was read."""
+        return Handle(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
+
+    def move_to(self, instant: Instant) -> None:
+        """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
+        version follows that log."""
+        if instant.version != self.version or instant.transaction != self.instant.transaction:
+            position = self.log_position if instant.source == self.instant.source else None
+            self.instant, self.snapshot = instant, self._pinned(instant, position)
+
+    def pin_log(self, position: str) -> None:
+        """Makes this handle read its version together with one state of the log, which is that of the version or a
+        later one."""
+        if self.log is None:
+            raise InvalidArgumentError(f"{self.location}: follows no log of another format")
+        self.snapshot = self._with_remedy(self._with_log(self.instant, position))
+
+    def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
+        if self.log is None or self._is_pinned:
+            snapshot = Snapshot(instant, self.readers)
+        else:
+            snapshot = self._with_log(instant, log_position)
+        return self._with_remedy(snapshot)
+
+    def _with_remedy(self, snapshot: Snapshot) -> Snapshot:
+        snapshot.remedy = partial(
+            remedies.remedy,
+            instant=snapshot.instant,
+            timeline=self.timeline,
+            readers=snapshot.readers,
+            is_pinned=self._is_pinned,
+            follows_log=self.log is not None,
+        )
+        return snapshot
+
+    def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
+        assert self.log is not None
+        state = self.log.at(position, known_state(instant))
+        if state is None:
+            return Snapshot(instant, self.readers)
+        return self._with_tail(instant, state)
+
+    def _with_tail(self, instant: Instant, state: LogState) -> Snapshot:
+        """A version with what the log has gone on by since. Who binds files (`commit`) stands above this."""
+        raise NotImplementedError
+
+    def check_owns_files(self) -> None:
+        """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say
+        which of them are live, and what its columns are."""
+        if self.log is not None:
+            kind = self.instant.source["kind"]
+            raise InvalidArgumentError(
+                f"{self.location}: its files and columns are those of its {kind} log, which only {kind}'s own writers "
+                "change; change them there, and sync()"
+            )
+
+    def check_latest(self) -> None:
+        """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
+        if self._is_pinned:
+            raise InvalidArgumentError(
+                f"this handle was opened on version {self.version}, which is for reading; refresh() it, or open() anew"
+            )

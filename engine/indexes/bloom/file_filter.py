@@ -1,0 +1,107 @@
+"""Where the fine filter of one column in one file lies: a member a row group, so that one row answers for all of them.
+
+The row groups of a file whose filters are of very unlike sizes lie in several strided sections, one a size: a row group
+with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each.
+
+As a row of an index (`FIELDS`): the first section, and of the others, as bytes: how many u8, of each its offset, rows
+and stride u64, and for each row group which of all the sections holds it u8; null where there is one section.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....bloom import bucket_of, probe_rows
+from ....bloom.sizing import BLOCKS_MAX
+from ....errors import CorruptionError
+from ....hfile_like import SortedFileWriter, StridedSection, read_strided_rows
+from ...storage import Ranged, Storage
+from .task_filters import FineFilters
+
+FIELDS = [
+    pa.field("fine_offset", pa.int64()),
+    pa.field("fine_rows", pa.int64()),
+    pa.field("fine_stride", pa.int64()),
+    pa.field("fine_more", pa.binary()),
+    pa.field("hash", pa.string()),
+]
+_BLOCK_BYTES = 32
+
+
+@dataclass(frozen=True)
+class FileFilter:
+    """Small and picklable: all that an executor needs to ask it.
+
+    sections     one for each size
+    hash_name    what was hashed (`indexes/bloom/hashed_values.py`)
+    section_of   which section holds each row group, a byte each; None where there is one
+    """
+
+    sections: tuple[StridedSection, ...]
+    hash_name: str
+    section_of: bytes | None = None
+
+    @property
+    def row_groups(self) -> int:
+        """How many row groups it speaks of."""
+        return self.sections[0].stride // _BLOCK_BYTES if self.section_of is None else len(self.section_of)
+
+    def row(self) -> dict[str, Any]:
+        """The values of `FIELDS`."""
+        first, *others = self.sections
+        more = None
+        if self.section_of is not None:
+            places = np.array([(s.offset, s.rows, s.stride) for s in others], dtype="<u8")
+            more = bytes([len(others)]) + places.tobytes() + self.section_of
+        return {
+            "fine_offset": first.offset,
+            "fine_rows": first.rows,
+            "fine_stride": first.stride,
+            "fine_more": more,
+            "hash": self.hash_name,
+        }
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], path: str) -> FileFilter:
+        """The filter that `row` told of; `path` is the index file's. Raises CorruptionError."""
+        first = StridedSection("fine", row["fine_offset"], row["fine_rows"], row["fine_stride"])
+        more = row["fine_more"]
+        if more is None:
+            return cls((first,), row["hash"])
+        count = more[0] if more else 0
+        told, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
+        if not count or len(told) != 24 * count or not section_of or max(section_of) > count:
+            raise CorruptionError("sections of a fine filter are not told rightly", path=path, check="fine filter")
+        places = np.frombuffer(told, dtype="<u8").reshape(-1, 3).tolist()
+        others = tuple(StridedSection("fine", *place) for place in places)
+        held = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
+        fits = [s.stride for s in (first, *others)] == (held * _BLOCK_BYTES).tolist()
+        if not fits or not all(1 <= s.rows <= BLOCKS_MAX for s in others):
+            raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
+        return cls((first, *others), row["hash"], section_of)
+
+    def probe(self, storage: Storage, path: str, hashes: np.ndarray) -> np.ndarray:
+        """bool [hash, row group]: the row group may hold the value. One small read a value and section, no footer."""
+        source = Ranged(storage, path)
+        members = np.frombuffer(self.section_of or bytes(self.row_groups), dtype=np.uint8)
+        hits = np.empty((len(hashes), self.row_groups), dtype=bool)
+        for number, section in enumerate(self.sections):
+            rows = read_strided_rows(source, section, bucket_of(hashes, section.rows))
+            hits[:, members == number] = probe_rows(rows, hashes)
+        return hits
+
+
+def write_file_filter(writer: SortedFileWriter, name: str, filters: FineFilters, hash_name: str) -> FileFilter:
+    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ..."""
+    sections = []
+    section_of = np.zeros(filters.row_groups, dtype=np.uint8)
+    for number, (blocks, members) in enumerate(filters.parts):
+        section_of[members] = number
+        rows = filters.rows_of(blocks, members)
+        own_name = f"{name}/{number}" if number else name
+        sections.append(writer.write_strided(own_name, rows, len(members) * _BLOCK_BYTES))
+    return FileFilter(tuple(sections), hash_name, section_of.tobytes() if len(sections) > 1 else None)

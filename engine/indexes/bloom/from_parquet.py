@@ -1,0 +1,225 @@
+"""Parquet's own bloom filters of a column, as they lie in a file: nothing but the footer and the filters is read.
+
+A filter is a header and a bitset. The header is a struct in thrift's compact protocol: 1 the bitset's size in bytes, 2
+to 4 unions that tell algorithm, hash and compression, of each of which one choice is known. Parquet keeps no checksum
+of them, so they are believed as its data pages are; but one that does not hold the least and the greatest value that
+the footer has of its row group is not believed.
+
+https://github.com/apache/parquet-format/blob/master/BloomFilter.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....arrays import binary_array, from_numpy
+from ....bloom import SplitBlockFilter, probes_for
+from ....errors import CorruptionError, InvalidArgumentError, SchemaError
+from ...parquet.footers import leaf_position, plain_type, reading
+from ...storage import Storage
+from .hashed_values import filter_hash, stored_name
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+HEADER_BYTES_MAX = 64
+BITSET_BYTES_MAX = 128 << 20
+_AT_ONCE_BYTES = 16 << 20
+_BLOCK_BYTES = 32
+_STOP, _I32, _STRUCT = 0, 5, 12
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the filter of one row group lies; `length` is None where the footer does not tell it."""
+
+    offset: int
+    length: int | None
+
+
+class ParquetFilters:
+    """The filters of one column of an open file.
+
+    Raises SchemaError where there are none, or none that can be believed.
+
+    Attributes:
+        kind: the Arrow type in which the column is read.
+        hash_name: what they hashed (`indexes/bloom/hashed_values.py`).
+        row_groups: how many there are.
+    """
+
+    def __init__(self, storage: Storage, path: str, size_bytes: int, file: pq.ParquetFile, column: str):
+        self._storage, self._path, self._size_bytes = storage, path, size_bytes
+        with reading(path):
+            metadata, schema = file.metadata, file.schema_arrow
+            at = leaf_position(schema, metadata.num_columns, column)
+            if at is None:
+                raise SchemaError(f"{path}: where {column!r} lies among its columns is not known")
+            self.kind, leaf = plain_type(at[1]), metadata.schema.column(at[0])
+            chunks = [metadata.row_group(i).column(at[0]) for i in range(metadata.num_row_groups)]
+            self.places = [_place(chunk, path) for chunk in chunks]
+            self.row_groups = len(chunks)
+            self._bounds = [_bounds(chunk, leaf.physical_type) for chunk in chunks]
+            name = stored_name(self.kind, leaf)
+        if chunks and not any(self.places):
+            raise SchemaError(f"{path}: it has no Parquet filter of {column!r}")
+        if name is None:
+            raise SchemaError(
+                f"{path}: a Parquet filter of {self.kind} stored as {leaf.physical_type} cannot be believed"
+            )
+        self.hash_name = name
+
+    def __iter__(self) -> Iterator[SplitBlockFilter | None]:
+        """The filter of each row group; None where it has none, or one whose size has no rung: it may hold anything.
+
+        Raises CorruptionError for one that is damaged, SchemaError for one of another algorithm.
+        """
+        found = self._starts()
+        for place, bounds in zip(self.places, self._bounds, strict=True):
+            bitset = None if place is None else self._bitset(place, next(found))
+            if bitset is None or (len(bitset) // _BLOCK_BYTES).bit_count() != 1:
+                yield None
+                continue
+            read = SplitBlockFilter.from_parquet(bitset, filter_hash(self.hash_name).partition(":")[2])
+            self._check_bounds(read, bounds)
+            yield read
+
+    def _starts(self) -> Iterator[bytes]:
+        """The bytes at each place: all where their number is told, else the header and what follows. Some places at a
+        time, since filters lie side by side."""
+        ranges: list[tuple[int, int]] = []
+        for place in self.places:
+            if place is None:
+                continue
+            length = place.length or HEADER_BYTES_MAX
+            if not 4 <= place.offset < self._size_bytes or length > BITSET_BYTES_MAX + HEADER_BYTES_MAX:
+                raise self._damaged(f"a filter of {length:,} bytes at {place.offset:,}", "filter place")
+            ranges.append((place.offset, min(length, self._size_bytes - place.offset)))
+            if sum(length for _, length in ranges) >= _AT_ONCE_BYTES:
+                yield from self._storage.read_ranges(self._path, ranges)
+                ranges = []
+        yield from self._storage.read_ranges(self._path, ranges)
+
+    def _bitset(self, place: Place, start: bytes) -> bytes:
+        size_bytes, header_bytes = self._header(start, place)
+        if place.length not in (None, header_bytes + size_bytes):
+            raise self._damaged(f"a filter of {size_bytes:,} bytes in a place of {place.length:,}", "filter size")
+        if place.offset + header_bytes + size_bytes > self._size_bytes:
+            raise self._damaged(f"a filter of {size_bytes:,} bytes passes the end", "filter size")
+        if place.length is not None:
+            return start[header_bytes:]
+        return self._storage.read_ranges(self._path, [(place.offset + header_bytes, size_bytes)])[0]
+
+    def _header(self, data: bytes, place: Place) -> tuple[int, int]:
+        """(bytes of the bitset, bytes of the header)."""
+        try:
+            size_bytes, choices, header_bytes = parse_header(data[:HEADER_BYTES_MAX])
+        except ValueError as error:
+            raise self._damaged(f"a filter's header at {place.offset:,}: {error}", "filter header") from None
+        if choices != [1, 1, 1]:
+            raise SchemaError(f"{self._path}: a Parquet filter of another algorithm, hash or compression")
+        if size_bytes % _BLOCK_BYTES or not _BLOCK_BYTES <= size_bytes <= BITSET_BYTES_MAX:
+            raise self._damaged(f"a filter of {size_bytes:,} bytes", "filter size")
+        return size_bytes, header_bytes
+
+    def _check_bounds(self, found: SplitBlockFilter, bounds: pa.Array | None) -> None:
+        if bounds is not None:
+            asked = probes_for(bounds, found.hash)
+            hits = found.contains_hashes(asked.hashes)
+            if asked.alternates is not None:
+                hits |= found.contains_hashes(asked.alternates)
+            if not asked.settled(hits).all():
+                raise SchemaError(f"{self._path}: a Parquet filter lacks a value that the footer has: not believed")
+
+    def _damaged(self, told: str, check: str) -> CorruptionError:
+        return CorruptionError(f"it tells of {told}", path=self._path, check=check)
+
+
+def _place(chunk: Any, path: str) -> Place | None:
+    if not hasattr(chunk, "bloom_filter_offset"):
+        raise InvalidArgumentError(
+            f"{path}: this pyarrow ({pa.__version__}) does not tell where Parquet's filters lie: use a newer one, or "
+            'source="data"'
+        )
+    offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+    return None if offset is None else Place(offset, None if length is None or length <= 0 else length)
+
+
+def _bounds(chunk: Any, physical: str) -> pa.Array | None:
+    """The least and the greatest value, as they are stored; None where they may have been cut short."""
+    found = chunk.statistics
+    if found is None or not found.has_min_max:
+        return None
+    bounds: Sequence[Any] = (found.min_raw, found.max_raw)
+    if physical in ("INT32", "INT64"):
+        return from_numpy(np.array(bounds, dtype=np.int64))
+    if physical in ("FLOAT", "DOUBLE"):
+        return from_numpy(np.array(bounds, dtype=np.float64))
+    if physical == "FIXED_LEN_BYTE_ARRAY" and found.logical_type.type == "DECIMAL":
+        return binary_array(bounds)
+    return None
+
+
+# -- thrift's compact protocol, as much as the header needs ------------------------------------------------------------
+
+
+def parse_header(data: bytes) -> tuple[int, list[int], int]:
+    """(size of the bitset in bytes; which choice each of algorithm, hash and compression is; bytes read) of a
+    BloomFilterHeader. Raises ValueError for anything else: nothing in `data` makes it read on beyond its end."""
+    size_bytes, choices = -1, [0, 0, 0]
+    at, field = 0, 0
+    while True:
+        field, kind, at = _field(data, at, field)
+        if kind == _STOP:
+            break
+        if field == 1 and kind == _I32 and size_bytes < 0:
+            number, at = _varint(data, at)
+            size_bytes = (number >> 1) ^ -(number & 1)
+        elif 2 <= field <= 4 and kind == _STRUCT and not choices[field - 2]:
+            choices[field - 2], at = _union(data, at)
+        else:
+            raise ValueError(f"field {field} of kind {kind} is not one of its own")
+    if size_bytes < 0 or 0 in choices:
+        raise ValueError("a field is missing")
+    return size_bytes, choices, at
+
+
+def _union(data: bytes, at: int) -> tuple[int, int]:
+    """(the choice, where it ends) of a union of empty structs."""
+    choice, kind, at = _field(data, at, 0)
+    if kind != _STRUCT:
+        raise ValueError(f"a choice of kind {kind}")
+    for _ in range(2):  # the empty struct, and then the union itself
+        _, kind, at = _field(data, at, 0)
+        if kind != _STOP:
+            raise ValueError("a choice that holds something")
+    return choice, at
+
+
+def _field(data: bytes, at: int, before: int) -> tuple[int, int, int]:
+    """(field, kind, where its value begins)."""
+    if at >= len(data):
+        raise ValueError("it ends too soon")
+    step, kind = data[at] >> 4, data[at] & 15
+    if data[at] == _STOP:
+        return 0, _STOP, at + 1
+    if kind == _STOP:
+        raise ValueError("an end that names a field")
+    if step:
+        return before + step, kind, at + 1
+    number, at = _varint(data, at + 1)
+    return (number >> 1) ^ -(number & 1), kind, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for i, byte in enumerate(data[at : at + 5]):
+        number |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return number, at + i + 1
+    raise ValueError("a number without end")

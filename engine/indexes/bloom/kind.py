@@ -1,0 +1,124 @@
+"""Hierarchical filters: which files, and which of their row groups, may hold a value. See `filters.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from .... import canon
+from ....errors import InvalidArgumentError
+from ...predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
+from ...state import IndexState, Instant, Run
+from ...state.runs import RunReaders
+from ...state.snapshot import Snapshot
+from ..options import checked_options, column_ids
+from ..protocol import Answer, Built, Job, Question
+from .filters import KEYS, KIND_FILE
+from .probe import ask
+from .sizing import FilterSizing
+
+if TYPE_CHECKING:
+    from ...handle import Handle
+    from ..work import CommitWork, MergeWork
+
+SOURCES = ("data", "parquet")
+
+
+class BloomKind:
+    name = "bloom"
+    is_compound = False
+    speaks_of_logs = False
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        checked_options(self.name, options, ["fpp", "lookups", "source"])
+        source = options.get("source", "data")
+        if source not in SOURCES:
+            raise InvalidArgumentError(f"source is one of {', '.join(map(repr, SOURCES))}, not {source!r}")
+        kept = {**FilterSizing.checked(options).options(), "source": source}
+        known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
+        return [IndexState(0, self.name, (number,), kept, maintain) for number, _ in known]
+
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from .build import built_filters
+
+        return built_filters(handle, index, files, job)
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from .rows import committed_filters
+
+        return committed_filters(index, work)
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        """Few runs, which let go of files that went."""
+        from .merge import merged_all
+
+        merges = count()
+        runs = merged_all(
+            work.writing.storage,
+            index.runs,
+            lambda: work.writing.path(f"i{index.id}c{next(merges)}"),
+            work.snapshot.numbers(),
+            work.merged,
+        )
+        return index if runs == index.runs else replace(index, runs=runs)
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        return True  # each filter says what it hashed
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        return index
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
+        return set(named.column("fine_path").unique().to_pylist()) - {None}
+
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        asked: list[Question] = []
+        leaves = leaves_of(bound)
+        for index in indexes:
+            column = snapshot.instant.path_of(index.columns[0])
+            values: dict[Leaf, pa.Array] = {}
+            for leaf in leaves:
+                if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
+                    values[leaf] = wanted
+            if values:
+                told = FilterSizing.told_of(index.options)
+                asked.append(AskedFilter(index, column, values, note=f"bloom({column}) is {told}"))
+        return asked
+
+
+@dataclass
+class AskedFilter:
+    """A filter index, and the leaves that it can speak of with the values that it is asked for."""
+
+    index: IndexState
+    column: str
+    values: dict[Leaf, pa.Array] = field(default_factory=dict)
+    step: str = "filter"
+    note: str = ""
+    is_dear: bool = False
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return self.values
+
+    @property
+    def label(self) -> str:
+        return f"bloom({self.column})"
+
+    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
+        may, places = ask(self.index, self.values, ids, covered, snapshot.readers, damaged)
+        outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
+        return Answer(outcomes, places.run_of >= 0, fine=places)
+
+
+KIND = BloomKind()

@@ -1,0 +1,230 @@
+"""The filters that a task makes, row group by row group: a fine one a file, and one over all of the task.
+
+Memory is bounded however large the files are. A row group's hashes are let go once they are in its filter, and filters
+of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes are held while they are few
+(`HELD_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
+is exact.
+
+Distinct values are counted: few by their hashes, many by the bits that they set in a filter that is large enough for
+all of them, which is then folded. That costs nothing beside the inserting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import numpy as np
+
+from ....bloom import SplitBlockFilter, distinct, estimated_keys, fold_words, insert_hashes, plan_rungs
+from ....errors import StorageError
+from .sizing import TASK_BLOCKS_MAX, FilterSizing
+
+SPOOL_BYTES = 16 << 20
+HELD_KEYS_MAX = 1 << 20
+
+_SORTED_KEYS_MAX = 1 << 12
+_COUNTING_BITS = 8  # a key, or more: with fewer, too few bits are left over to count by
+_KEY_BITS_MAX = 32
+_AT_ONCE_BYTES = 8 << 20
+_BLOCK_BYTES = 32
+
+
+class Spool:
+    """Words of filters that wait: in memory, or in a temporary file once they are many. A context manager."""
+
+    def __init__(self) -> None:
+        self._held: list[np.ndarray | int] = []  # the words, or where they lie in the file
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._held = []
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what did not fit is needed no more
+                self._file.close()
+
+    def put(self, words: np.ndarray) -> int:
+        """Keeps uint32 [blocks, 8]; returns its number. Raises StorageError where the temporary file takes no more."""
+        self._held.append(words)
+        self._held_bytes += words.nbytes
+        if self._held_bytes > SPOOL_BYTES:
+            self._write()
+        return len(self._held) - 1
+
+    def words(self, number: int, first: int, last: int) -> np.ndarray:
+        """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
+        give them back."""
+        held = self._held[number]
+        if isinstance(held, np.ndarray):
+            return held[first:last]
+        assert self._file is not None
+        with _refusals():
+            self._file.seek(held + _BLOCK_BYTES * first)
+            data = self._file.read(_BLOCK_BYTES * (last - first))
+        return np.frombuffer(data, dtype=np.uint32).reshape(-1, 8)
+
+    def _write(self) -> None:
+        with _refusals():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
+            self._file.seek(0, io.SEEK_END)
+            for number, held in enumerate(self._held):
+                if isinstance(held, np.ndarray):
+                    self._held[number] = self._file.tell()
+                    self._file.write(held.tobytes())
+            self._file.flush()
+        self._held_bytes = 0
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
+
+
+class FineFilters:
+    """The filters of one file's row groups.
+
+    keys     distinct values of each row group
+    sizes    the blocks of each
+    parts    once finished: (blocks, row groups) of each section, as they are stored
+    """
+
+    def __init__(self, sizing: FilterSizing, spool: Spool):
+        self.keys: list[int] = []
+        self.sizes: list[int] = []
+        self.parts: list[tuple[int, list[int]]] = []
+        self._sizing, self._spool = sizing, spool
+        self._built: list[tuple[int, int]] = []  # blocks as they were built, and the number in the spool
+        self._sized_for: list[int] = []  # the bytes of the row group
+
+    @property
+    def row_groups(self) -> int:
+        return len(self._built)
+
+    def add(self, hashes: np.ndarray, row_group_bytes: int) -> np.ndarray:
+        """Takes the hashes of the next row group, uint64, duplicates allowed; its bytes, or at least those. Returns the
+        hashes, without duplicates where they are few."""
+        if len(hashes) <= _SORTED_KEYS_MAX:
+            hashes = distinct(hashes)
+        blocks = self._sizing.fine_blocks(len(hashes), row_group_bytes)
+        words, keys = _filled(hashes, blocks)
+        self.add_words(words, keys, row_group_bytes)
+        return hashes
+
+    def add_words(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
+        """Takes the filter of the next row group, uint32 [power of two, 8], folded where it is larger than pays."""
+        words = fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
+        self.keys.append(keys)
+        self.sizes.append(len(words))
+        self._built.append((len(words), self._spool.put(words)))
+        self._sized_for.append(row_group_bytes)
+
+    def finish(self, row_group_bytes: Sequence[int]) -> float:
+        """Settles the sizes, now that all row groups and their bytes are known. Returns what is read of the file when
+        its task's filter says yes for nothing."""
+        if not self._built:  # a file without row groups holds no value
+            self.add_words(np.zeros((1, 8), dtype=np.uint32), 0, 0)
+            row_group_bytes = [0]
+        for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
+            if size != self._sized_for[place]:  # of a file that is being written, its bytes are known at its end
+                self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
+        self.parts = plan_rungs(self.sizes)
+        return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
+
+    def words_of(self, row_group: int) -> np.ndarray:
+        """uint32 [blocks, 8]: the filter of one row group, as it is stored."""
+        return self._stretch(row_group, 0, self.sizes[row_group], self.sizes[row_group])
+
+    def rows_of(self, blocks: int, members: Sequence[int]) -> Iterator[np.ndarray]:
+        """The bucket rows of one part, uint8 [n, 32 x members], some at a time."""
+        at_once = max(1, _AT_ONCE_BYTES // (_BLOCK_BYTES * len(members)))
+        for start in range(0, blocks, at_once):
+            stop = min(blocks, start + at_once)
+            rows = np.empty((stop - start, len(members), 8), dtype=np.uint32)
+            for place, member in enumerate(members):
+                rows[:, place] = self._stretch(member, start, stop, blocks)
+            yield rows.reshape(stop - start, -1).view(np.uint8)
+
+    def _stretch(self, member: int, start: int, stop: int, blocks: int) -> np.ndarray:
+        """Blocks from start to stop of a row group's filter, as it would be with so many blocks."""
+        (built, number), size = self._built[member], self.sizes[member]
+        repeats, folds = blocks // size, built // size
+        first, last = start // repeats, -(-stop // repeats)
+        words = fold_words(self._spool.words(number, first * folds, last * folds), last - first)
+        return words[np.arange(start, stop) // repeats - first] if repeats > 1 else words
+
+
+class TaskFilter:
+    """The filter over everything that a task holds, while it is being made.
+
+    Args:
+        keys_max: more distinct values than there can be, where that is known.
+    """
+
+    def __init__(self, sizing: FilterSizing, keys_max: int | None = None):
+        self._sizing = sizing
+        self._keys_max = keys_max
+        self._hashes: list[np.ndarray] = []
+        self._count = 0
+        self._words: np.ndarray | None = None
+        self._false_bytes = 0.0
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Takes some hashes, uint64, duplicates allowed."""
+        if self._words is not None:
+            insert_hashes(self._words, hashes)
+            return
+        self._hashes.append(hashes)
+        self._count += len(hashes)
+        if self._count > HELD_KEYS_MAX:
+            self._hashes = [distinct(np.concatenate(self._hashes))]
+            self._count = len(self._hashes[0])
+            if self._count > HELD_KEYS_MAX // 2:
+                self._words = np.zeros((self._blocks_max(), 8), dtype=np.uint32)
+                insert_hashes(self._words, self._hashes.pop())
+
+    def add_file(self, false_bytes: float) -> None:
+        """Takes what is read of one more file when this filter says yes for nothing (`FineFilters.finish`)."""
+        self._false_bytes += false_bytes
+
+    def finish(self, hash_name: str) -> SplitBlockFilter:
+        if self._words is None:
+            hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
+            if len(hashes) <= _SORTED_KEYS_MAX:
+                hashes = distinct(hashes)
+            words, keys = _filled(hashes, self._sizing.task_blocks(len(hashes), self._false_bytes))
+        else:
+            words, keys = self._words, estimated_keys(self._words)
+        words = fold_words(words, min(len(words), self._sizing.task_blocks(keys, self._false_bytes)))
+        return SplitBlockFilter(np.ascontiguousarray(words), hash_name)
+
+    def _blocks_max(self) -> int:
+        if self._keys_max is None:
+            return TASK_BLOCKS_MAX
+        return min(TASK_BLOCKS_MAX, _rung(self._keys_max * _KEY_BITS_MAX))
+
+
+def _filled(hashes: np.ndarray, blocks: int) -> tuple[np.ndarray, int]:
+    """(a filter of hashes, uint64, of that many blocks or more, to be folded; how many are distinct)."""
+    is_few = len(hashes) <= _SORTED_KEYS_MAX
+    words = np.zeros((blocks if is_few else max(blocks, _rung(len(hashes) * _COUNTING_BITS)), 8), dtype=np.uint32)
+    insert_hashes(words, hashes)
+    return words, len(hashes) if is_few else min(len(hashes), estimated_keys(words))
+
+
+def _rung(bits: int) -> int:
+    """The blocks of the smallest filter that has so many bits."""
+    return 1 << max(0, (bits - 1) // (8 * _BLOCK_BYTES)).bit_length()

@@ -1,0 +1,59 @@
+"""What a change has written and no instant names yet: removed where the change fails, kept where it may be published.
+
+An interrupt may come after the instant was put and before anybody was told. Removing the files then would destroy a
+published version, so in doubt everything stays: an orphan costs space, a missing run costs the table.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ...errors import SkipstoneError
+from ..state import Instant, Timeline
+from ..storage import Storage, UncertainPutError
+
+
+class Leftovers:
+    """Files of one change. As a context manager it removes them when an exception leaves the block.
+
+    is_lost    one of them could not be removed: the change's marker stays then, so that a clean finds the file
+    """
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self._files: list[tuple[Storage, str]] = []
+        self._is_kept = False
+
+    def __enter__(self) -> Leftovers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
+        if kind is not None:
+            self.remove()
+
+    def add(self, storage: Storage, path: str) -> None:
+        self._files.append((storage, path))
+
+    def remove(self, first: int = 0) -> None:
+        """Removes the files, from the `first` on, unless they may be published."""
+        if not self._is_kept:
+            for storage, path in self._files[first:]:
+                try:
+                    storage.delete(path)
+                except SkipstoneError:  # what the change met before is what its caller must hear of
+                    self.is_lost = True
+            del self._files[first:]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def publish(self, timeline: Timeline, instant: Instant) -> bool:
+        """Puts the instant that names these files; False where another transaction has its version."""
+        try:
+            published = timeline.publish(instant)
+        except BaseException as error:
+            may_come = isinstance(error, UncertainPutError)
+            self._is_kept = may_come or timeline.was_published(instant) is not False
+            raise
+        self._is_kept = published
+        return published

@@ -1,0 +1,253 @@
+"""Kinds of index: what one must be able to do, and where to find one by its name.
+
+    define     which indexes a call of `create_index` makes of some columns
+    build      runs over files that are there already and that an index lacks
+    commit     what the tasks of a commit carry for an index, in the same instant as the files
+    merge      what `optimize` makes of an index's runs
+    questions  what an index can say of a predicate: for each file, the outcomes that parts of it may have
+
+Coverage is kept for all kinds in one way, by their callers: an index speaks for the segments in its coverage, less the
+holes, and of nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
+that nobody knows here is left as it is, falls behind, and prunes nothing.
+
+What builds, commits and merges is loaded where it is called: a scan needs none of it.
+
+Statistics are asked by other ways, too: of partitions, and of whole blocks before any file is known by name
+(`scan.candidates`); what they say of files has the form that all kinds' answers have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ...errors import InvalidArgumentError
+from ..state import IndexState, Instant, Run
+from ..state.run_writing import run_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..handle import Handle
+    from ..predicates import Node
+    from ..progress import Progress
+    from ..state.runs import RunReaders
+    from ..state.snapshot import Snapshot
+    from ..storage import Storage
+    from .bloom.filters import FilterPlaces
+    from .orphans import Leftovers
+    from .row_sets import RowsOf
+    from .work import CommitWork, MergeWork
+
+PUBLISH_S = 60.0
+_BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
+_known: dict[str, IndexKind] = {}
+
+
+@dataclass
+class Job:
+    """A build under way.
+
+    transaction    whose files it writes
+    leftovers      takes each path before it is written
+    part           of a build that several do at once: sets its files' names apart
+    publish_s      after so many seconds what is there should be published
+    is_due         what was built so far should be published: a build that is killed afterwards goes on from there
+    """
+
+    transaction: str
+    leftovers: Leftovers
+    progress: Progress | None = None
+    part: str = ""
+    publish_s: float = field(default_factory=lambda: PUBLISH_S)
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self.began_s >= self.publish_s
+
+    def path(self, storage: Storage, name: str) -> str:
+        """The path of a run of that name, noted."""
+        path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
+        self.leftovers.add(storage, path)
+        return path
+
+    def tell(self, step: str, done: int, total: int) -> None:
+        if self.progress:
+            self.progress(step, done, total)
+
+
+@dataclass
+class Built:
+    """What a build made of the files that it was given.
+
+    runs          over all of them but those left out
+    left_out      uint64: files that cannot be read, which stay holes
+    not_reached   uint64: files that it did not come to before it was due
+    only_alone    runs that count only where no commit came since the build began
+    """
+
+    runs: tuple[Run, ...]
+    left_out: Sequence[int] = ()
+    not_reached: Sequence[int] = ()
+    only_alone: tuple[Run, ...] = ()
+
+
+@dataclass
+class Answer:
+    """What an index says of some files.
+
+    outcomes     a leaf of the predicate, or a conjunction or negation in it -> the outcomes that are possible, uint8
+                 [files]; ANY where nothing is said. A file's own rows are meant: they are brought together where files
+                 form slices
+    spoken       bool [files]: those of which it speaks at all
+    fine         where the fine part of each file lies, for executors
+    rows         a part of the predicate -> what is known of the rows, of the files spoken of, in which it is TRUE
+    """
+
+    outcomes: dict[Node, np.ndarray]
+    spoken: np.ndarray
+    fine: FilterPlaces | None = None
+    rows: dict[Node, RowsOf] = field(default_factory=dict)
+
+
+Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, Job], Built]"
+
+
+def build_here(kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+    """The Builder of one process."""
+    return kind.build(handle, index, files, job)
+
+
+class Question(Protocol):
+    """An index, and the parts of a predicate that it can speak of.
+
+    step      the name of the step that asks, for `explain`
+    column    whose fine part the answer tells of, "" for none
+    parts     of the predicate: those that the answer will speak of
+    note      what a person should know of the choice, where several indexes could be asked
+    is_dear   to ask would cost more than it saves: it is told, and not asked
+    """
+
+    step: str
+    column: str
+    note: str
+    is_dear: bool
+
+    @property
+    def index(self) -> IndexState: ...
+
+    @property
+    def label(self) -> str:
+        """The index, as `explain` names it."""
+        ...
+
+    @property
+    def parts(self) -> Collection[Node]: ...
+
+    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
+        """What the index says of files, by number (uint64, ascending). It may speak of covered ones (bool) alone, and
+        by no run in `damaged`. Raises DamagedRun."""
+        ...
+
+
+class IndexKind(Protocol):
+    """One kind of index: see the head of this file.
+
+    name
+    is_compound      several columns are together the key of one index, in their order; else an index holds each for
+                     itself
+    speaks_of_logs   has something to say of files that are no base
+    """
+
+    name: str
+    is_compound: bool
+    speaks_of_logs: bool
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        """The indexes to be made, without runs; their ids are given later. Raises SchemaError for a column that cannot
+        be indexed, InvalidArgumentError for an option that has no meaning here."""
+        ...
+
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+        """Runs over files that the index lacks (rows of the manifest by file id)."""
+        ...
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        """The index after a commit: with the runs and the coverage of what its tasks carry."""
+        ...
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        """The index with fewer runs, or without what speaks of files that went; itself where nothing pays."""
+        ...
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        """False where what the index holds cannot be asked any more, since a column's type is another: a refresh builds
+        it anew."""
+        ...
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        """The definition of an index that is not current, for the columns as they are, with nothing built."""
+        ...
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        """The index files that a run names, which must stay while it does."""
+        ...
+
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first. No run
+        in `damaged` is read. Raises DamagedRun."""
+        ...
+
+
+def register(kind: IndexKind) -> None:
+    """Makes a kind known in this process, by its name."""
+    _known[kind.name] = kind
+
+
+def forget(name: str) -> None:
+    """Takes back what `register` made known."""
+    del _known[name]
+
+
+def names() -> list[str]:
+    return sorted({*_BUILT_IN, *_known})
+
+
+def kind_named(name: str) -> IndexKind:
+    """Raises InvalidArgumentError for a kind that nobody knows here."""
+    found = known_kind(name)
+    if found is None:
+        raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, names()))}")
+    return found
+
+
+def known_kind(name: object) -> IndexKind | None:
+    """A kind by its name; None for one that nobody knows here."""
+    if isinstance(name, str) and name in _BUILT_IN and name not in _known:
+        register(importlib.import_module(f"..{name}.kind", __name__).KIND)
+    return _known.get(name) if isinstance(name, str) else None
+
+
+def questions_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[Question]:
+    """What all indexes of a version can be asked about a bound predicate. Those that know rows are asked before those
+    that know files. Raises DamagedRun."""
+    by_kind: dict[str, list[IndexState]] = {}
+    for index in snapshot.instant.indexes:
+        by_kind.setdefault(index.kind, []).append(index)
+    asked: list[Question] = []
+    for name, indexes in sorted(by_kind.items(), key=lambda item: item[0] != "secondary"):
+        kind = known_kind(name)
+        if kind is not None:
+            current = [index for index in indexes if kind.is_current(snapshot.instant, index)]
+            asked += kind.questions(snapshot, bound, current, damaged)
+    return asked

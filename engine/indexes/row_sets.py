@@ -1,0 +1,163 @@
+"""Which rows of a file a predicate is TRUE in, as far as an index of positions knows.
+
+What an index says of parts of a predicate is a set of rows a file: those in which the part is TRUE, or, told by what it
+is not, all but some. Sets meet as the predicate's AND and OR do. Of a file that an index does not speak of, a part may
+be TRUE in any row: all of them, which is more than is known, and so never counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..predicates import And, Node, Or, by_first_child, parts_within
+
+if TYPE_CHECKING:
+    from .secondary.reader import Positions
+
+_ROW_BITS = 40  # rows of one file; the files of a plan have the rest
+
+
+@dataclass
+class RowsOf:
+    """What one index knows of a part of the predicate, in some files.
+
+    positions       rows, of these files and maybe of others
+    is_all_but      the part is TRUE in all rows but these
+    is_exact        in no others, and in all of them; else it is in no others
+    spoken          bool [files]: those of which the index speaks
+    """
+
+    positions: Positions
+    is_all_but: bool
+    is_exact: bool
+    spoken: np.ndarray
+
+    def selected(self, at: np.ndarray) -> RowsOf:
+        """The same for the files at some places."""
+        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.spoken[at])
+
+    def joined(self, other: RowsOf) -> RowsOf:
+        """The same with what another index knows of the same part, in the same files: where both speak, they agree."""
+        if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
+            return other
+        columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
+        return replace(self, positions=type(self.positions)(*columns), spoken=self.spoken | other.spoken)
+
+
+KnownRows = dict[Node, RowsOf]
+
+
+def add_known(known: KnownRows, more: Mapping[Node, RowsOf]) -> None:
+    """Adds what another index knows."""
+    known.update({part: known[part].joined(rows) if part in known else rows for part, rows in more.items()})
+
+
+@dataclass
+class RowSets:
+    """A set of rows for each of some files.
+
+    keys          int64, ascending, distinct: file << 40 | row
+    is_all_but    bool [files]: the set is all rows but those
+    is_exact      bool [files]: the predicate is TRUE in these rows and in no other; else it may be in these
+    """
+
+    keys: np.ndarray
+    is_all_but: np.ndarray
+    is_exact: np.ndarray
+
+    def of_file(self, file: int) -> np.ndarray | None:
+        """int64, ascending: the rows of one file outside of which none matches; None where that is not known, or where
+        it is all but some."""
+        if self.is_all_but[file]:
+            return None
+        first, stop = np.searchsorted(self.keys, [file << _ROW_BITS, (file + 1) << _ROW_BITS])
+        return self.keys[first:stop] & ((1 << _ROW_BITS) - 1)
+
+    def counts(self, row_counts: np.ndarray) -> np.ndarray:
+        """int64 [files]: how many rows each set has, in files of so many rows."""
+        listed = np.bincount(self.keys >> _ROW_BITS, minlength=len(self.is_all_but)).astype(np.int64)
+        return np.where(self.is_all_but, row_counts - listed, listed)
+
+
+def rows_matching(bound: Node, known: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
+    """The rows of files (uint64, ascending) in which a predicate may be TRUE; None where no index knows any."""
+    if not known or not len(ids):
+        return None
+    order = np.argsort(ids, kind="stable")
+    return _Located(known, by_first_child(known), ids[order], order).rows_of(bound)
+
+
+@dataclass
+class _Located:
+    """What indexes know of parts of a predicate, by the places of the files.
+
+    conjunctions    the parts that are, by their first children
+    ids             uint64, ascending; `order` is where each stood
+    """
+
+    known: Mapping[Node, RowsOf]
+    conjunctions: Mapping[Node, Sequence[And]]
+    ids: np.ndarray
+    order: np.ndarray
+
+    def rows_of(self, node: Node) -> RowSets:
+        if node in self.known:
+            return self._located(node)
+        if isinstance(node, Or):
+            return _paired(_either, [self.rows_of(child) for child in node.children])
+        if isinstance(node, And):
+            of_child = {child: self.rows_of(child) for child in node.children}
+            exact = {child: rows.is_exact.copy() for child, rows in of_child.items()}
+            every = list(of_child.values())
+            for part in parts_within(node, self.conjunctions):
+                rows = self._located(part)
+                every.append(rows)
+                for child in part.children:
+                    exact[child] |= rows.is_exact
+            both = _paired(_both, every)
+            return RowSets(both.keys, both.is_all_but, np.logical_and.reduce(list(exact.values())))
+        return _unknown(len(self.ids))
+
+    def _located(self, part: Node) -> RowSets:
+        told = self.known[part]
+        if not len(self.ids):
+            return _unknown(0)
+        at = np.minimum(np.searchsorted(self.ids, told.positions.file_ids), len(self.ids) - 1)
+        place = self.order[at]
+        here = (self.ids[at] == told.positions.file_ids) & told.spoken[place]
+        keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | told.positions.rows[here])
+        return RowSets(keys, np.where(told.spoken, told.is_all_but, True), told.spoken & told.is_exact)
+
+
+def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:
+    """All sets made one, neighbours first: one after the other, the rows of the first would be gone through again for
+    every other."""
+    while len(sets) > 1:
+        sets = [combine(*sets[i : i + 2]) if i + 1 < len(sets) else sets[i] for i in range(0, len(sets), 2)]
+    return sets[0]
+
+
+def _unknown(files: int) -> RowSets:
+    return RowSets(np.empty(0, dtype=np.int64), np.ones(files, dtype=bool), np.zeros(files, dtype=bool))
+
+
+def _both(a: RowSets, b: RowSets) -> RowSets:
+    """The rows in both sets of each file."""
+    in_a, in_b = a.keys >> _ROW_BITS, b.keys >> _ROW_BITS
+    common = np.isin(a.keys, b.keys, assume_unique=True)
+    common_b = np.isin(b.keys, a.keys, assume_unique=True)
+    # Of the keys of a: those in both where both list, those not in b where b is all but, all where both are all but.
+    keep_a = np.where(a.is_all_but[in_a], b.is_all_but[in_a], np.where(b.is_all_but[in_a], ~common, common))
+    keep_b = a.is_all_but[in_b] & ~common_b
+    keys = np.sort(np.concatenate([a.keys[keep_a], b.keys[keep_b]]))
+    return RowSets(keys, a.is_all_but & b.is_all_but, a.is_exact & b.is_exact)
+
+
+def _either(a: RowSets, b: RowSets) -> RowSets:
+    """The rows in one of the sets of each file, or in both."""
+    found = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
+    return RowSets(found.keys, ~found.is_all_but, found.is_exact)

@@ -1,0 +1,140 @@
+"""Which secondary indexes are asked about a predicate, and for which rows.
+
+A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
+the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
+that are tested comes first, then the one of which more columns are used, then the one that holds fewer entries of what
+is sought. Others are asked only for what is left: for other leaves, and for files that the better ones do not cover.
+
+An inequality is asked by what it is not: the rows of the value, and of null, in the first column of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ....arrays import null_column
+from ...predicates import And, Leaf, Node, Not, Or
+from .key_ranges import Interval, Part, Prefix, Values
+
+VALUES_MAX = 1 << 16  # combinations of values, in one question
+_SOUGHT = ("=", "<=>", "in", "is_null")
+_RANGES = ("<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What an index can be asked.
+
+    part          of the predicate: a leaf, a negated one, or a conjunction of leaves, perhaps a part of a larger one
+    key_parts     what is sought in the first columns of the key
+    is_all_but    the part is TRUE in all rows but those found
+    is_exact      the part is TRUE in all rows found; else it may be, and is in no other
+    is_whole      the key's columns are exactly those that are tested
+    """
+
+    part: Node
+    key_parts: tuple[Part, ...]
+    is_all_but: bool = False
+    is_exact: bool = True
+    is_whole: bool = False
+
+
+def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
+    """The questions about a bound predicate that an index with a key of these columns can be asked."""
+    return list({fit.part: fit for fit in _fits(bound, columns)}.values())
+
+
+def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
+    if isinstance(node, And):
+        leaves = [child for child in node.children if isinstance(child, Leaf)]
+        fit = _conjunction(leaves, columns)
+        if fit is not None:
+            yield fit
+        for child in node.children:
+            if not isinstance(child, Leaf) or _is_negated(child):
+                yield from _fits(child, columns)
+    elif isinstance(node, Or):
+        for child in node.children:
+            yield from _fits(child, columns)
+    elif isinstance(node, Leaf) and not _is_negated(node):
+        fit = _conjunction([node], columns)
+        if fit is not None:
+            yield fit
+    else:
+        fit = _negation(node, columns[0])
+        if fit is not None:
+            yield fit
+
+
+def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
+    used: list[Leaf] = []
+    parts: list[Part] = []
+    is_exact, combinations = True, 1
+    for column in columns:
+        mine = [leaf for leaf in leaves if leaf.column == column]
+        sought = sorted((leaf for leaf in mine if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
+        if sought:
+            values = _values(sought[0])
+            combinations *= max(len(values), 1)
+            if combinations > VALUES_MAX:
+                break
+            used.append(sought[0])
+            parts.append(Values(values))
+            continue
+        ranges = [leaf for leaf in mine if leaf.op in _RANGES]
+        texts = [leaf for leaf in mine if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
+        if ranges:
+            lower = _tightest([leaf for leaf in ranges if leaf.op in (">", ">=")], is_lower=True)
+            upper = _tightest([leaf for leaf in ranges if leaf.op in ("<", "<=")], is_lower=False)
+            parts.append(
+                Interval(
+                    None if lower is None else lower.values[0],
+                    None if upper is None else upper.values[0],
+                    lower_open=lower is not None and lower.op == ">",
+                    upper_open=upper is not None and upper.op == "<",
+                )
+            )
+            used += [leaf for leaf in (lower, upper) if leaf is not None]
+        elif texts:
+            longest = max(texts, key=lambda leaf: len(leaf.codes[0]))
+            parts.append(Prefix(longest.codes[0]))
+            used.append(longest)
+            is_exact = longest.op == "starts_with"
+        break
+    if not used:
+        return None
+    tested = {leaf.column for leaf in leaves}
+    part = used[0] if len(used) == 1 else And(tuple(used))
+    return Fit(part, tuple(parts), is_exact=is_exact, is_whole=tested == set(columns))
+
+
+def _is_negated(leaf: Leaf) -> bool:
+    return leaf.op in ("!=", "not in")
+
+
+def _negation(node: Node, column: str) -> Fit | None:
+    """An inequality, by the rows of which it is not TRUE."""
+    if isinstance(node, Leaf) and _is_negated(node) and node.column == column:
+        values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
+        return Fit(node, (Values(values),), is_all_but=True, is_whole=True)
+    if isinstance(node, Not) and isinstance(node.child, Leaf) and node.child.column == column:
+        is_never_null = node.child.op in ("<=>", "is_null")
+        return Fit(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
+    return None
+
+
+def _values(leaf: Leaf) -> pa.Array | pa.ChunkedArray:
+    return null_column(1, leaf.type) if leaf.op == "is_null" else leaf.values
+
+
+def _tightest(leaves: Sequence[Leaf], *, is_lower: bool) -> Leaf | None:
+    """Of bounds on one side, the one that leaves least."""
+    if not leaves:
+        return None
+    strict = ">" if is_lower else "<"
+    if is_lower:
+        return max(leaves, key=lambda leaf: (leaf.codes[0], leaf.op == strict))
+    return min(leaves, key=lambda leaf: (leaf.codes[0], leaf.op != strict))

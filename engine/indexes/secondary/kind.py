@@ -1,0 +1,262 @@
+"""The secondary index: value -> the rows that hold it. See `format.py`, and `best_fit.py` for the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....arrays import to_numpy
+from ....hfile_like.ordered import OrderedCode, ordered_class
+from ...lakes.log import parquet_options
+from ...parquet.footers import leaf_types
+from ...predicates import ANY, TRUE, Node
+from ...state import IndexState, Instant, Run
+from ...state.coverage import without_lost
+from ...state.run_writing import SHARD_BYTES
+from ...state.runs import RunReaders
+from ...state.snapshot import Snapshot
+from ..columns import column_in_files
+from ..options import checked_options, checked_shard_bytes, column_ids
+from ..protocol import Answer, Built, Job, Question
+from ..row_sets import RowsOf
+from .best_fit import Fit, fits_of
+from .format import SecondaryForm
+from .key_ranges import KeyRanges, key_ranges
+from .reader import SecondaryReader
+
+if TYPE_CHECKING:
+    from ...handle import Handle
+    from ..work import CommitWork, MergeWork
+
+ENTRIES_MAX = 1 << 20
+"""More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
+ROWS_MAX = 1 << 21
+"""So many rows are listed one by one; of more it is only told how many there are in each file."""
+PUBLISHED_ROWS = 1 << 26
+"""A build publishes after so many rows: each part is sorted by itself, and is a run."""
+_LITTLE, _AS_MUCH = 4096, 16
+_FEW_FILES = 4096
+
+
+class SecondaryKind:
+    name = "secondary"
+    is_compound = True
+    speaks_of_logs = False
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        checked_options(self.name, options, ["shard_bytes"])
+        found = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
+        kept = {
+            "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
+            "types": [ordered_class(kind) for _, kind in found],
+        }
+        return [IndexState(0, self.name, tuple(number for number, _ in found), kept, maintain)]
+
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from .build import FILE_COLUMNS, KeyColumns, build_runs
+
+        instant = handle.instant
+        names = _names(instant, index)
+        known = [column_in_files(instant, name) for name in names]
+        columns = KeyColumns(
+            known=[found for found in known if found is not None],  # else they could not be indexed
+            kinds=_types(instant, index),
+            schemas=[told.schema for told in instant.file_schemas],
+            options=parquet_options(instant.source),
+        )
+        reached = _up_to(files, PUBLISHED_ROWS)
+
+        def path_of(shard: int) -> str:
+            return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
+
+        runs, left_out = build_runs(
+            handle.storage,
+            handle.index_storage,
+            files.slice(0, reached).select(FILE_COLUMNS),
+            columns,
+            path_of,
+            (1, handle.version),
+            SecondaryForm(index.options["shard_bytes"]),
+            name=f"secondary({', '.join(names)})",
+            progress=job.progress,
+        )
+        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from .rows import committed_entries
+
+        if not self.is_current(work.after, index):
+            return index
+        return committed_entries(index, _types(work.after, index), work)
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        from .rows import merged_entry_runs
+
+        return merged_entry_runs(index, work)
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        options = {"shard_bytes": index.options["shard_bytes"]}
+        (found,) = self.define(instant, _names(instant, index), index.maintain, options)
+        return replace(found, id=index.id)
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        return set()
+
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        asked = []
+        row_counts = _RowCounts(snapshot)
+        for index in indexes:
+            names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
+            code = OrderedCode(types)
+            reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
+            for fit in fits_of(bound, names):
+                ranges = key_ranges(code, fit.key_parts)
+                asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
+        ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
+        return list(_worth_asking(ranked, snapshot.instant.version))
+
+
+def _up_to(files: pa.Table, rows: int) -> int:
+    """How many of the first files have so many rows together; one at least."""
+    ends = np.cumsum(to_numpy(files.column("row_count").fill_null(0)))
+    return max(1, int(np.searchsorted(ends, rows, side="right")))
+
+
+def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
+    leaves = leaf_types(instant.schema)
+    return [leaves[name] for name in _names(instant, index)]
+
+
+def _names(instant: Instant, index: IndexState) -> list[str]:
+    return [instant.path_of(column) for column in index.columns]
+
+
+def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
+    """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
+    not cover. What the choice went by stands in their notes. Where all are too dear: the best, which says so."""
+    asked: list[AskedPositions] = []
+    dear: list[AskedPositions] = []
+    limit = ENTRIES_MAX
+    for question in ranked:
+        if question.entries > limit:
+            dear.append(question)
+            continue
+        asked.append(question)
+        if question.index.coverage.is_whole(version):
+            limit = min(limit, max(_LITTLE, _AS_MUCH * question.entries))
+    for place, question in enumerate(asked):
+        others = [f"{other.label}, {other.entries:,}" for other in dear] if place == 0 else []
+        question.note = f"{question.label}: {question.fitness}, at most {question.entries:,} entries" + (
+            f"; dearer and not asked: {'; '.join(others)}" if others else ""
+        )
+    if dear and not asked:
+        dear[0].is_dear, dear[0].note = (
+            True,
+            f"{dear[0].label} is not asked: it holds up to {dear[0].entries:,} entries of what is sought",
+        )
+        return dear[:1]
+    return asked
+
+
+@dataclass
+class AskedPositions:
+    """A secondary index, and the part of a predicate whose rows it tells.
+
+    entries       how many it holds of what is sought, at most
+    row_counts    of files; shared by all questions about one predicate
+    """
+
+    index: IndexState
+    names: list[str]
+    fit: Fit
+    reader: SecondaryReader
+    ranges: KeyRanges
+    entries: int
+    row_counts: _RowCounts
+    step: str = "positions"
+    column: str = ""
+    note: str = ""
+    is_dear: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"secondary({', '.join(self.names)})"
+
+    @property
+    def fitness(self) -> str:
+        """Why it was chosen before others."""
+        used, every = len(self.fit.key_parts), len(self.names)
+        if self.fit.is_whole:
+            return "its key is what is tested"
+        return f"{used} of the {every} columns of its key" if used < every else "its whole key is tested"
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return (self.fit.part,)
+
+    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
+        covered = without_lost(covered, ids, self.index.runs, damaged, snapshot.segments)
+        positions = self.reader.positions(self.ranges, rows_max=ROWS_MAX)
+        rows: dict[Node, RowsOf] = {}
+        if positions is not None:
+            rows[self.fit.part] = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
+            counts = _sums(ids, positions.file_ids, np.ones(len(positions.file_ids), dtype=np.int64))
+        else:
+            self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
+            found = self.reader.counts(self.ranges)
+            counts = _sums(ids, found.file_ids, found.counts)
+        outcomes = np.full(len(ids), ANY, dtype=np.uint8)
+        impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
+        outcomes[impossible] = ANY & ~TRUE
+        return Answer({self.fit.part: outcomes}, covered, rows=rows)
+
+
+class _RowCounts:
+    """How many rows files have, where that is exact. Of a few files it is looked up once, whoever asks."""
+
+    def __init__(self, snapshot: Snapshot):
+        self._snapshot = snapshot
+        self._ids: np.ndarray | None = None
+        self._exact = np.empty(0, dtype=np.int64)
+
+    def are_all(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """bool [files]: those in which so many rows are all."""
+        if len(ids) <= _FEW_FILES:
+            if self._ids is not ids:
+                self._ids, self._exact = ids, self._of(ids)
+            return (counts > 0) & (counts == self._exact)
+        found = np.zeros(len(ids), dtype=bool)
+        some = np.flatnonzero(counts)
+        found[some] = counts[some] == self._of(ids[some])
+        return found
+
+    def _of(self, ids: np.ndarray) -> np.ndarray:
+        """int64 [files]: -1 where the number is not exact, or the file is not live."""
+        known = self._snapshot.rows(ids, ["row_count", "rows_exact"])
+        found = np.full(len(ids), -1, dtype=np.int64)
+        at = np.searchsorted(ids, to_numpy(known.column("file_id")))
+        found[at] = np.where(to_numpy(known.column("rows_exact")), to_numpy(known.column("row_count")), -1)
+        return found
+
+
+def _sums(ids: np.ndarray, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64 [files]: the sums of `counts`, each of which is of a file by number; other files are left out."""
+    if not len(ids):
+        return np.zeros(0, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, of), len(ids) - 1)
+    here = ids[at] == of
+    return np.bincount(at[here], weights=counts[here], minlength=len(ids)).astype(np.int64)
+
+
+KIND = SecondaryKind()

@@ -1,0 +1,215 @@
+"""Merging the runs of a secondary index: those that commits leave, in geometric sizes; all of them, by `optimize`.
+
+What is merged is cut into shards anew; a large shard between whose keys no other run has any stays as it is, under the
+new run's segments.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, groupby
+
+import numpy as np
+import pyarrow as pa
+
+from ....arrays import from_numpy
+from ....errors import CorruptionError, FormatVersionError
+from ....hfile_like import SortedFileReader
+from ...state import Run
+from ...state.consolidate import Level, first_merged, level_bytes, levels_of
+from ...state.runs import RunReaders
+from ...storage import FileMissingError, Storage
+from .format import RUN_SCHEMA, SecondaryForm, files_of, places_of, write_entries
+from .sort import EntrySource, larger, merged_entries
+
+COMMIT_BYTES = 4 << 20
+OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
+
+_DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
+
+
+@dataclass(frozen=True)
+class NewEntries:
+    """What a commit adds: what gives, each time that it is called, sources of entries that ascend by values; and about
+    how many entries and bytes these are."""
+
+    sources: Callable[[], Sequence[EntrySource]]
+    entries: int
+    size_bytes: int
+
+
+def appended_entries(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    new: NewEntries,
+    segment: int,
+    path_of: Callable[[int], str],
+    form: SecondaryForm,
+) -> tuple[Run, ...]:
+    """The runs, oldest first, with the entries of a new segment, merged with the last ones where that is cheap: what is
+    merged is written once. A damaged run stays as it is, and so do those before it."""
+    levels = levels_of(runs)
+    damage: Exception | None = None
+    for start in range(first_merged(levels, new.entries, new.size_bytes, COMMIT_BYTES), len(levels) + 1):
+        merged = [run for level in levels[start:] for run in level]
+        segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
+        try:
+            old = [source for level in levels[start:] for source in _sources(readers, level, None)]
+            found = merged_entries([*old, *new.sources()], by_values=True)
+            written = write_entries(storage, path_of, found, segments, form)
+        except _DAMAGED as error:
+            if start == len(levels):  # what is new is damaged, or gone: there is no commit
+                raise
+            damage = error
+            continue
+        if damage is not None:
+            warnings.warn(f"an index run is damaged and left out, so none is merged with it: {damage}", stacklevel=2)
+        return (*(run for level in levels[:start] for run in level), *written)
+    raise AssertionError("the last round merges nothing old")
+
+
+def consolidated_entries(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    live: np.ndarray,
+    path_of: Callable[[int], str],
+    form: SecondaryForm,
+) -> tuple[Run, ...] | None:
+    """The runs, oldest first, as one, or where the oldest is much larger than the others, as that and one more; without
+    the entries of files that are not among `live` (uint64, ascending), where there are many. None where nothing is to
+    be done. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
+    levels = levels_of(runs)
+    if not levels:
+        return None
+    start = 0
+    if len(levels) > 1 and OLDEST_SHARE * sum(map(level_bytes, levels[1:])) < level_bytes(levels[0]):
+        start = 1
+    kept: list[Run] = []
+    changed = False
+    numbers = count()
+
+    def next_path() -> str:
+        return path_of(next(numbers))
+
+    for part in ([levels[0]], levels[1:]) if start else (levels,):
+        segments = (min(level[0].segments[0] for level in part), max(level[0].segments[1] for level in part))
+        found = _merged_level(storage, readers, part, live, segments, next_path, form)
+        changed |= found is not None
+        kept += found if found is not None else [run for level in part for run in level]
+    return tuple(kept) if changed else None
+
+
+def _merged_level(
+    storage: Storage,
+    readers: RunReaders,
+    levels: Sequence[Level],
+    live: np.ndarray,
+    segments: tuple[int, int],
+    next_path: Callable[[], str],
+    form: SecondaryForm,
+) -> list[Run] | None:
+    """Some runs as one; None where they are."""
+    stretches = list(_stretches(readers, levels, live, form))
+    if len(levels) == 1 and all(stretch.stays for stretch in stretches):
+        return None
+    found: list[Run] = []
+    written: list[Run] = []
+    try:
+        for stretch in stretches:
+            if stretch.stays:
+                found += [replace(run, segments=segments) for run in stretch.runs]
+                continue
+            sources = [s for level in stretch.by_level() for s in _sources(readers, level, live)]
+            new = write_entries(storage, lambda _: next_path(), merged_entries(sources), segments, form)
+            written += new
+            found += new
+    except BaseException:
+        for run in written:
+            storage.delete(run.path)
+        raise
+    return found
+
+
+@dataclass
+class _Stretch:
+    """Shards whose keys lie between those of the shards before and after; with the number of the level of each."""
+
+    runs: list[Run]
+    levels: list[int]
+    stays: bool
+
+    def by_level(self) -> list[Level]:
+        pairs = sorted(zip(self.levels, self.runs, strict=True), key=lambda pair: pair[0])
+        return [tuple(run for _, run in same) for _, same in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def _stretches(
+    readers: RunReaders, levels: Sequence[Level], live: np.ndarray, form: SecondaryForm
+) -> Iterator[_Stretch]:
+    """The shards of some levels in key order: what overlaps is together, and so is what stands beside it and is too
+    small, or holds too much of what is gone, to stay."""
+    shards = []
+    for number, level in enumerate(levels):
+        for run in level:
+            reader = readers.reader(run)
+            if reader.num_entries:
+                shards.append((*reader.ends(), number, run, _is_stale(reader, live)))
+    shards.sort(key=lambda shard: shard[:3])
+    clusters: list[_Stretch] = []
+    last = b""
+    whole = form.shard_bytes or 0
+    is_only = len(levels) == 1
+    for first_key, last_key, number, run, is_stale in shards:
+        if clusters and first_key <= last:
+            clusters[-1].runs.append(run)
+            clusters[-1].levels.append(number)
+            clusters[-1].stays = False
+            last = max(last, last_key)
+        else:
+            clusters.append(_Stretch([run], [number], not is_stale and (is_only or 2 * run.size_bytes >= whole)))
+            last = last_key
+    for stays, same in groupby(clusters, key=lambda cluster: cluster.stays):
+        together = list(same)
+        if stays:
+            yield from together
+        else:
+            yield _Stretch([r for c in together for r in c.runs], [n for c in together for n in c.levels], False)
+
+
+def _is_stale(reader: SortedFileReader, live: np.ndarray) -> bool:
+    """True where many of a run's files are not live."""
+    ranges = np.array(files_of(reader), dtype=np.uint64).reshape(-1, 2)
+    every = int((ranges[:, 1] - ranges[:, 0]).sum()) + len(ranges)
+    there = np.searchsorted(live, ranges[:, 1], side="right") - np.searchsorted(live, ranges[:, 0])
+    return OLDEST_SHARE * (every - int(there.sum())) >= every
+
+
+def _sources(readers: RunReaders, level: Level, live: np.ndarray | None) -> list[EntrySource]:
+    """The entries of shards, as few sources as their keys allow; those of files that are `live`, None for all."""
+    chains: list[tuple[bytes, bytes, list[Run]]] = []
+    for first_key, last_key, run in sorted(
+        ((*readers.reader(run).ends(), run) for run in level if run.entries), key=lambda shard: shard[:2]
+    ):
+        at = next((i for i, (_, last, _) in enumerate(chains) if last < first_key), None)
+        if at is None:
+            chains.append((first_key, last_key, [run]))
+        else:
+            chains[at] = chains[at][0], last_key, [*chains[at][2], run]
+    return [EntrySource(larger(_read(readers, chain, live)), first) for first, _, chain in chains]
+
+
+def _read(readers: RunReaders, runs: Iterable[Run], live: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+    for run in runs:
+        for batch in readers.reader(run).scan(columns=RUN_SCHEMA.names):
+            yield batch if live is None else _of_files(batch, live)
+
+
+def _of_files(batch: pa.RecordBatch, live: np.ndarray) -> pa.RecordBatch:
+    ids, _ = places_of(batch.column(0))
+    at = np.searchsorted(live, ids)
+    kept = live[np.minimum(at, len(live) - 1)] == ids if len(live) else np.zeros(len(ids), dtype=bool)
+    return batch if kept.all() else batch.filter(from_numpy(kept))

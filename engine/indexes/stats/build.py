@@ -1,0 +1,155 @@
+"""Building statistics of columns over files that are there already, from their footers.
+
+The entries and the aggregates go to runs of their own: an aggregate counts the files that it speaks for, so it is
+published only where no other commit came between.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ....arrays import from_numpy, to_numpy
+from ....errors import CorruptionError, StorageError
+from ...lakes.log import parquet_options
+from ...parquet.footers import Footer, leaf_types, read_footer
+from ...state import Coverage, IndexState, Instant, Run
+from ...state.file_fields import BASE
+from ...state.run_writing import run_path, write_runs
+from ...storage.prefetch import ahead
+from ..geometric_runs import stats_form
+from ..orphans import Leftovers
+from ..protocol import Built, Job
+from ..task_index import TaskIndexWriter
+from ..task_result import FILE_STATS_SCHEMA, ResultBuilder, TaskResult
+from . import format as stats
+from .rows import AddedFiles, stat_rows
+
+if TYPE_CHECKING:
+    from ...handle import Handle
+
+_THREADS = min(8, os.cpu_count() or 1)
+_FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id"]
+
+
+def built_stats(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+    """Runs over files that the index lacks, from their footers."""
+    return built_of(handle, index, [footers_of(handle, index, files, job)], job)
+
+
+def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles, list[int]]], job: Job) -> Built:
+    """Runs of what `footers_of` read, once or by several. The aggregates belong to the index if no commit came
+    since."""
+    left_out = [file_id for _, holes in read for file_id in holes]
+    added = [found for found, _ in read if len(found.ids)]
+    for found, _ in read:
+        if not len(found.ids) and found.result.index is not None:  # which tells of no file
+            handle.index_storage.delete(found.result.index.path)
+    if not added:
+        return Built((), left_out)
+    entries, aggregates = _written(handle, handle.instant, index, added, job.transaction, job.leftovers)
+    return Built(entries, left_out, only_alone=aggregates)
+
+
+def stats_of_new(
+    handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+) -> tuple[IndexState, tuple[Run, ...]]:
+    """The same for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
+    files = handle.committed.files()
+    coverage = Coverage.up_to(handle.version)
+    built = replace(index, coverage=coverage)
+    if not files.num_rows:
+        return built, ()
+    nothing = TaskResult(files=files, schemas=[], stats=FILE_STATS_SCHEMA.empty_table(), stats_columns=[])
+    ids, schema_ids = (to_numpy(files.column(name)) for name in ("file_id", "schema_id"))
+    added = AddedFiles(nothing, ids, schema_ids.astype(np.int64))
+    entries, aggregates = _written(handle, altered, index, [added], transaction, leftovers)
+    return replace(built, runs=entries), aggregates
+
+
+def _written(
+    handle: Handle,
+    instant: Instant,
+    index: IndexState,
+    added: Sequence[AddedFiles],
+    transaction: str,
+    leftovers: Leftovers,
+) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The runs of entries, and those of aggregates."""
+    gone = handle.committed.files().slice(0, 0)
+    has_fine = any(found.result.index is not None for found in added)
+    keys, rows, deleted = stat_rows(instant, index, handle.readers, added, gone, has_fine=has_fine)
+    kinds = stats.KEYS.decode(keys)["kind"]
+    segments_of = (1, handle.version)
+    runs = []
+    for name, mine in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
+
+        def path_of(shard: int, name: str = name) -> str:
+            path = run_path(transaction, f"s{index.columns[0]}-{name}{shard}")
+            leftovers.add(handle.index_storage, path)
+            return path
+
+        at = from_numpy(np.flatnonzero(mine))
+        form = stats_form(index)
+        storage = handle.index_storage
+        runs.append(write_runs(storage, path_of, (keys.take(at), rows.take(at), deleted[mine]), segments_of, form=form))
+    return runs[0], runs[1]
+
+
+def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
+    """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
+    files that were only told of and are not there, nothing is known."""
+    built, ids, schema_ids, holes = ResultBuilder(), [], [], []
+    part = f"-{job.part}" if job.part else ""
+    path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}{part}.sbf"
+    job.leftovers.add(handle.index_storage, path)
+    rows = files.select(_FILE_COLUMNS).to_pylist()
+    with TaskIndexWriter(handle.index_storage, path) as fine:
+        for done, (row, footer) in enumerate(_footers(handle, index, rows), start=1):
+            if isinstance(footer, Exception):
+                holes.append(row["file_id"])
+                warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=6)
+                continue
+            fine.add_file(footer.row_groups, footer.stats)
+            identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
+            known = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
+            built.add(partition="", **identity, **known)
+            ids.append(row["file_id"])
+            schema_ids.append(row["schema_id"])
+            job.tell("stats", done, len(rows))
+        finished = fine.finish()
+    result = built.result(index=finished)
+    return AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64)), holes
+
+
+def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:
+    schemas = handle.instant.file_schemas
+    physical = [{p for c in index.columns if (p := known.path_of(c)) is not None} for known in schemas]
+
+    options = parquet_options(handle.instant.source)
+
+    def read(row: dict) -> Footer | Exception:
+        known = schemas[row["schema_id"]]
+        if row["kind"] != BASE:
+            return Footer(pa.schema([]), [], {})
+        leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
+        try:
+            entry = handle.storage.stat(row["path"])
+            if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+                raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+            footer = read_footer(handle.storage, entry, leaves, options)
+            if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
+                own, there = leaf_types(known.schema), leaf_types(footer.schema)
+                agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}
+                footer = replace(footer, stats=agree)
+            return footer
+        except (CorruptionError, StorageError) as error:
+            return Footer(pa.schema([]), [], {}) if known.is_told else error
+
+    yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)

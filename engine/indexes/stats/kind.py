@@ -1,0 +1,81 @@
+"""Statistics: what columns span in each file, and over each partition. See `format.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...predicates import Node
+from ...state import IndexState, Instant, Run
+from ...state.run_writing import SHARD_BYTES
+from ...state.runs import RunReaders
+from ...state.snapshot import Snapshot
+from ..options import checked_options, checked_shard_bytes, column_ids
+from ..protocol import Built, Job, Question
+from . import format as stats
+
+if TYPE_CHECKING:
+    from ...handle import Handle
+    from ..work import CommitWork, MergeWork
+
+
+class StatsKind:
+    name = "stats"
+    is_compound = False
+    speaks_of_logs = True
+
+    def define(
+        self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
+    ) -> list[IndexState]:
+        checked_options(self.name, options, ["shard_bytes"])
+        kept = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
+        ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
+        return [IndexState(0, self.name, tuple(sorted(ids)), kept, maintain)]
+
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+        from .build import built_stats
+
+        return built_stats(handle, index, files, job)
+
+    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+        from ..geometric_runs import joined_rows
+        from .restored_files import told_to
+        from .rows import first_stats, stat_rows
+
+        has_fine = index.id == first_stats(work.after).id
+        is_left_behind = index.maintain == "refresh" and bool(work.added)
+        added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.spoken, work.after, work.added)
+        # Aggregates are told of every file that goes, or the next to come would take its place in their count.
+        rows = stat_rows(work.after, index, work.writing.readers, added, work.gone, has_fine=has_fine)
+        runs = work.writing.stats(index, joined_rows([rows, *fine]), work.version)
+        coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
+        return replace(index, runs=runs, coverage=coverage)
+
+    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+        """Lets go of files that went, and tells anew what the partitions span that these left loose."""
+        from .optimize import tightened
+
+        rows = tightened(work.snapshot, index)
+        runs = index.runs if rows is None else work.writing.stats(index, rows, work.version)
+        return replace(index, runs=work.writing.consolidated_stats(replace(index, runs=runs)) or runs)
+
+    def is_current(self, instant: Instant, index: IndexState) -> bool:
+        return True  # each entry says in which type its bounds are
+
+    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+        return index
+
+    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
+        return set(named.column("fine_path").unique().to_pylist()) - {None}
+
+    def questions(
+        self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
+    ) -> list[Question]:
+        return []  # they are asked of partitions and blocks first, before any file is known: `scan.candidates`
+
+
+KIND = StatsKind()

@@ -1,0 +1,53 @@
+"""What a kind of index is given to do its part of a commit, or of an optimize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ..state import Instant, Run
+from ..state.snapshot import Snapshot
+from .geometric_runs import RunWriting
+from .stats.rows import AddedFiles
+from .task_result import TaskResult
+
+
+@dataclass
+class CommitWork:
+    """One attempt of a commit: what it adds and takes out, under their ids.
+
+    after      the instant in the making: its version, schema and columns are those of the new version
+    spoken     the version whose names the tasks speak
+    results    what the tasks made, and `added`, result by result, their files as they were bound
+    gone       the removed files, as the manifest had them
+    """
+
+    after: Instant
+    spoken: Instant
+    results: Sequence[TaskResult]
+    added: Sequence[AddedFiles]
+    gone: pa.Table
+    writing: RunWriting
+
+    @property
+    def version(self) -> int:
+        return self.after.version
+
+
+@dataclass
+class MergeWork:
+    """One attempt of an optimize, over the version of `snapshot`, that makes the next.
+
+    merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
+              because a commit came first
+    """
+
+    snapshot: Snapshot
+    writing: RunWriting
+    merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.instant.version + 1

@@ -1,0 +1,313 @@
+"""Delta tables: their live files through `deltalake`, and the tail of their log from its own commit files.
+
+A state that was looked up before is followed commit by commit: `_delta_log/00000000000000000042.json` holds an action a
+line (the Delta protocol, "Delta Log Entries"), so a look at an unchanged table is two requests, and one at a changed
+table costs what changed. Where that cannot tell - commits that expired, a log that is shorter than it was or was
+written anew, a change of the schema or of the protocol - the whole state is read through `deltalake`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...arrays import string_array, to_numpy
+from ...errors import NotATableError, NotReadableError, SchemaError
+from ..partitions import hive
+from ..partitions.log_values import partition_texts
+from ..storage import FileMissingError, Storage
+from .log import DELTA, Changes, Columns, Known
+from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
+from .naming import Naming
+
+_FOLDER = "_delta_log"
+_EXPIRED = "expired"  # the mark of a commit that only a checkpoint tells of: two of them look alike
+_TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
+_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+    "variantType-preview",
+}
+_CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
+_PHYSICAL = "delta.columnMapping.physicalName"
+
+
+@dataclass
+class DeltaState:
+    """A version of a Delta log; see `LogState`."""
+
+    version: int
+    table_id: str
+    mark: str
+    known_columns: Columns | None
+    known_changes: Changes
+    kind: str = DELTA
+
+    @property
+    def position(self) -> str:
+        return str(self.version)
+
+    def columns(self) -> Columns | None:
+        return self.known_columns
+
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        assert not is_anew or self.known_changes.removed is None  # commits that are followed change no column
+        return self.known_changes
+
+
+class DeltaSource:
+    """The log of one Delta table; see `LogSource`."""
+
+    def __init__(self, storage: Storage, options: Mapping[str, str] | None):
+        self._storage, self._options = storage, dict(options or {})
+
+    def at(self, position: str | None, since: Known | None) -> DeltaState | None:
+        wanted = None if position is None else int(position)
+        if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
+            if wanted == since.version:
+                return None
+            tail = self._tail(since.version + 1, wanted)
+            if tail is not None and tail.is_clear():
+                return self._followed(tail, since) if tail.count else None
+        found = self._whole(wanted)
+        same = since is not None and (found.version, found.table_id, found.mark) == (
+            since.version,
+            since.table_id,
+            since.mark,
+        )
+        return None if same else found
+
+    def _mark(self, version: int) -> str:
+        return head_mark(self._storage, _commit_path(version)) or _EXPIRED
+
+    # -- from commit to commit ----------------------------------------------------------------------------------------
+
+    def _tail(self, first: int, last: int | None) -> _Tail | None:
+        """The commits from `first` on, to the latest or to `last`; None where they do not tell all."""
+        tail = _Tail()
+        while last is None or first + tail.count <= last:
+            try:
+                commit = self._storage.read(_commit_path(first + tail.count))
+            except FileMissingError:
+                # Commits expire below a checkpoint: one beyond what was found says that some are missing.
+                return tail if last is None and self._checkpoint() < first + tail.count else None
+            if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
+                return None
+        return tail if tail.count else None
+
+    def _checkpoint(self) -> int:
+        with contextlib.suppress(FileMissingError, ValueError, KeyError, TypeError):
+            return int(json.loads(self._storage.read(f"{_FOLDER}/_last_checkpoint"))["version"])
+        return -1
+
+    def _followed(self, tail: _Tail, since: Known) -> DeltaState:
+        assert since.version is not None
+        version = since.version + tail.count
+        adds = [add for add in tail.files.values() if add is not None]
+        names = [field.name for _, field in since.partitioning]
+        values = [_typed([add["partitionValues"].get(key) for add in adds], field) for key, field in since.partitioning]
+        added = log_files(
+            [self._path(add["path"]) for add in adds],
+            partition_texts(names, values, len(adds)),
+            [add["size"] for add in adds],
+            [_row_count(add) for add in adds],
+            [_vector_id(add.get("deletionVector")) for add in adds],
+        )
+        removed = frozenset(self._path(path) for path, _ in tail.files)
+        return DeltaState(version, since.table_id, self._mark(version), None, Changes(added, removed))
+
+    def _path(self, path: str) -> str:
+        return table_path(self._storage, unquote(path))
+
+    # -- a whole state ------------------------------------------------------------------------------------------------
+
+    def _whole(self, version: int | None) -> DeltaState:
+        with told(self._storage, "deltalake"):
+            table = _delta_table(self._storage, version, self._options)
+            columns = _columns(table)
+            return DeltaState(
+                table.version(),
+                str(table.metadata().id),
+                self._mark(table.version()),
+                columns,
+                Changes(self._live(table, columns), None),
+            )
+
+    def _live(self, table: Any, columns: Columns) -> pa.Table:
+        actions = pa.table(table.get_add_actions())
+        vectors = {path: f"rows:{_digest(rows)}" for path, rows in self._vectors(table)}
+        paths = [self._path(path) for path in actions.column("path").to_pylist()]
+        values = []
+        if columns.partitioning:
+            given = canon.flatten(actions.column("partition"))
+            fields = (columns.schema.field(name) for name in columns.partitioning)
+            values = [_empty_as_null(pc.struct_field(given, f.name).cast(f.type)) for f in fields]
+        return log_files(
+            paths,
+            partition_texts(columns.partitioning, values, len(paths)),
+            canon.flatten(actions.column("size_bytes")),
+            canon.flatten(actions.column("num_records")),
+            [vectors.get(path) for path in paths],
+        )
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        with told(self._storage, "deltalake"):
+            table = _delta_table(self._storage, None if position is None else int(position), self._options)
+            wanted = set(paths)
+            return {path: rows for path, rows in self._vectors(table) if path in wanted}
+
+    def _vectors(self, table: Any) -> Iterator[tuple[str, np.ndarray]]:
+        """Each file that has a deletion vector, with the rows that it takes out."""
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+                for path, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                    yield self._path(path), np.flatnonzero(~to_numpy(kept.values))
+
+
+class _Tail:
+    """Commits that were read, one after the other.
+
+    count    how many
+    files    (path, deletion vector) -> its last action: the add, or None where it was removed
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.files: dict[tuple[str, str | None], dict | None] = {}
+
+    def take(self, commit: bytes) -> bool:
+        """Reads the next commit; False where it holds more than files that come and go."""
+        seen = set()
+        try:
+            for line in commit.splitlines():
+                if not line.strip():
+                    continue
+                for name, action in json.loads(line).items():
+                    if name in ("add", "remove"):
+                        key = action["path"], _vector_id(action.get("deletionVector"))
+                        if key in seen:
+                            return False
+                        seen.add(key)
+                        self.files[key] = action if name == "add" else None
+                    elif name not in _CHANGES_NO_FILE:
+                        return False
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+        self.count += 1
+        return True
+
+    def is_clear(self) -> bool:
+        """True where no path is live twice."""
+        live = [path for (path, _), action in self.files.items() if action is not None]
+        return len(set(live)) == len(live)
+
+
+def _digest(rows: np.ndarray) -> str:
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:32]
+
+
+def _commit_path(version: int) -> str:
+    return f"{_FOLDER}/{version:020d}.json"
+
+
+def _vector_id(vector: dict | None) -> str | None:
+    """The protocol's unique id of a deletion vector."""
+    if vector is None:
+        return None
+    offset = vector.get("offset")
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}" + ("" if offset is None else f"@{offset}")
+
+
+def _row_count(add: dict) -> int | None:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        count = json.loads(add["stats"])["numRecords"]
+        return count if isinstance(count, int) and count >= 0 else None
+    return None
+
+
+def _typed(texts: list[str | None], field: pa.Field) -> pa.Array:
+    """Partition values from their texts in a commit, where an empty one is null and a time without a zone is UTC."""
+    given = _empty_as_null(string_array(texts))
+    kind = field.type
+    try:
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            plain = pc.replace_substring_regex(given, r"(Z|[+-]00:?00)$", "")
+            return plain.cast(pa.timestamp(kind.unit)).cast(kind)
+        return hive.typed_texts(given.to_pylist(), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise SchemaError(f"partition column {field.name!r} is {kind}: {str(error).splitlines()[0]}") from error
+
+
+def _empty_as_null(values: pa.Array) -> pa.Array:
+    if not pa.types.is_string(values.type):
+        return values
+    return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+
+
+# -- through deltalake ------------------------------------------------------------------------------------------------
+
+
+def _delta_table(storage: Storage, version: int | None, options: dict[str, str]) -> Any:
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+    except ImportError as error:
+        raise missing_package("deltalake", "delta") from error
+    try:
+        return DeltaTable(storage.uri, version=version, storage_options=options or None)
+    except TableNotFoundError as error:
+        said, cause = what_is_said(storage, error)
+        raise NotATableError(f"{storage.uri}: no Delta table there ({said})") from cause
+
+
+def _columns(table: Any) -> Columns:
+    features = set(table.protocol().reader_features or ())
+    if not features <= _FEATURES:
+        raise NotReadableError(
+            f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which this version does not know"
+        )
+    metadata = table.metadata()
+    schema = loose_schema(pa.schema(table.schema().to_arrow()))
+    fields = json.loads(table.schema().to_json())["fields"]
+    partitioning = tuple(metadata.partition_columns)
+    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+    keys = {name: name for name in schema.names}
+    if mode == "name":
+        keys = {f["name"]: f["metadata"][_PHYSICAL] for f in fields}
+        for field in fields:
+            _check_nested(field["name"], field["type"])
+    elif mode != "none":
+        raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which this version does not follow")
+    return Columns(schema, partitioning, keys, Naming({own: name for name, own in keys.items()}))
+
+
+def _check_nested(path: str, kind: Any) -> None:
+    """Raises NotReadableError for a field within a column whose name in files is not the one in the table."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        inner = f"{path}.{field['name']}"
+        if field["metadata"].get(_PHYSICAL, field["name"]) != field["name"]:
+            raise NotReadableError(
+                f"column mapping gives {inner!r}, a field within a column, another name in the files; only whole "
+                "columns are followed under other names"
+            )
+        _check_nested(inner, field["type"])
+    for inner in ("elementType", "keyType", "valueType"):
+        _check_nested(path, kind.get(inner))

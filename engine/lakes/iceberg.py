@@ -1,0 +1,315 @@
+"""Iceberg tables: their live files through `pyiceberg`, from the metadata files that lie in the table's directory.
+
+The latest state is that of the newest metadata file: the one that `version-hint.text` leads to, where there is one
+(tables of a Hadoop catalog), else the one of the highest number. Where a catalog decides which metadata file counts,
+name that file in place of the table's directory (pyiceberg's `table.metadata_location`): one of a commit that failed
+may lie beside it under a higher number.
+
+What changed between two snapshots are the manifests that only one of them has: an unchanged table costs a request or
+two, and a changed one what changed. With delete files about, and where the earlier snapshot expired, every manifest is
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...arrays import to_numpy
+from ...caching import cached_property
+from ...errors import NotATableError, NotReadableError
+from ..partitions.log_values import partition_texts
+from ..storage import FileMissingError, Storage
+from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
+from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known
+from .log_files import head_mark, log_files, missing_package, table_path, told
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.table import StaticTable
+
+_FOLDER = "metadata"
+_HINT = f"{_FOLDER}/version-hint.text"
+_NUMBERED = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json\Z", re.ASCII)
+_DELETED_PATH_ID = 2147483546  # of the column of a position delete file that names data files (Iceberg's reserved ids)
+
+
+class IcebergSource:
+    """The metadata of one Iceberg table; see `LogSource`."""
+
+    def __init__(self, storage: Storage, options: Mapping[str, str] | None, named: str | None):
+        self._storage, self._options, self._named = storage, dict(options or {}), named
+
+    def at(self, position: str | None, since: Known | None) -> IcebergState | None:
+        path = position or self._latest()
+        mark = head_mark(self._storage, path)
+        if mark is None:
+            raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
+        if since is not None and since.position == path and since.mark == mark:
+            return None
+        with told(self._storage, "pyiceberg"):
+            return IcebergState(self._storage, path, mark, _static_table(self._storage, path, self._options), since)
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        state = self.at(position, None)
+        assert state is not None
+        return state.deleted_rows(paths)
+
+    def _latest(self) -> str:
+        """The newest metadata file, relative to the table."""
+        if self._named is not None:
+            return self._named
+        with contextlib.suppress(FileMissingError):
+            hint = self._storage.read(_HINT).decode("utf-8", "replace").strip()
+            if not hint.isdecimal():
+                return f"{_FOLDER}/{hint}" if hint.endswith(METADATA_ENDING) else f"{_FOLDER}/{hint}{METADATA_ENDING}"
+            number = int(hint)  # a hint may be late, never early
+            while self._is_there(_hadoop_path(number + 1)):
+                number += 1
+            return _hadoop_path(number)
+        files, _ = self._storage.list_folder(_FOLDER)
+        numbered = [(int(found[1]), f.path) for f in files if (found := _NUMBERED.match(f.path.rsplit("/", 1)[-1]))]
+        if not numbered:
+            raise NotATableError(f"{self._storage.uri}: no Iceberg table there: no {_FOLDER}/*{METADATA_ENDING}")
+        newest = max(number for number, _ in numbered)
+        paths = [path for number, path in numbered if number == newest]
+        if len(paths) > 1:
+            raise NotReadableError(
+                f"{self._storage.uri}: {len(paths)} metadata files bear number {newest}, and only the catalog knows "
+                "which of them counts: give its path in place of the table's",
+                paths=paths,
+            )
+        return paths[0]
+
+    def _is_there(self, path: str) -> bool:
+        with contextlib.suppress(FileMissingError):
+            self._storage.stat(path)
+            return True
+        return False
+
+
+@dataclass
+class IcebergState:
+    """A metadata file of an Iceberg table, and the snapshot that is current in it; see `LogState`."""
+
+    storage: Storage
+    position: str
+    mark: str
+    table: StaticTable
+    since: Known | None
+    kind: str = ICEBERG
+
+    @property
+    def version(self) -> int | None:
+        snapshot = self.table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
+
+    @property
+    def table_id(self) -> str:
+        return str(self.table.metadata.table_uuid)
+
+    def columns(self) -> Columns:
+        with told(self.storage, "pyiceberg"):
+            return self._columns
+
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        with told(self.storage, "pyiceberg"):
+            found = None if is_anew else self._since()
+            if found is not None:
+                return found
+            return Changes(self._files(self._live, self._manifests.deletes), None)
+
+    def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        """See `LogSource.deleted_rows`."""
+        with told(self.storage, "pyiceberg"):
+            applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
+            files: dict[str, pa.Table] = {}
+            found = {}
+            for entry in self._live:
+                path = table_path(self.storage, entry.data_file.file_path)
+                deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
+                if deletes and all(_holds_positions(d) for d in deletes):
+                    rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
+                    found[path] = np.unique(np.concatenate(rows))
+            return found
+
+    def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
+        """The rows that a position delete file takes out of a data file. `files`: those that were read."""
+        if deletes not in files:
+            with self.table.io.new_input(deletes).open() as file:
+                files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
+        mine = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
+        return to_numpy(mine.column("pos").cast(pa.int64()))
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _manifests(self) -> _Manifests:
+        return _Manifests.of(self.table, self.version)
+
+    @cached_property
+    def _live(self) -> list[ManifestEntry]:
+        return self._entries(self._manifests.data.values())
+
+    def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
+        return [entry for m in manifests for entry in m.fetch_manifest_entry(self.table.io, discard_deleted=True)]
+
+    def _since(self) -> Changes | None:
+        """What changed since the state that is known; None where that cannot be told from what differs alone."""
+        known = self.since
+        if known is None or known.table_id != self.table_id:
+            return None
+        if known.version == self.version:
+            return Changes(self._files([], {}), frozenset())
+        if [field.name for _, field in known.partitioning] != list(self._columns.partitioning):
+            return None
+        if known.version is not None and self.table.snapshot_by_id(known.version) is None:
+            return None
+        try:
+            before, now = _Manifests.of(self.table, known.version), self._manifests
+            if before.deletes or now.deletes:
+                return None
+            left = self._entries(m for path, m in before.data.items() if path not in now.data)
+        except (OSError, ValueError):  # a manifest of the earlier snapshot that is gone
+            return None
+        came = {e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)}
+        went = {e.data_file.file_path for e in left}
+        added = [entry for path, entry in came.items() if path not in went]
+        removed = frozenset(table_path(self.storage, path) for path in went if path not in came)
+        return Changes(self._files(added, {}), removed)
+
+    def _files(self, entries: list[ManifestEntry], deletes: Mapping[str, ManifestFile]) -> pa.Table:
+        columns, files = self._columns, [entry.data_file for entry in entries]
+        values = [
+            typed_values([partition_value(self.table, f, field) for f in files], columns.schema.field(name).type)
+            for name, field in zip(columns.partitioning, self._partition_ids, strict=True)
+        ]
+        applying = _Deletes(self._entries(deletes.values()))
+        return log_files(
+            [table_path(self.storage, file.file_path) for file in files],
+            partition_texts(columns.partitioning, values, len(files)),
+            [file.file_size_in_bytes for file in files],
+            [file.record_count for file in files],
+            [_unreadable(entry) or applying.token(entry) for entry in entries],
+            [self._given[file.spec_id] for file in files],
+        )
+
+    @cached_property
+    def _given(self) -> dict[int, list[str] | None]:
+        """For each spec the columns, but partition columns of ours, that its files are partitioned by as they are."""
+        return given_columns(self.table, self._partition_ids)
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return columns_of(self.table, self._partition_ids)
+
+    @cached_property
+    def _partition_ids(self) -> tuple[int, ...]:
+        """The field ids of the partition columns: what every live file is partitioned by as it is."""
+        manifests = [*self._manifests.data.values(), *self._manifests.deletes.values()]
+        specs = {m.partition_spec_id for m in manifests} | {self.table.spec().spec_id}
+        return partition_ids(self.table, specs)
+
+
+@dataclass
+class _Manifests:
+    """The manifests of a snapshot, by path."""
+
+    data: dict[str, ManifestFile]
+    deletes: dict[str, ManifestFile]
+
+    @classmethod
+    def of(cls, table: StaticTable, snapshot_id: int | None) -> _Manifests:
+        from pyiceberg.manifest import ManifestContent
+
+        snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        found = cls({}, {})
+        for manifest in [] if snapshot is None else snapshot.manifests(table.io):
+            kind = found.deletes if manifest.content == ManifestContent.DELETES else found.data
+            kind[manifest.manifest_path] = manifest
+        return found
+
+
+class _Deletes:
+    """Delete files, and which data files they may apply to: never fewer than those they do (the specification,
+    "Scan Planning")."""
+
+    def __init__(self, entries: list[ManifestEntry]):
+        self._by_partition: dict[tuple, list[ManifestEntry]] = {}
+        self._everywhere: list[ManifestEntry] = []
+        for entry in entries:
+            if len(entry.data_file.partition) == 0:
+                self._everywhere.append(entry)
+            else:
+                self._by_partition.setdefault(_partition_key(entry), []).append(entry)
+
+    def over(self, entry: ManifestEntry) -> list[ManifestEntry]:
+        """The deletes that may apply to a data file."""
+        near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
+        return [delete for delete in near if _may_apply(delete, entry)]
+
+    def token(self, entry: ManifestEntry) -> str | None:
+        """Names the deletes that may apply to a data file; None where there are none."""
+        paths = sorted(d.data_file.file_path for d in self.over(entry))
+        return f"deletes:{hashlib.sha256(repr(paths).encode()).hexdigest()[:32]}" if paths else None
+
+
+def _partition_key(entry: ManifestEntry) -> tuple:
+    partition = entry.data_file.partition
+    return entry.data_file.spec_id, repr([partition[i] for i in range(len(partition))])
+
+
+def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
+    from pyiceberg.manifest import DataFileContent
+
+    is_equality = delete.data_file.content == DataFileContent.EQUALITY_DELETES
+    numbers = delete.sequence_number, data.sequence_number
+    if None not in numbers and numbers[0] < numbers[1] + is_equality:
+        return False
+    if is_equality:
+        return True
+    path = data.data_file.file_path.encode()
+    lower = (delete.data_file.lower_bounds or {}).get(_DELETED_PATH_ID)
+    upper = (delete.data_file.upper_bounds or {}).get(_DELETED_PATH_ID)
+    return not (lower is not None and path < lower) and not (upper is not None and path > upper)
+
+
+def _holds_positions(delete: ManifestEntry) -> bool:
+    """Whether a delete file says which rows it means by their positions, in Parquet."""
+    from pyiceberg.manifest import DataFileContent
+
+    is_parquet = str(delete.data_file.file_format).rsplit(".", 1)[-1].lower() == "parquet"
+    return is_parquet and delete.data_file.content == DataFileContent.POSITION_DELETES
+
+
+def _unreadable(entry: ManifestEntry) -> str | None:
+    """Why a file is not ours to read, apart from deletes."""
+    name = str(entry.data_file.file_format).rsplit(".", 1)[-1].lower()
+    if name != "parquet":
+        return f"format:{name}"
+    return "encrypted" if entry.data_file.key_metadata else None
+
+
+def _hadoop_path(number: int) -> str:
+    return f"{_FOLDER}/v{number}{METADATA_ENDING}"
+
+
+def _static_table(storage: Storage, path: str, options: dict[str, str]) -> StaticTable:
+    try:
+        from pyiceberg.table import StaticTable
+    except ImportError as error:
+        raise missing_package("pyiceberg", "iceberg") from error
+    uri = path if os.path.isabs(path) or "://" in path else f"{storage.uri}/{path}"
+    return StaticTable.from_metadata(uri, options)

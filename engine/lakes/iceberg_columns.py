@@ -1,0 +1,129 @@
+"""The columns of an Iceberg table: field ids, defaults, and which of them every file is partitioned by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...errors import NotReadableError
+from .log import Columns
+from .log_files import loose_schema
+from .naming import Naming
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import StaticTable
+
+
+def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
+    """The table's columns as they are now. Raises NotReadableError for what cannot be followed."""
+    schema = table.schema()
+    names = {field.field_id: field.name for field in schema.fields}
+    arrow = loose_schema(schema.as_arrow())
+    ids = _paths(schema)
+    defaults = {}
+    for number, path in ids.items():
+        default = getattr(schema.find_field(number), "initial_default", None)
+        if default is None:
+            continue
+        if number not in names:
+            raise NotReadableError(f"{path!r}, a field within a column, begins with a default, which is not followed")
+        defaults[path] = pa.array([default], arrow.field(path).type)[0]
+    mapping = table.name_mapping()
+    fallback = None
+    if mapping is not None:
+        fallback = {name: f.field_id for f in mapping.root for name in f.names if f.field_id is not None}
+    physical = {name: name for name in arrow.names} if _never_renamed(table) else None
+    return Columns(
+        arrow,
+        tuple(names[number] for number in partition_ids),
+        {name: str(number) for number, name in names.items()},
+        Naming(physical, ids, fallback),
+        defaults,
+    )
+
+
+def _paths(schema: Schema) -> dict[int, str]:
+    """The dotted path of each field by its id."""
+    from pyiceberg.schema import index_name_by_id
+
+    return dict(index_name_by_id(schema))
+
+
+def _never_renamed(table: StaticTable) -> bool:
+    """True where every file's own names are the table's: no schema that it ever had called a field otherwise, and none
+    of them was forgotten."""
+    if table.name_mapping() is not None:
+        return False
+    schemas = table.schemas()
+    if set(schemas) != set(range(max(schemas) + 1)):
+        return False
+    ids: dict[str, int] = {}
+    names: dict[int, str] = {}
+    for schema in schemas.values():
+        for number, path in _paths(schema).items():
+            if ids.setdefault(path, number) != number or names.setdefault(number, path) != path:
+                return False
+    return True
+
+
+def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...]:
+    """The ids of the columns by whose very values the files of all these specs are partitioned, if texts can tell."""
+    from pyiceberg.transforms import IdentityTransform
+
+    top = {field.field_id: field for field in table.schema().fields}
+    common: list[int] | None = None
+    for number in sorted(spec_ids):
+        mine = [f.source_id for f in table.specs()[number].fields if isinstance(f.transform, IdentityTransform)]
+        common = mine if common is None else [source for source in common if source in mine]
+    arrow = loose_schema(table.schema().as_arrow())
+    found = tuple(n for n in common or () if n in top and _is_told_in_text(arrow.field(top[n].name).type))
+    return found if len(found) < len(top) else ()  # a table needs a column besides
+
+
+def given_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
+    """For each spec, the other columns by whose very values its files are partitioned: files of a Hive table that was
+    taken over may lack them. None for none."""
+    from pyiceberg.transforms import IdentityTransform
+
+    left = {f.field_id: f.name for f in table.schema().fields if f.field_id not in set(partition_ids)}
+    found = {}
+    for number, spec in table.specs().items():
+        sources = [f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)]
+        found[number] = [left[source] for source in sources if source in left] or None
+    return found
+
+
+def _is_told_in_text(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_decimal,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_string,
+    )
+    return any(test(kind) for test in tests)
+
+
+def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
+    """A file's value of a column that its spec has as it is."""
+    from pyiceberg.transforms import IdentityTransform
+
+    fields = table.specs()[file.spec_id].fields
+    at = next(
+        i for i, f in enumerate(fields) if f.source_id == source_id and isinstance(f.transform, IdentityTransform)
+    )
+    return file.partition[at]
+
+
+def typed_values(values: list, kind: pa.DataType) -> pa.Array:
+    """Partition values as they stand in manifests: days and microseconds since 1970 are plain numbers there."""
+    if pa.types.is_date(kind) and all(v is None or isinstance(v, int) for v in values):
+        return pa.array(values, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind) and all(v is None or isinstance(v, int) for v in values):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)

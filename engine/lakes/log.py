@@ -1,0 +1,177 @@
+"""Logs of other table formats, as a source of live files: Delta (through `deltalake`), Iceberg (through `pyiceberg`).
+
+A log is asked three things: what its latest state is, which files are live in a state, and what changed since another.
+A state is the log at one of its versions; a `mark` in it tells it from another log that has the same version at the
+same place. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from .naming import Naming
+
+if TYPE_CHECKING:
+    from ..state import Instant
+
+DIRECTORY, DELTA, ICEBERG = "directory", "delta", "iceberg"
+KINDS = (DIRECTORY, DELTA, ICEBERG)
+METADATA_ENDING = ".metadata.json"
+
+# One row a live file. `deletes` is null where every row of the file is live, and else names the deletes that apply, or
+# another reason for which its rows are not ours to read: with the path, a part of its identity. `row_count` is what the
+# log says, deleted rows included; null where it does not say. `given` are columns, other than partition columns, of
+# which the log has the value that all rows of the file hold, should the file itself lack them.
+LOG_FILES = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("partition", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("row_count", pa.int64()),
+        pa.field("deletes", pa.string()),
+        pa.field("given", pa.list_(pa.string())),
+    ]
+)
+
+# Old Spark writes times as INT96, which pyarrow would read as nanoseconds: of the years 1677 to 2262 only. No log knows
+# anything finer than microseconds there.
+PARQUET_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a log's table.
+
+    schema         the table's, partition columns included
+    partitioning   names of the partition columns
+    keys           name -> what the log knows a column by: it survives a rename
+    naming         how files name them
+    defaults       name -> what files that lack the column hold, where that is not null
+    """
+
+    schema: pa.Schema
+    partitioning: tuple[str, ...]
+    keys: dict[str, str]
+    naming: Naming
+    defaults: dict[str, pa.Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What happened between two states: files that came or changed (LOG_FILES), and every path whose file, as it was
+    before, is live no more. `added` is all that is live, and `removed` None, where the log could not tell."""
+
+    added: pa.Table
+    removed: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """A state that was looked up before, as an instant remembers it.
+
+    partitioning    (key, type) of each partition column, in order: what the log knows it by
+    """
+
+    version: int | None
+    position: str
+    table_id: str
+    mark: str
+    partitioning: tuple[tuple[str, pa.Field], ...]
+
+
+class LogState(Protocol):
+    """One state of a log.
+
+    kind        "delta" | "iceberg"
+    version     the log's own number for it; None where it has none yet
+    position    by which `LogSource.at` finds it again
+    table_id    the log's own id of its table: a table that was made anew has another
+    mark        tells this state from another of the same version: of a log that was written anew
+    """
+
+    kind: str
+    mark: str
+
+    @property
+    def version(self) -> int | None: ...
+
+    @property
+    def position(self) -> str: ...
+
+    @property
+    def table_id(self) -> str: ...
+
+    def columns(self) -> Columns | None:
+        """The table's columns; None where they are those of the state that this one was looked up from."""
+        ...
+
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        """What happened since the state that this one was looked up from; everything, where there was none, or where
+        nothing of what was known of the table stays."""
+        ...
+
+
+class LogSource(Protocol):
+    """The log of one table."""
+
+    def at(self, position: str | None, since: Known | None) -> LogState | None:
+        """The latest state, or the one at a position; None where it is `since`, the state that is known.
+
+        Raises NotATableError where there is no such log, NotReadableError for one in which rows could be missed or
+        misread, StorageError where it cannot be read now, InvalidArgumentError where the package for it is missing."""
+        ...
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows that deletes take out of some live files of a state: int64, ascending, by their position. Files of
+        which that cannot be told, as of those under equality deletes, are left out. Raises as `at`."""
+        ...
+
+
+def described(state: LogState) -> dict[str, Any]:
+    """A state as the instant holds it (`Instant.source`)."""
+    return {
+        "kind": state.kind,
+        "version": state.version,
+        "position": state.position,
+        "table": state.table_id,
+        "mark": state.mark,
+    }
+
+
+def known_state(instant: Instant) -> Known:
+    """The state that a version was made of."""
+    source = instant.source
+    keys = {number: key for key, number in source["keys"].items()}
+    return Known(
+        source["version"],
+        source["position"],
+        source["table"],
+        source["mark"],
+        tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
+    )
+
+
+def split_location(location: str | os.PathLike) -> tuple[str | os.PathLike, str | None]:
+    """(the table's directory, the metadata file that is named in its place, relative to it): an Iceberg table may be
+    given as TABLE/metadata/00003-x.metadata.json, where a catalog knows which of them counts."""
+    text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
+    if not text.endswith(METADATA_ENDING) or text.count("/") < 2:
+        return location, None
+    table, folder, name = text.rsplit("/", 2)
+    return table, f"{folder}/{name}"
+
+
+def is_log(source: Mapping[str, Any]) -> bool:
+    """Whether a table (by its `Instant.source`) follows a log of another format, which then owns the files."""
+    return source.get("kind", DIRECTORY) != DIRECTORY
+
+
+def parquet_options(source: Mapping[str, Any]) -> dict[str, str]:
+    """How pyarrow opens the files of a table (by its `Instant.source`)."""
+    return PARQUET_OPTIONS if is_log(source) else {}

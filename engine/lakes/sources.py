@@ -1,0 +1,25 @@
+"""The log of a table, by the format's name: a new format is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import InvalidArgumentError
+from ..storage import Storage
+from .log import DELTA, ICEBERG, KINDS, LogSource
+
+
+def open_source(
+    kind: str, storage: Storage, options: Mapping[str, str] | None = None, named: str | None = None
+) -> LogSource:
+    """The log of the table at a storage; `named`: the one state that counts (see `split_location`). Raises
+    InvalidArgumentError for a kind that is not known."""
+    if kind == DELTA:
+        from .delta import DeltaSource
+
+        return DeltaSource(storage, options)
+    if kind == ICEBERG:
+        from .iceberg import IcebergSource
+
+        return IcebergSource(storage, options, named)
+    raise InvalidArgumentError(f"source={kind!r} is not known; it is one of {', '.join(KINDS)}")

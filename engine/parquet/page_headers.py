@@ -1,0 +1,140 @@
+"""Where the pages of a column chunk begin, and which of them hold some rows: each header tells where the next one is.
+
+Format: github.com/apache/parquet-format, parquet.thrift, PageHeader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .thrift import STRUCT, skipped, varint_at
+
+ReadAt = Callable[[int, int], bytes]  # (offset, length) -> bytes of the file
+
+# Not LZ4: pyarrow calls two codecs by that name.
+CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+_FIRST_I32 = 0x15  # the head of a struct's field 1, a number of 32 bits
+_HEADER_BYTES = 512
+_HEADER_BYTES_MAX = 1 << 16
+_WHOLE_BYTES = 1 << 16  # chunks up to here are read at once
+
+
+class PagesUnknownError(Exception):
+    """Something in a file that is not known here: pyarrow is to read it as it is."""
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What is kept of one column chunk.
+
+    codec         by which its pages are compressed: Parquet's number
+    dictionary    the dictionary page with its header, b"" where there is none
+    data          the data pages that hold wanted rows, with their headers
+    starts        the first row of each, and how many it has
+    last          rows up to the last that is wanted, counted over the kept pages
+    """
+
+    codec: int
+    dictionary: bytes
+    data: list[bytes]
+    starts: tuple[tuple[int, int], ...]
+    last: int
+
+
+def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
+    """The pages of one column chunk that hold wanted rows."""
+    if chunk.compression not in CODECS:
+        raise PagesUnknownError(f"codec {chunk.compression}")
+    at = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < at:
+        at = chunk.dictionary_page_offset
+    end, row, dictionary = at + chunk.total_compressed_size, 0, b""
+    read_at = _Window(read_at, at, end)
+    data, starts = [], []
+    kept = last = 0
+    left = wanted
+    while len(left):
+        kind, size_bytes, count, head_bytes = _header(read_at, at, end)
+        length = head_bytes + size_bytes
+        if at + length > end:
+            raise PagesUnknownError("a page goes beyond its chunk")
+        if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
+            dictionary = read_at(at, length)
+        elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
+            here = int(np.searchsorted(left, row + count))
+            if here:
+                data.append(read_at(at, length))
+                starts.append((row, count))
+                last = kept + int(left[here - 1]) - row + 1
+                kept += count
+                left = left[here:]
+            row += count
+        else:
+            raise PagesUnknownError(f"a page of kind {kind}")
+        at += length
+    if row > chunk.num_values:
+        raise PagesUnknownError("pages hold more rows than their chunk")
+    return Pages(CODECS[chunk.compression], dictionary, data, tuple(starts), last)
+
+
+class _Window:
+    """Reads of one chunk: the next header comes with the page before it, and a small chunk at once."""
+
+    def __init__(self, read_at: ReadAt, begin: int, end: int):
+        self._read_at, self._end = read_at, end
+        self._least = end - begin if end - begin <= _WHOLE_BYTES else _HEADER_BYTES
+        self._start, self._data = 0, b""
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        begin = offset - self._start
+        if not 0 <= begin <= begin + length <= len(self._data):
+            self._data = self._read_at(offset, min(max(length + _HEADER_BYTES, self._least), self._end - offset))
+            self._start, begin = offset, 0
+        return self._data[begin : begin + length]
+
+
+def _header(read_at: ReadAt, at: int, end: int) -> tuple[int, int, int, int]:
+    """Of the page at `at`: (kind, its bytes after the header, values, bytes of the header)."""
+    length = _HEADER_BYTES
+    while True:
+        data = read_at(at, min(length, end - at))
+        try:
+            return _parsed(data)
+        except IndexError:
+            if length >= min(end - at, _HEADER_BYTES_MAX):
+                raise PagesUnknownError("a page header is cut short") from None
+            length *= 16
+        except ValueError as error:
+            raise PagesUnknownError(str(error)) from error
+
+
+def _parsed(data: bytes) -> tuple[int, int, int, int]:
+    """PageHeader: 1 type, 3 compressed_page_size, and of 5, 7 or 8, the header of its kind, 1 num_values."""
+    kind = size_bytes = count = -1
+    number = at = 0
+    while data[at]:
+        head = data[at]
+        at += 1
+        number += head >> 4
+        if number in (1, 3):
+            value, at = varint_at(data, at)
+            if number == 1:
+                kind = value >> 1
+            else:
+                size_bytes = value >> 1
+        elif number in (5, 7, 8) and data[at] == _FIRST_I32:
+            value, end = varint_at(data, at + 1)
+            count = value >> 1
+            at = skipped(data, end, STRUCT)  # as a struct of the fields that are left: only their distances are told
+        else:
+            at = skipped(data, at, head & 15)
+        if head < 16:
+            raise ValueError("a page header of unknown fields")
+    if min(kind, size_bytes, count) < 0:
+        raise ValueError("a page header without kind, size or values")
+    return kind, size_bytes, count, at + 1

@@ -1,0 +1,97 @@
+"""Few rows of a Parquet file by position, reading and decoding only the pages that hold them.
+
+pyarrow decompresses whole column chunks. So it is given another file, made in memory: of each chunk the dictionary page
+and the pages of the wanted rows, as they are, behind a footer that names nothing else (`made_file`). Where a page
+begins is told by the header of the one before (`page_headers`). The footer says that the rows end with the last that is
+wanted, and decoding ends there, too. Rows of a row group are of one number, but columns have pages of unlike rows:
+those whose kept pages hold the same rows make a file together.
+
+Columns that are lists, maps, structs or encrypted, or hold anything not known here, are left to others. Every value is
+decoded by pyarrow, from the bytes and the types that the file has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from .page_headers import Pages, PagesUnknownError, ReadAt, pages_of
+from .page_values import is_coded, picked
+from .synthetic_file import TYPES, PageGroup, made_file
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    """Those of some top-level columns that can be read by page."""
+    schema, wanted = file.metadata.schema, set(columns)
+    found: dict[str, bool] = {}
+    for i in range(len(schema)):
+        leaf = schema.column(i)
+        name = leaf.path.split(".", 1)[0]
+        is_flat = leaf.path == leaf.name and leaf.max_repetition_level == 0 and leaf.physical_type in TYPES
+        found[name] = is_flat and name not in found
+    return [name for name in columns if name in wanted and found.get(name, False)]
+
+
+def rows_by_page(
+    metadata: pq.FileMetaData,
+    read_at: ReadAt,
+    groups: Sequence[tuple[int, np.ndarray]],
+    columns: Sequence[str],
+    options: Mapping[str, Any],
+) -> dict[str, pa.ChunkedArray]:
+    """Some rows of `flat_columns`, by column.
+
+    metadata   the file's footer
+    read_at    reads the file's bytes
+    groups     row group numbers, each with the positions in it that are wanted (ascending, unique, at least one)
+    options    how pyarrow opens the file
+
+    Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
+    """
+    leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    alike: dict[tuple, PageGroup] = {}
+    for name in columns:
+        chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
+        group = alike.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
+        group.columns.append(name)
+        group.chunks.append(chunks)
+    found: dict[str, pa.ChunkedArray] = {}
+    for group in alike.values():
+        wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
+        first = metadata.row_group(groups[0][0])
+        coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
+        made = made_file(metadata, [leaves[name] for name in group.columns], group)
+        found.update(_read(made, wanted, coded, options))
+    return found
+
+
+def _read(
+    made: pa.Buffer, wanted: list[np.ndarray], coded: list[str], options: Mapping[str, Any]
+) -> dict[str, pa.ChunkedArray]:
+    """The wanted rows of a made file, by column; `wanted`: positions in each of its row groups."""
+    import pyarrow.parquet as pq
+
+    parts: list[pa.RecordBatch] = []
+    with pq.ParquetFile(pa.BufferReader(made), read_dictionary=coded, **options) as file:
+        for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
+            parts += picked(file, group, None, rows)
+    if sum(part.num_rows for part in parts) != sum(map(len, wanted)):
+        raise PagesUnknownError("pages do not hold the rows that their headers tell of")
+    table = pa.Table.from_batches(parts)
+    return {name: table.column(name) for name in table.column_names}
+
+
+def _within(wanted: np.ndarray, chunk: Pages) -> np.ndarray:
+    """Positions of wanted rows of a row group among those of its kept pages."""
+    found, kept = [], 0
+    for start, count in chunk.starts:
+        first, end = np.searchsorted(wanted, (start, start + count))
+        found.append(wanted[first:end] - start + kept)
+        kept += count
+    return np.concatenate(found)

@@ -1,0 +1,173 @@
+"""A Parquet file made in memory, of some pages of another one:
+
+    "PAR1"  pages of chunk, pages of chunk, ...  footer  footer's length u32  "PAR1"
+
+The pages lie in it as they are. The footer is made for them: the elements of the schema, and Arrow's own schema, come
+from the footer of the file, what a reader does not need is left out. Format: github.com/apache/parquet-format.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from .page_headers import Pages, PagesUnknownError
+from .thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    a_binary,
+    a_list,
+    a_struct,
+    an_int,
+    bytes_at,
+    fields_at,
+    int_at,
+    items_at,
+    skipped,
+)
+
+TYPES = ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"]
+_MAGIC = b"PAR1"
+_TEMPLATES_MAX = 64
+_ENCODINGS = a_list(I32, [an_int(0), an_int(3), an_int(8)])  # the reader goes by those that the pages name
+
+
+@dataclass
+class PageGroup:
+    """Columns whose kept pages hold the same rows, so that one made file has them all."""
+
+    columns: list[str] = field(default_factory=list)
+    chunks: list[list[Pages]] = field(default_factory=list)  # of each column, by row group
+
+
+@dataclass(frozen=True)
+class _Template:
+    """What footers of the same columns have in common: the schema's elements, key-value pairs, who wrote the file, and
+    the first fields of each column's metadata."""
+
+    schema: Any
+    pairs: dict[bytes, bytes] | None
+    created_by: str
+    head: bytes
+    key_values: bytes | None
+    columns: list[bytes]
+
+
+_templates: dict[tuple[int, ...], list[_Template]] = {}
+
+
+def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
+    """A Parquet file of the kept pages of some columns."""
+    template = _template(metadata, tuple(leaves))
+    parts, at = [_MAGIC], len(_MAGIC)
+    row_groups, row_count = [], 0
+    for pages in zip(*group.chunks, strict=True):
+        chunks = []
+        for column, kept in zip(template.columns, pages, strict=True):
+            begin = at
+            parts += [kept.dictionary, *kept.data]
+            at += len(kept.dictionary) + sum(map(len, kept.data))
+            chunks.append(_chunk(column, kept, begin, at))
+        last = pages[0].last
+        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last))))
+        row_count += last
+    fields = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
+    if template.key_values is not None:
+        fields.append((5, LIST, template.key_values))
+    fields.append((6, BINARY, a_binary(template.created_by.encode())))
+    rest = a_struct(*fields)
+    # The head ends with field 2, so what follows counts its ids from there.
+    footer = template.head + bytes([rest[0] - 0x20]) + rest[1:]
+    return pa.py_buffer(b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC]))
+
+
+def _chunk(column: bytes, kept: Pages, begin: int, end: int) -> bytes:
+    """ColumnChunk: 2 file_offset, 3 ColumnMetaData, of which `column` has the first three fields."""
+    size = an_int(end - begin)
+    parts = [b"\x26", an_int(begin), b"\x1c", column, b"\x15", an_int(kept.codec), b"\x16", an_int(kept.last)]
+    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(begin + len(kept.dictionary))]
+    if kept.dictionary:
+        parts += [b"\x26", an_int(begin)]
+    return b"".join([*parts, b"\0\0"])
+
+
+def _first_fields(leaf: Any) -> bytes:
+    """ColumnMetaData: 1 type, 2 encodings, 3 path_in_schema."""
+    kind, path = an_int(TYPES.index(leaf.physical_type)), a_list(BINARY, [a_binary(leaf.path.encode())])
+    return a_struct((1, I32, kind), (2, LIST, _ENCODINGS), (3, LIST, path))[:-1]
+
+
+def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
+    pairs, created_by = metadata.metadata, metadata.created_by or ""
+    for known in _templates.get(leaves, ()):
+        if known.schema.equals(metadata.schema) and known.pairs == pairs and known.created_by == created_by:
+            return known
+    names = [metadata.schema.column(leaf).path for leaf in leaves]
+    elements = _elements(metadata, names)
+    columns = [_first_fields(metadata.schema.column(leaf)) for leaf in leaves]
+    root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
+    head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
+    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
+    # No lock, which a fork could leave held: each call on the dict is a step that no other thread can part.
+    if sum(map(len, _templates.copy().values())) >= _TEMPLATES_MAX:
+        _templates.clear()
+    _templates.setdefault(leaves, []).append(made)
+    return made
+
+
+def _elements(metadata: Any, names: list[str]) -> list[bytes]:
+    """The SchemaElements of some top-level columns without children, as the footer has them."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    data = sink.getvalue().to_pybytes()
+    (length,) = struct.unpack("<I", data[-8:-4])
+    footer = data[-8 - length : -8]
+    elements: list[tuple[str, int, bytes]] = []
+    for number, kind, at, _ in fields_at(footer, 0):
+        if number == 2 and kind == LIST:
+            count, _, at = items_at(footer, at)
+            for _ in range(count):
+                end = skipped(footer, at, STRUCT)
+                elements.append((*_name_and_children(footer, at), footer[at:end]))
+                at = end
+        elif number >= 8:
+            raise PagesUnknownError("an encrypted file")
+    found: dict[str, bytes] = {}
+    at = 1
+    for _ in range(elements[0][1]):
+        name, children, element = elements[at]
+        if children == 0:
+            found[name] = element
+        left = 1
+        while left:  # over everything below
+            left += elements[at][1] - 1
+            at += 1
+    return [found[name] for name in names]
+
+
+def _name_and_children(footer: bytes, at: int) -> tuple[str, int]:
+    name, children = b"", 0
+    for number, _, begin, _ in fields_at(footer, at):
+        if number == 4:
+            name, _ = bytes_at(footer, begin)
+        elif number == 5:
+            children, _ = int_at(footer, begin)
+    return name.decode(), children
+
+
+def _arrow_schema(metadata: Any, names: list[str]) -> bytes | None:
+    """The key-value pair by which Arrow knows the types of columns again; None where the file has none."""
+    told = (metadata.metadata or {}).get(b"ARROW:schema")
+    if told is None:
+        return None
+    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told)))
+    own = pa.schema([schema.field(name) for name in names]).serialize()
+    value = base64.b64encode(own.to_pybytes())
+    return a_list(STRUCT, [a_struct((1, BINARY, a_binary(b"ARROW:schema")), (2, BINARY, a_binary(value)))])

@@ -1,0 +1,205 @@
+"""One planned Parquet file, read a row group at a time in the table's names and types; that it is the planned one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, null_as_false
+from ...errors import NotReadableError, SchemaError, SkipstoneError
+from ..parquet.exact_cast import conformed
+from ..parquet.footers import chunk_ranges, prefetch
+from ..parquet.leaves import top_level
+from ..predicates import Constant, columns_of, matches
+from ..storage import Counted, Entry, FileMissingError, Storage
+from .tasks import FileTask, ReadContext
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+@contextlib.contextmanager
+def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
+    """Around the reading of one file: what it meets in another file than the planned one, be it damage or other columns
+    and row groups, is a NotReadableError that says so.
+
+    What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
+    writes over a file may be quick.
+    """
+    found = check_identity(task, storage)
+    try:
+        yield found
+    except SkipstoneError:
+        check_identity(task, storage)
+        raise
+    except LookupError as error:
+        check_identity(task, storage)
+        raise _overwritten(task) from error
+
+
+def changed_file(
+    path: str, what: str, remedy: str = "sync() or refresh() the table and scan again"
+) -> NotReadableError:
+    """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
+    return NotReadableError(f"{path}: {what}; {remedy}", paths=[path], changed=what)
+
+
+def check_identity(task: FileTask, storage: Storage) -> Entry:
+    """What storage has under a task's path. Raises NotReadableError where the file is gone, or another lies there."""
+    try:
+        found = storage.stat(task.path)
+    except FileMissingError:
+        raise changed_file(task.path, "planned, but gone from storage") from None
+    if not found.is_same(task.size_bytes, task.modified_ns, task.etag):
+        raise _overwritten(task)
+    return found
+
+
+def _overwritten(task: FileTask) -> NotReadableError:
+    return changed_file(task.path, "overwritten since it was indexed")
+
+
+class FileReader:
+    """One open Parquet file, read a row group at a time in the table's names and types."""
+
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        entry: Entry,
+        task: FileTask,
+        context: ReadContext,
+        storage: Counted,
+        threads: int = 1,
+    ):
+        self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
+        self.threads = threads
+        self.deleted = context.deletes.get(task.path)
+        there = set(file.schema_arrow.names)
+        self._names = {name: own for name, own in context.names[task.schema_id].items() if own in there}
+        self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """All rows of a row group."""
+        return self.shaped(self._raw(group, columns), columns, self.row_count(group))
+
+    def all_rows(self, group: int) -> pa.Table:
+        """The rows of a row group that were not deleted, in the columns asked for."""
+        rows = self.read(group, self.context.columns)
+        return rows if self.deleted is None else _filtered(rows, self._live(group))
+
+    def mask(self, group: int) -> pa.BooleanArray:
+        """Which rows of a row group match."""
+        live = self._live(group)
+        if self.context.bound == Constant(True):
+            return live
+        found = self.mask_of(self.read(group, self.tested))
+        return found if self.deleted is None else pc.and_(found, live)
+
+    def _live(self, group: int) -> pa.BooleanArray:
+        """Which rows of a row group were not deleted."""
+        live = np.ones(self.row_count(group), dtype=bool)
+        if self.deleted is not None:
+            first = sum(self.row_count(before) for before in range(group))
+            here = slice(*np.searchsorted(self.deleted, [first, first + len(live)]))
+            live[self.deleted[here] - first] = False
+        return from_numpy(live)
+
+    def check_identity(self) -> None:
+        """Raises as `check_identity`; an object store tells with each read whose it is."""
+        if self.file.remote is None:
+            check_identity(self.task, self.storage)
+
+    def mask_of(self, tested: pa.Table) -> pa.BooleanArray:
+        if not self.tested:  # a predicate over no column: rows are counted by what stands beside
+            tested = tested.append_column("", pa.nulls(tested.num_rows))
+        return null_as_false(matches(self.context.bound, tested))
+
+    def row_count(self, group: int) -> int:
+        return self.file.metadata.row_group(group).num_rows
+
+    def stored(self, names: Sequence[str]) -> list[str]:
+        return [n for n in names if n in self._names and n not in self.task.partition]
+
+    def own(self, names: Sequence[str]) -> list[str]:
+        """The file's own names of stored columns."""
+        return [self._names[name] for name in names]
+
+    def renamed(self, rows: pa.Table | dict[str, pa.ChunkedArray], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Stored columns under the table's names."""
+        # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
+        return {name: rows[self._names[name]] for name in names}
+
+    def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        stored = self.stored(names)
+        if not stored:
+            return {}
+        own = self.own(stored)
+        prefetch(self.file, group, own)
+        self.count(group, own)
+        return self.renamed(self.file.read_row_group(group, columns=own), stored)
+
+    def count(self, group: int, own: list[str]) -> None:
+        """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
+        if self.file.remote is None:  # else that is read by way of the storage
+            ranges = chunk_ranges(self.file, group, own)
+            self.storage.count(len(ranges), sum(length for _, length in ranges))
+
+    def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
+        """Columns as the table has them: partition values put in, missing ones at their default, types widened."""
+        columns = []
+        for name in names:
+            kind = self.context.schema.field(name).type
+            if name in self.task.partition:
+                columns.append(pa.repeat(self.task.partition[name], count))
+            elif name in raw:
+                columns.append(_cast(raw[name], kind, self.task.path, name))
+            elif name in self.context.defaults:
+                columns.append(pa.repeat(self.context.defaults[name], count))
+            else:
+                columns.append(pa.nulls(count, kind))
+        if not columns:
+            return rows_without_columns(count)
+        return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    try:
+        return conformed(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise SchemaError(
+            f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _filtered(rows: pa.Table, mask: pa.BooleanArray) -> pa.Table:
+    return rows.filter(mask) if rows.num_columns else rows_without_columns(mask.true_count)
+
+
+def empty(context: ReadContext) -> pa.Table:
+    """No rows, in the columns asked for."""
+    return pa.Table.from_batches([], selected_schema(context))
+
+
+def joined_columns(some: pa.Table, others: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns of two tables of the same rows."""
+    if not len(schema):
+        return rows_without_columns(some.num_rows)
+    columns = [(some if name in some.column_names else others).column(name) for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def selected_schema(context: ReadContext) -> pa.Schema:
+    """The columns asked for."""
+    return pa.schema([context.schema.field(name) for name in context.columns])
+
+
+def rows_without_columns(count: int) -> pa.Table:
+    """A table that has rows and no columns."""
+    return pa.table({"": pa.nulls(count)}).select([])

@@ -1,0 +1,214 @@
+"""What the process keeps in memory of indexes that it reads: one cache, with one budget, for all tables and threads.
+
+It holds runs that were opened (their footers), what was decoded of them, and, where a handle asks for it, groups of
+filters. A run is immutable and its name is never given twice; the key of an entry holds the root, the path and the
+identity that storage tells of the file, so a table that was removed and made again at the same place never meets what
+was kept of the old one. What was used longest ago goes first.
+
+Nothing is read or decoded under the lock. Two threads that miss the same thing both read it, and the first wins.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...errors import InvalidArgumentError
+
+BUDGET_BYTES = 128 << 20
+IDLE_QUESTIONS = 8
+_ENTRY_BYTES = 200  # of a key and what holds an entry, about
+
+RunKey = tuple[Any, ...]  # root, path, and the file's identity on storage
+Key = tuple[RunKey, Hashable]  # a run, and what was made of it
+T = TypeVar("T")
+
+# Reentrant: what the garbage collector finalizes while a thread holds it may ask the cache in the same thread.
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What the process's cache holds.
+
+    entries         how many things: opened runs, decoded blocks and columns of runs, groups of filters
+    used_bytes      what they take, by the sizes of their buffers
+    budget_bytes    what they may take: see `set_cache_budget`
+    hits, misses    since the process began, how often something was asked for that was there, or was not
+    by_root         the used bytes of each index root, by its path or URI
+    """
+
+    entries: int
+    used_bytes: int
+    budget_bytes: int
+    hits: int
+    misses: int
+    by_root: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Entry:
+    thing: Any
+    size_bytes: int
+    asked: int  # the last question that used it
+
+
+class Cache:
+    """Things by key, as many as fit in a budget. Threads may share one."""
+
+    def __init__(self, budget_bytes: int = BUDGET_BYTES):
+        self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._loading: dict[Key, int] = {}  # bytes
+        self._question = 0
+        self._budget_bytes = budget_bytes
+        self._used_bytes = self._hits = self._misses = 0
+
+    def holds(self, key: Key) -> bool:
+        """Whether something is there; it does not count as used."""
+        return key in self._entries
+
+    def get(self, key: Key) -> Any:
+        """What is there; None where nothing is."""
+        with _lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            entry.asked = self._question
+            self._entries.move_to_end(key)
+            return entry.thing
+
+    def put(self, key: Key, thing: T, size_bytes: int) -> T:
+        """Keeps a thing, unless it is larger than the budget. What is there now: where another thread was first, that
+        one's."""
+        with _lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                return entry.thing
+            size_bytes += _ENTRY_BYTES
+            if size_bytes <= self._budget_bytes:
+                self._entries[key] = _Entry(thing, size_bytes, self._question)
+                self._used_bytes += size_bytes
+                self._shrink()
+            return thing
+
+    def begin_question(self) -> None:
+        """From here on another question is asked: see `load_if_room`."""
+        with _lock:
+            self._question += 1
+
+    def load_if_room(self, key: Key, size_bytes: int, load: Callable[[], T]) -> T | None:
+        """What is there, or what `load` gives, which is kept; None where there is no room, or while another thread
+        loads it.
+
+        For large things of which every question asks many in turn, and can do without: to let go of the one used
+        longest ago would load all of them every time, once they pass the budget. So only what the last
+        `IDLE_QUESTIONS` questions did not use makes room.
+        """
+        found = self.get(key)
+        if found is not None:
+            return found
+        with _lock:
+            if key in self._loading or not self._make_room(size_bytes + _ENTRY_BYTES):
+                return None
+            self._loading[key] = size_bytes + _ENTRY_BYTES
+        try:
+            found = load()
+        finally:
+            with _lock:
+                self._loading.pop(key, None)
+        return self.put(key, found, size_bytes)
+
+    def forget(self, is_forgotten: Callable[[RunKey], bool]) -> None:
+        """Lets go of all that is kept of some runs."""
+        with _lock:
+            for key in [key for key in self._entries if is_forgotten(key[0])]:
+                self._drop(key)
+
+    def set_budget(self, budget_bytes: int) -> None:
+        """Another budget from now on."""
+        with _lock:
+            self._budget_bytes = budget_bytes
+            self._shrink()
+
+    def info(self) -> CacheInfo:
+        """What it holds now."""
+        with _lock:
+            by_root: dict[str, int] = {}
+            for (run, _), entry in self._entries.items():
+                by_root[run[0]] = by_root.get(run[0], 0) + entry.size_bytes
+            return CacheInfo(
+                len(self._entries), self._used_bytes, self._budget_bytes, self._hits, self._misses, by_root
+            )
+
+    def in_child(self) -> None:
+        """After a fork: lets go of opened runs, whose readers a thread of the parent may have been using, and counts
+        anew. What was decoded stays."""
+        self._entries = OrderedDict((key, entry) for key, entry in self._entries.items() if key[1] is not None)
+        self._loading = {}
+        self._used_bytes = sum(entry.size_bytes for entry in self._entries.values())
+
+    def _make_room(self, size_bytes: int) -> bool:
+        room = self._budget_bytes - self._used_bytes - sum(self._loading.values())
+        idle = []
+        for key, entry in self._entries.items():  # the one used longest ago first
+            if room >= size_bytes or self._question - entry.asked <= IDLE_QUESTIONS:
+                break
+            idle.append(key)
+            room += entry.size_bytes
+        if room < size_bytes:
+            return False
+        for key in idle:
+            self._drop(key)
+        return True
+
+    def _shrink(self) -> None:
+        while self._used_bytes > self._budget_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: Key) -> None:
+        self._used_bytes -= self._entries.pop(key).size_bytes
+
+
+_process_cache = Cache()
+
+
+def process_cache() -> Cache:
+    """The cache that all handles of the process share."""
+    return _process_cache
+
+
+def cache_info() -> CacheInfo:
+    """What the process keeps in memory of the indexes that it reads."""
+    return _process_cache.info()
+
+
+def set_cache_budget(budget_bytes: int) -> None:
+    """Sets how many bytes the process may keep in memory of the indexes that it reads, for all tables together; 0 for
+    nothing. At once: what is beyond is let go. 134,217,728 (128 MiB) until it is called.
+
+    Runs are decoded whole up to 65,536 entries, and one takes about 3 MB then: the default is room for some forty of
+    them, the bounds of three columns and the names of 800,000 files, and little enough that each worker of a Spark
+    executor may have as much. More pays where more tables are asked in turn, or with `open(cache="coarse")`.
+    `Table.forget` lets go of one table's. What a handle has read itself (its version, its list of files) goes with the
+    handle and is not counted, nor is what an opened run keeps of block indexes below its footer.
+
+    Raises InvalidArgumentError for what is no number of bytes.
+    """
+    if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int) or budget_bytes < 0:
+        raise InvalidArgumentError(f"a cache's budget is a number of bytes, 0 or more, not {budget_bytes!r}")
+    _process_cache.set_budget(budget_bytes)
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have held it
+    _process_cache.in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)

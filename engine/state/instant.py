@@ -1,0 +1,368 @@
+"""An instant: one action on the timeline, and with it the whole state of the table at that version.
+
+An instant is one JSON document on one line, its checksum on the next, published if absent under its version's name.
+It lists *everything* that a reader needs: the schema, every run of the manifest and of each index, what each index
+covers, and the id of the transaction that made it. So opening any version is one small read, and nothing that no
+instant names is ever trusted.
+
+    version          int, 1 and up; never used twice
+    previous         [version, checksum] of the instant that it follows, whose sealed text has that checksum; null for
+                     the first. What lies between was lost, and given up by a repair
+    transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
+    action           create | commit | replace | index | alter | ...
+    time_us          microseconds since 1970 UTC; never goes back, but after one that lay in the storage's future
+    source           {"kind": "directory" | "delta" | "iceberg", "version": the external log's version or null}; with a
+                     log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what the log
+                     knows a column by: its field id}
+    schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
+    partitioning     names of the partition columns, outermost first
+    fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
+    retired          names that top-level columns had and have no more, or that passed to another column: what files
+                     hold under them is never adopted
+    defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
+                     columns named by field ids; null where every column begins as null
+    columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
+    file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
+                     "is_told"}]: how to read the names in a file; files hold the position in this list, which only
+                     grows
+    next             high-water marks of ids: sequence, partition, field, column, index
+    manifest         runs, oldest first: partitions and files, with tombstones
+    indexes          definitions, runs and coverage
+    totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
+    summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
+    pending          files that were seen and set aside, not readable or not fitting the table: [{"path", "reason"}].
+                     One that took the place of a live file leaves that live, and unreadable
+    fenced           transactions that this instant gives up: none of them may publish any more
+    cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
+    commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
+                     one that is not named is completed, or not known
+    savepoints       {name: version}: versions that were given a name, which holds back `clean`
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+
+import pyarrow as pa
+
+from ...caching import cached_property
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
+
+INSTANT_FORMAT = 2  # experimental until the format is frozen: one of another number is built again
+# A writer commits with a clock that is five minutes ahead of the storage's at most (`storage_clock`). Beyond that, and
+# a little for stores that tell seconds, an instant's own time is not believed.
+_AHEAD_US_MAX = 6 * 60 * 1_000_000
+
+COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
+COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One immutable sorted-block file.
+
+    segments     the first and last segment that it speaks for. Neighbours in a list of runs with equal segments are
+                 shards of one: their keys do not overlap
+    first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
+    """
+
+    path: str
+    size_bytes: int
+    entries: int
+    segments: tuple[int, int]
+    first_key: str = ""
+    last_key: str = ""
+
+    def may_hold(self, prefix: bytes) -> bool:
+        """False where no key of this run begins with the prefix."""
+        low = prefix.hex()
+        return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low
+
+    def overlaps(self, first: bytes, last: bytes) -> bool:
+        """False where no key of this run lies between two keys, both inclusive."""
+        return self.entries > 0 and self.last_key >= first.hex() and self.first_key <= last.hex()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The files that an index speaks for: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
+
+    segments: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def up_to(cls, version: int) -> Coverage:
+        """Every segment of a version."""
+        return cls(((1, version),)) if version else cls()
+
+    def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
+        """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
+        return Coverage(
+            joined_ranges([*self.segments, (segment, segment)]),
+            joined_ranges([*self.holes, *((h, h) for h in holes)]),
+        )
+
+    def joined(self, other: Coverage) -> Coverage:
+        """The segments of both, with this one's holes."""
+        return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
+
+    def is_whole(self, version: int) -> bool:
+        """True where every file of a version is covered."""
+        return not self.holes and (version == 0 or any(low <= 1 and high >= version for low, high in self.segments))
+
+    def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
+        """The same segments with exactly these holes."""
+        return Coverage(self.segments, joined_ranges(holes))
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Inclusive ranges, ascending, those that touch made one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """One index: what it is, its runs (oldest first) and what they cover."""
+
+    id: int
+    kind: str
+    columns: tuple[int, ...]
+    options: dict
+    maintain: str
+    runs: tuple[Run, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True)
+class FileSchema:
+    """A physical schema, and which columns of the table its own are: `fields` by name, `columns` leaf by leaf. What the
+    table did not have when the file was bound is in neither. With `is_told` nobody has seen the files themselves: they
+    were told of in the table's own names and types of that day."""
+
+    schema: pa.Schema
+    fields: dict[str, int]
+    columns: dict[str, int]
+    is_told: bool = False
+
+    def name_of(self, field_id: int) -> str | None:
+        """The physical name of a top-level column, None where files of this schema do not have it."""
+        return next((name for name, known in self.fields.items() if known == field_id), None)
+
+    def path_of(self, column_id: int) -> str | None:
+        """The physical dotted path of a column, None where files of this schema do not have it."""
+        return next((path for path, known in self.columns.items() if known == column_id), None)
+
+
+@dataclass(frozen=True)
+class Instant:
+    """One version of a table; the fields are told at the head of this file.
+
+    modified_us    when its file was written by the storage's clock; None where it was not read from a file
+    """
+
+    version: int
+    transaction: str
+    action: str
+    time_us: int
+    table_id: str
+    source: dict
+    schema: pa.Schema
+    partitioning: tuple[str, ...]
+    fields: dict[str, int]
+    columns: dict[str, int]
+    file_schemas: tuple[FileSchema, ...]
+    next: dict[str, int]
+    manifest: tuple[Run, ...]
+    indexes: tuple[IndexState, ...]
+    totals: dict[str, int]
+    summary: dict
+    pending: tuple[dict, ...] = ()
+    key: str | None = None
+    fenced: tuple[str, ...] = ()
+    cleaned: tuple[tuple[int, int], ...] = ()
+    savepoints: dict[str, int] = field(default_factory=dict)
+    commit_states: dict[str, str] = field(default_factory=dict)
+    defaults: dict[int, pa.Scalar] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+    previous: tuple[int, str] | None = None
+    modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
+
+    @cached_property
+    def checksum(self) -> str:
+        """That of its sealed text, in hexadecimal: of the text that was read, where it was."""
+        return _checksum(_document(self))
+
+    @property
+    def when_us(self) -> int:
+        """When it was made, in microseconds since 1970 UTC: what it says itself, or its file's time where its own lies
+        in the future of that."""
+        if self.modified_us is None or self.time_us <= self.modified_us + _AHEAD_US_MAX:
+            return self.time_us
+        return self.modified_us
+
+    @property
+    def aged_us(self) -> int:
+        """What its age counts from: its file's time. The clock of who made it may have been behind, and then it would
+        be older by what it says itself than it is."""
+        return self.time_us if self.modified_us is None else self.modified_us
+
+    def following(self, base: Instant) -> Instant:
+        """The same instant as the one that follows `base`, as that was read or published."""
+        return replace(self, previous=(base.version, base.checksum) if base.version else None)
+
+    def index_of(self, kind: str, column_id: int) -> IndexState | None:
+        """The index of a kind that a column is in; None where there is none."""
+        return next((i for i in self.indexes if i.kind == kind and column_id in i.columns), None)
+
+    def with_index(self, changed: IndexState) -> Instant:
+        """The same instant with one index replaced, or added."""
+        others = tuple(i for i in self.indexes if i.id != changed.id)
+        return replace(self, indexes=tuple(sorted((*others, changed), key=lambda i: i.id)))
+
+    def with_commit_states(self, states: Mapping[str, str]) -> Instant:
+        """The same instant with other states of some commits. A completed one is as one of which nothing is known, and
+        is forgotten, so that the instant does not grow with every commit."""
+        known = {**self.commit_states, **states}
+        return replace(self, commit_states={c: state for c, state in known.items() if state != COMPLETED})
+
+    def version_of_savepoint(self, name: str) -> int:
+        """The version that a savepoint names. Raises InvalidArgumentError where there is none of that name."""
+        found = self.savepoints.get(name) if isinstance(name, str) else None
+        if found is None:
+            known = ", ".join(map(repr, sorted(self.savepoints))) or "none"
+            raise InvalidArgumentError(f"no savepoint {name!r}; there are: {known}")
+        return found
+
+    def check_kept(self, version: int) -> None:
+        """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""
+        if any(first <= version <= last for first, last in self.cleaned):
+            raise NotATableError(
+                f"version {version} was cleaned, and can be read no more; a savepoint would have kept it"
+            )
+
+    def path_of(self, column_id: int) -> str:
+        """The dotted path of a column id."""
+        return next(path for path, known in self.columns.items() if known == column_id)
+
+    def stats_paths(self) -> tuple[str, ...]:
+        """The dotted paths of the columns whose statistics commits keep."""
+        kept = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}
+        return tuple(path for path, number in self.columns.items() if number in kept)
+
+    def to_bytes(self) -> bytes:
+        document = _document(self)
+        self.__dict__.setdefault("checksum", _checksum(document))
+        return document + b"\n" + _seal(document)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, path: str, modified_us: int | None = None) -> Instant:
+        """Raises CorruptionError where the document is not whole, FormatVersionError where it is of another format."""
+        try:
+            document, _, seal = data.partition(b"\n")
+            if seal != _seal(document):
+                raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
+            plain = json.loads(document)
+            if plain.pop("format") != INSTANT_FORMAT:
+                raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
+            plain["schema"] = _schema_of(plain["schema"])
+            plain["columns"] = {c["path"]: c["id"] for c in plain["columns"]}
+            plain["file_schemas"] = tuple(
+                FileSchema(_schema_of(s["schema"]), s["fields"], s["columns"], s["is_told"])
+                for s in plain["file_schemas"]
+            )
+            plain["defaults"] = _defaults_of(plain["defaults"])
+            plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
+            plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
+            for name in ("partitioning", "pending", "fenced", "retired"):
+                plain[name] = tuple(plain[name])
+            plain["cleaned"] = tuple((first, last) for first, last in plain["cleaned"])
+            if plain["previous"] is not None:
+                version, checksum = plain["previous"]
+                plain["previous"] = version, checksum
+            found = cls(**plain)
+        except SkipstoneError:
+            raise
+        except (ValueError, KeyError, TypeError, pa.ArrowException, OSError) as error:
+            raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
+        # What is known of the text that was read, and is no part of what it says.
+        found.__dict__.update(modified_us=modified_us, checksum=_checksum(document))
+        return found
+
+
+def _document(instant: Instant) -> bytes:
+    plain = {f.name: getattr(instant, f.name) for f in fields(instant) if f.init}
+    plain["format"] = INSTANT_FORMAT
+    plain["schema"] = _schema_text(instant.schema)
+    plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
+    plain["defaults"] = _defaults_text(instant.defaults)
+    plain["file_schemas"] = [
+        {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_told": s.is_told}
+        for s in instant.file_schemas
+    ]
+    plain["manifest"] = [asdict(r) for r in instant.manifest]
+    plain["indexes"] = [asdict(i) for i in instant.indexes]
+    return json.dumps(plain, ensure_ascii=False).encode()
+
+
+def _seal(document: bytes) -> bytes:
+    """The second line: a checksum, since a flipped digit would still be JSON."""
+    return f"crc32 {_checksum(document)}\n".encode()
+
+
+def _checksum(document: bytes) -> str:
+    return f"{zlib.crc32(document):08x}"
+
+
+def _run(plain: dict) -> Run:
+    return Run(**{**plain, "segments": tuple(plain["segments"])})
+
+
+def _index(plain: dict) -> IndexState:
+    coverage = plain["coverage"]
+    return IndexState(
+        id=plain["id"],
+        kind=plain["kind"],
+        columns=tuple(plain["columns"]),
+        options=plain["options"],
+        maintain=plain["maintain"],
+        runs=tuple(_run(r) for r in plain["runs"]),
+        coverage=Coverage(
+            tuple((low, high) for low, high in coverage["segments"]),
+            tuple((low, high) for low, high in coverage["holes"]),
+        ),
+    )
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _defaults_text(defaults: dict[int, pa.Scalar]) -> str | None:
+    if not defaults:
+        return None
+    row = pa.record_batch([pa.repeat(v, 1) for v in defaults.values()], names=[str(i) for i in defaults])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as stream:
+        stream.write_batch(row)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _defaults_of(text: str | None) -> dict[int, pa.Scalar]:
+    if text is None:
+        return {}
+    row = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_next_batch()
+    return {int(name): row.column(i)[0] for i, name in enumerate(row.schema.names)}

@@ -1,0 +1,305 @@
+"""Reading a stack of runs as one: the newest entry of a key wins, and a tombstone takes the key away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, joined, to_numpy
+from ...errors import CorruptionError, FormatVersionError
+from ...hfile_like import Numbered, SortedFileReader, StridedSection
+from ..storage import FileMissingError, Ranged, Storage
+from . import Run
+from .cache import Cache, RunKey, process_cache
+from .cached_run import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, CachedRun, part_of
+
+T = TypeVar("T")
+# A run of so few entries is decoded whole at the first question: the next ones cost nothing.
+TINY_ENTRIES_MAX = 1 << 12
+
+
+class DamagedRun(Exception):
+    """A run that could not be read, and why: for those who can do without it."""
+
+    def __init__(self, run: Run, error: Exception):
+        super().__init__(str(error))
+        self.run, self.error = run, error
+
+
+@contextlib.contextmanager
+def reading_run(run: Run) -> Iterator[None]:
+    """What says that the run is damaged, gone, or of a format that is not known becomes a DamagedRun that names it."""
+    try:
+        yield
+    except (CorruptionError, FormatVersionError, FileMissingError) as error:
+        raise DamagedRun(run, error) from error
+
+
+class RunReaders:
+    """The runs of one index root, opened as they are asked for. Threads may share them.
+
+    A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
+    the process: see `cache.py`; unless they are not `shared`, and go with these readers. With `keeps_groups`, whole
+    groups of filters are kept besides.
+    """
+
+    def __init__(self, storage: Storage, *, shared: bool = True, keeps_groups: bool = False):
+        self.storage, self.keeps_groups = storage, keeps_groups
+        self.in_memory: dict[str, bytes] = {}  # what `holding` was given, by path
+        self._is_shared = shared
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._cache = process_cache() if self._is_shared else Cache()
+        self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
+
+    def holding(self, run: Run, data: bytes) -> RunReaders:
+        """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
+        found = RunReaders(self.storage, keeps_groups=self.keeps_groups)
+        found.in_memory = {**self.in_memory, run.path: data}
+        return found
+
+    def reader(self, run: Run) -> SortedFileReader:
+        """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
+        for one that is gone."""
+        return self._opened(run)[0]
+
+    def decoded(
+        self,
+        run: Run,
+        name: Hashable,
+        decode: Callable[[SortedFileReader], T],
+        is_little: Callable[[T], bool] | None = None,
+    ) -> T:
+        """What `decode` makes of a run's reader; kept under `name` where the run is small, or `is_little` says that
+        what was made is."""
+        reader, cached = self._opened(run)
+        return cached.decoded(name, lambda: decode(reader), is_little)
+
+    def holds(self, run: Run, name: Hashable) -> bool:
+        """Whether what was decoded of a run under `name` is kept."""
+        return self._opened(run)[1].holds(name)
+
+    def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
+        """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
+        reader, cached = self._opened(run)
+        return cached.between(reader, prefix, ends, columns)
+
+    def keeps(self, run: Run) -> bool:
+        """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
+        return self._opened(run)[1].is_small
+
+    def cached(self, runs: Sequence[Run]) -> list[CachedRun]:
+        """Some runs as the process keeps them, opened where they are not yet."""
+        return [self._opened(run)[1] for run in runs]
+
+    def group(self, run: Run, section: StridedSection, load: Callable[[], np.ndarray]) -> np.ndarray | None:
+        """The rows of a group of filters where groups are kept and there is room for it: see `Cache.load_if_room`."""
+        if not self.keeps_groups:
+            return None
+        name = ("group", section.name)
+        return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
+
+    def begin_question(self) -> None:
+        """A question of groups of filters begins."""
+        self._cache.begin_question()
+
+    def forget(self, run: Run) -> None:
+        """Lets go of a run that turned out damaged, or is about to be removed."""
+        found = self._open.pop(run.path, None)
+        if found is not None:
+            self._cache.forget(lambda key: key == found[1].key)
+
+    def close(self) -> None:
+        """Lets go of all runs: asked for again, they come from what the process keeps, or are opened anew."""
+        self._open.clear()
+
+    def _opened(self, run: Run) -> tuple[SortedFileReader, CachedRun]:
+        if self._process != os.getpid():  # forked: a thread of the parent may have been using a reader, and its locks
+            self._begin()
+        found = self._open.get(run.path)
+        if found is not None:
+            return found
+        cached = self._cached(run)
+        # What this handle reads of the run is counted by its own storage.
+        source = Ranged(self.storage, run.path, run.size_bytes)
+        reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
+        return self._open.setdefault(run.path, (reader, cached))
+
+    def _cached(self, run: Run) -> CachedRun:
+        """The run as the cache has it. Its file is looked at in any case: one that was damaged or removed since is
+        found out."""
+        data = self.in_memory.get(run.path)
+        if data is not None:
+            return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
+        key: RunKey = (self.storage.uri, run.path)
+        if self._is_shared:
+            entry = self.storage.stat(run.path)
+            key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
+        found = self._cache.get((key, None))
+        if found is None:
+            reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes), cache_bytes=0)
+            made = CachedRun(key, reader, self._cache)
+            found = self._cache.put((key, None), made, made.size_bytes)
+        return found
+
+
+def get_runs(
+    readers: RunReaders, runs: Sequence[Run], keys: pa.Array, columns: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """The live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
+    ends = (keys[0].as_py(), keys[len(keys) - 1].as_py()) if len(keys) else (b"", b"")
+    layers = []
+    for run in reversed(runs):  # newest first
+        if run.overlaps(*ends) and len(keys):
+            found = readers.reader(run).get_many(keys, columns, include_deleted=True)
+            layers.append(found.filter(found.column("found")).drop_columns(["found"]))
+    if not layers:
+        return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
+    return newest_wins(pa.concat_tables(layers))
+
+
+def entries_of(
+    readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
+    columns). `ids`: uint64, ascending. Raises DamagedRun."""
+    layers = []
+    for run in reversed(runs):
+        if run.may_hold(prefix):
+            with reading_run(run):
+                layers.append(readers.reader(run).get_numbered(prefix, ids, columns, include_deleted=True))
+    return newest_numbered(layers, columns, schema)
+
+
+def numbered_entries(
+    readers: RunReaders, runs: Sequence[Run], prefix: bytes, columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """All live entries below a prefix that is followed by a file's number, or by its first bytes. Raises DamagedRun."""
+    layers = []
+    names = tuple(columns)
+    for run in reversed(runs):
+        if run.may_hold(prefix):
+            with reading_run(run):
+                decode = partial(SortedFileReader.numbered, prefix=prefix, columns=names, include_deleted=True)
+                layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
+    return newest_numbered(layers, columns, schema)
+
+
+def entries_between(
+    readers: RunReaders,
+    runs: Sequence[Run],
+    prefix: bytes,
+    ends: tuple[int, int],
+    columns: Sequence[str],
+    schema: pa.Schema,
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `entries_of` gives them.
+    Raises DamagedRun."""
+    keys = [prefix + end.to_bytes(8, "big") for end in ends]
+    name = ("numbered", prefix, tuple(columns))
+    layers = []
+    for run in reversed(runs):
+        if run.overlaps(*keys):
+            with reading_run(run):
+                if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
+                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
+                    layers.append(part_of(whole, *ends))
+                else:
+                    layers.append(readers.between(run, prefix, ends, columns))
+    return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
+
+
+def sought_entries(
+    readers: RunReaders,
+    runs: Sequence[Run],
+    prefix: bytes,
+    sought: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
+    column: str,
+    schema: pa.Schema,
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries below a prefix whose column of strings holds what is sought: (uint64 numbers, ascending; that
+    column). `sought`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
+    if not sought:
+        return newest_numbered([], [column], schema)
+    every = (sought[0][0][0], sought[-1][0][1]), [value for _, values in sought for value in values]
+    found = [np.empty(0, dtype=np.uint64)]
+    for run in runs:
+        # A small run is a block or two, in which all are sought at once.
+        for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else sought:
+            if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
+                with reading_run(run):
+                    found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
+    ids = np.unique(np.concatenate(found))
+    if not len(ids):
+        return newest_numbered([], [column], schema)
+    return entries_of(readers, runs, prefix, ids, [column], schema)
+
+
+def _is_little(layer: Numbered) -> bool:
+    return len(layer.numbers) <= RUN_ENTRIES_MAX // 4
+
+
+def newest_numbered(
+    layers: Sequence[Numbered], columns: Sequence[str], schema: pa.Schema
+) -> tuple[np.ndarray, pa.Table]:
+    """The live entries of layers, newest first: of a number in several, the newest, unless that is a tombstone."""
+    fields = pa.schema([schema.field(name) for name in columns])
+    if not layers:
+        return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
+    apart = _apart(layers)
+    ordered = layers if apart is None else apart
+    tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in ordered]
+    if apart is not None:
+        return np.concatenate([layer.numbers for layer in apart]), pa.concat_tables(tables)
+    ids, at = live_numbers(layers)
+    return ids, tables[0] if at is None else pa.concat_tables(tables).take(from_numpy(at))
+
+
+def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
+    """The layers in the order of their numbers, where those of one all come before those of the next, and none is a
+    tombstone, as where commits only added; else None."""
+    if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
+        return None
+    some = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
+    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(some))
+    return some if some and is_apart else None
+
+
+def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
+    """The numbers of the live entries of layers (at least one), newest first, ascending; and where each stands among
+    the entries of all layers one after the other, None where it is one layer as it lies."""
+    if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
+        return layers[0].numbers, None
+    gone = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
+    unique, at = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
+    live = ~np.concatenate(gone)[at]
+    return unique[live], at[live]
+
+
+def newest_wins(layers: pa.Table) -> pa.Table:
+    """Of a table of `key`, `deleted` and columns in which newer entries come first: the live ones, by key."""
+    if layers.num_rows == 0:
+        return layers.drop_columns(["deleted"])
+    first = first_of_each(layers.column("key"))
+    gone = to_numpy(layers.column("deleted"))
+    return layers.take(from_numpy(first[~gone[first]])).drop_columns(["deleted"])
+
+
+def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
+    """Positions of the first of each distinct key, in the order of keys."""
+    array = joined(keys)
+    order = pc.array_sort_indices(array)  # stable, so that among equal keys the first stays first
+    ordered = array.take(order)
+    fresh = np.ones(len(array), dtype=bool)
+    fresh[1:] = to_numpy(pc.not_equal(ordered[1:], ordered[:-1]))
+    return to_numpy(order)[fresh]

@@ -1,0 +1,266 @@
+"""What one version of a table holds: its partitions and its files, read from the manifest's runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, joined, string_array, to_numpy
+from ...caching import cached_property
+from ...errors import CorruptionError
+from ..partitions import hive
+from ..storage import FileMissingError
+from . import Instant
+from .file_fields import FILE_FIELDS
+from .keyspace import (
+    GONE_ROW,
+    KEY_ROW,
+    KEYS,
+    KIND_FILE,
+    KIND_GONE,
+    KIND_KEY,
+    KIND_PARTITION,
+    PARTITION_FIELDS,
+    RUN_SCHEMA,
+    SEGMENT_FIELD,
+    key_number,
+    split_file_ids,
+)
+from .runs import DamagedRun, RunReaders, entries_between, entries_of, newest_numbered, numbered_entries, sought_entries
+
+T = TypeVar("T")
+RANGES_MAX = 32  # partitions apart from each other, up to which each is sought; beyond, all are read
+FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What a snapshot holds beyond its version: see `engine.commit.log_tail`.
+
+    position    by which the log of another format finds the state again that is pinned
+    version     that log's own number for it
+    added, removed    how many files
+    """
+
+    position: str
+    version: int | None
+    added: int
+    removed: int
+
+
+class Snapshot:
+    """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
+    log of another format has gone on by. Threads may share one: no one waits while another reads.
+
+    suspects    paths of files that were met on storage as gone, or as others, or that the version sets aside
+    remedy      what whoever meets such a file, by its path, can do about it: that depends on the handle
+    """
+
+    def __init__(self, instant: Instant, readers: RunReaders):
+        self.instant, self.readers = instant, readers
+        self.tail: Tail | None = None
+        self.suspects = {pending["path"] for pending in instant.pending}
+        self.remedy: Callable[[str], str] = lambda path: "open() the table anew and scan again"
+        self._ids_by_text: dict[str, int] | None = None
+        self._is_asked = False
+        self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
+
+    def partitions(self) -> pa.Table:
+        """One row a partition that has files: partition_id u32, partition, file_count, live_rows, live_bytes."""
+        return self._partitions
+
+    @cached_property
+    def _partitions(self) -> pa.Table:
+        numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
+        return found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
+
+    def partition_id(self, partition: str) -> int | None:
+        """The id of a partition by its text; None where it has no files."""
+        found = self.partitions()
+        if self._ids_by_text is None and not self._is_asked:  # a dict pays from the second question on
+            self._is_asked = True
+            at = pc.index(joined(found.column("partition")), string_array([partition])[0]).as_py()
+            return int(to_numpy(found.column("partition_id"))[at]) if at >= 0 else None
+        return self.ids_by_text().get(partition)
+
+    def ids_by_text(self) -> dict[str, int]:
+        """The id of each partition that has files, by its text."""
+        if self._ids_by_text is None:
+            found = self.partitions()
+            pairs = zip(found.column("partition").to_pylist(), found.column("partition_id").to_pylist(), strict=True)
+            self._ids_by_text = dict(pairs)
+        return self._ids_by_text
+
+    def partition_values(self) -> dict[str, pa.Array]:
+        """The typed value of each partition column, aligned with `partitions()`."""
+        fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
+
+        def parse() -> dict[str, pa.Array]:
+            texts = joined(self.partitions().column("partition"))
+            return dict(zip(self.instant.partitioning, hive.typed_columns(texts, fields), strict=True))
+
+        return self._kept(f"partition values: {fields}", parse)
+
+    def files(
+        self, partition_ids: Sequence[int] | np.ndarray | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """One row a live file, by file id: file_id u64, partition_id u32, and the manifest's fields and segment, or
+        those of them that are asked for. Of some partitions only, where their ids (ascending) are given."""
+        names = FILE_ROW if columns is None else tuple(columns)
+        if partition_ids is None:
+            return self._all_files(names)
+        known = next((table for kept, table in self._files.copy().items() if set(names) <= set(kept)), None)
+        if known is not None:
+            return _of_partitions(known.select(["file_id", "partition_id", *names]), partition_ids)
+        return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
+
+    def _all_files(self, names: tuple[str, ...]) -> pa.Table:
+        if names not in self._files:
+            self._files.setdefault(names, _file_rows(*self._entries(KIND_FILE, names)))
+        return self._files[names]
+
+    def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
+        """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
+        if partition_ids is not None and len(_number_ranges(partition_ids)) <= RANGES_MAX:
+            return self._entries(KIND_FILE, [], partition_ids)[0]
+        found, _ = self._entries(KIND_FILE, [])
+        if partition_ids is None:
+            return found
+        partition, _ = split_file_ids(found)
+        return found[np.isin(partition, partition_ids)]
+
+    def rows(self, ids: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the columns asked for
+        of the manifest's."""
+        with self._damage_told():
+            found, rows = entries_of(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
+            )
+        return _file_rows(found, rows)
+
+    @property
+    def tells_partitions(self) -> bool:
+        """Whether the path of every file says in which partition it is."""
+        source = self.instant.source
+        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_told"))
+
+    def find(self, paths: Sequence[str]) -> dict[str, int]:
+        """The number of each of some paths that is live."""
+        by_partition: dict[int | None, list[bytes]] = {}
+        tells = self.tells_partitions
+        for path in paths:
+            partition = self.ids_by_text().get(hive.partition_of(path)) if tells else None
+            if partition is not None or not tells:
+                by_partition.setdefault(partition, []).append(path.encode())
+        ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}
+        sought = sorted((ends[p], values) for p, values in by_partition.items())
+        with self._damage_told():
+            ids, rows = sought_entries(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), sought, "path", RUN_SCHEMA
+            )
+        return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
+
+    def segments(self, ids: np.ndarray) -> np.ndarray:
+        """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""
+        found = self.rows(ids, [SEGMENT_FIELD.name])
+        segments = np.zeros(len(ids), dtype=np.int64)
+        segments[np.searchsorted(ids, to_numpy(found.column("file_id")))] = to_numpy(found.column(SEGMENT_FIELD.name))
+        return segments
+
+    def gone(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
+        """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
+        etag, segment (which added it), kind ("cleaned" where a clean removed it, or was to). Of some partitions only,
+        where their ids (ascending) are given."""
+        return _file_rows(*self._entries(KIND_GONE, GONE_ROW, partition_ids))
+
+    def version_of_key(self, key: str) -> int | None:
+        """The version that a commit under this key made; None where none did, or it was rolled back."""
+        wanted = np.array([key_number(key)], dtype=np.uint64)
+        with self._damage_told():
+            _, rows = entries_of(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_KEY), wanted, KEY_ROW, RUN_SCHEMA
+            )
+        found = rows.to_pylist()
+        return found[0]["segment"] if found and found[0]["path"] == key else None
+
+    def keys(self) -> dict[str, int]:
+        """The keys of idempotent commits that stand, and the versions that those made."""
+        _, found = self._entries(KIND_KEY, KEY_ROW)
+        return dict(zip(*(found.column(name).to_pylist() for name in KEY_ROW), strict=True))
+
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
+        with self._damage_told():
+            runs = self.readers.cached(self.instant.manifest)
+        if not runs or not all(run.is_small for run in runs):
+            return make()
+        return runs[-1].decoded((name, *(run.key for run in runs)), make)
+
+    def _entries(
+        self, kind: int, columns: Sequence[str], partition_ids: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, pa.Table]:
+        """The live entries of a kind: (uint64 numbers, ascending; the columns)."""
+        runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
+        with self._damage_told():
+            if partition_ids is None:
+                return numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
+            found = [
+                entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
+                for ends in _number_ranges(partition_ids)
+            ]
+        if not found:
+            return newest_numbered([], columns, RUN_SCHEMA)
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([numbers for numbers, _ in found]), pa.concat_tables([rows for _, rows in found])
+
+    @contextlib.contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        """Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish."""
+        try:
+            yield
+        except DamagedRun as found:
+            with self._damage_told():
+                raise found.error from found
+        except FileMissingError as error:
+            told = (
+                f"the manifest of version {self.instant.version} is not whole: {error}; it was cleaned (refresh() the "
+                "handle), or is lost (restore the file)"
+            )
+            raise CorruptionError(told, check="manifest") from error
+        except CorruptionError as error:
+            for run in self.instant.manifest:
+                self.readers.forget(run)
+            told = f"the manifest of version {self.instant.version} is damaged: {error.message}"
+            raise CorruptionError(told, path=error.path, offset=error.offset, check=error.check) from error
+
+
+def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
+    columns = {"file_id": from_numpy(ids), "partition_id": from_numpy(split_file_ids(ids)[0])}
+    return pa.table({**columns, **dict(zip(rows.column_names, rows.columns, strict=True))})
+
+
+def _number_ranges(partition_ids: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
+    """The least and the greatest number that files of some partitions (ascending) may have; neighbours as one."""
+    if len(partition_ids) == 1:
+        low = int(partition_ids[0]) << 32
+        return [(low, low | 0xFFFF_FFFF)]
+    ids = np.asarray(partition_ids, dtype=np.int64)
+    leaps = np.flatnonzero(np.diff(ids) != 1)
+    lows, highs = ids[[0, *(leaps + 1)]] if len(ids) else ids, ids[[*leaps, -1]] if len(ids) else ids
+    return [(low << 32, high << 32 | 0xFFFF_FFFF) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
+
+
+def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -> pa.Table:
+    ids = to_numpy(files.column("partition_id")).astype(np.int64)
+    wanted = np.asarray(partition_ids, dtype=np.int64)
+    parts = [slice(*np.searchsorted(ids, [p, p + 1])) for p in wanted]
+    if not parts:
+        return files.slice(0, 0)
+    return pa.concat_tables([files.slice(s.start, s.stop - s.start) for s in parts])

@@ -1,0 +1,39 @@
+"""Work on many things in threads, a bounded number ahead of who takes the results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from . import Storage
+
+WAITING_MAX = 12
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
+    """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
+    a request waits longer than a thread takes to begin; else one after the other."""
+    if storage.gap_bytes and len(items) > 1:
+        return ahead(work, items, min(len(items), WAITING_MAX), name)
+    return map(work, items)
+
+
+def ahead(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
+    """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
+    given up, and the threads, called `name`, have ended when the iterator has."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    try:
+        left = iter(items)
+        waiting = deque(pool.submit(work, item) for item in islice(left, 2 * threads))
+        while waiting:
+            done = waiting.popleft().result()
+            waiting.extend(pool.submit(work, item) for item in islice(left, 1))
+            yield done
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,110 @@
+"""Attaching files that others wrote: their footers are read, side by side, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias
+
+from ...errors import CorruptionError
+from ..indexes.task_index import TaskIndexWriter
+from ..indexes.task_result import ResultBuilder, TaskResult
+from ..parquet.footers import Footer, read_footer
+from ..partitions import hive
+from ..progress import Progress
+from ..storage import Entry, FileMissingError, Storage
+from ..storage.prefetch import ahead
+
+COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
+_THREADS = 8
+
+
+Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
+
+
+def column_filter(columns: Leaves) -> Callable[[str], bool]:
+    """Which leaves get statistics: those named (a struct's name takes its leaves in), or chosen, else all."""
+    if columns is None:
+        return lambda leaf: True
+    if callable(columns):
+        return columns
+    named = set(columns)
+    prefixes = tuple(f"{name}." for name in named)
+    return lambda leaf: leaf in named or leaf.startswith(prefixes)
+
+
+def attach_files(
+    storage: Storage,
+    index_storage: Storage,
+    index_path: str,
+    entries: Sequence[Entry],
+    *,
+    hive_partitioned: bool,
+    columns: Leaves = None,
+    keep_pending: bool = False,
+    progress: Progress | None = None,
+    as_told: Callable[[Entry, Footer], dict[str, Any]] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> TaskResult:
+    """Reads the footers of files and writes one task index file for all of them.
+
+    With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
+    CorruptionError that it raised. `as_told` gives what somebody else tells of a file, in place of what is added here;
+    `options`: how pyarrow opens files.
+    """
+    wanted = column_filter(columns if as_told is None else None)
+    built = ResultBuilder()
+    pending: list[dict] = []
+    with TaskIndexWriter(index_storage, index_path) as fine:
+        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted, options), start=1):
+            if isinstance(footer, Exception):
+                if not keep_pending:
+                    raise footer
+                path = getattr(footer, "path", None) or entry.path
+                pending.append({"path": path, "reason": getattr(footer, "message", str(footer))})
+                continue
+            known = {
+                "partition": hive.partition_of(entry.path) if hive_partitioned else "",
+                "schema": footer.schema,
+                "stats": footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX)),
+            }
+            if as_told is not None:
+                known = as_told(entry, footer)
+            fine.add_file(footer.row_groups, known["stats"])
+            built.add(
+                path=entry.path,
+                size_bytes=entry.size_bytes,
+                modified_ns=entry.modified_ns,
+                etag=entry.etag,
+                row_groups=footer.row_groups,
+                **known,
+            )
+            if progress:
+                progress("footers", done, len(entries))
+        index = fine.finish()
+    return built.result(index=index, pending=pending)
+
+
+def _footers(
+    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool], options: Mapping[str, Any] | None
+) -> Iterator[tuple[Entry, Footer | Exception]]:
+    """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
+
+    def read(entry: Entry) -> Footer | Exception:
+        if not _is_utf8(entry.path):
+            shown = entry.path.encode("utf-8", "backslashreplace").decode()
+            return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
+        try:
+            return read_footer(storage, entry, wanted, options)
+        except (CorruptionError, FileMissingError) as error:
+            return error
+
+    yield from zip(entries, ahead(read, entries, _THREADS, "skipstone-footers"), strict=True)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

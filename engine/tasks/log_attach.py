@@ -1,0 +1,166 @@
+"""What a commit is told of the live files of a log: from their footers, or, of unopened files, by the log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import string_array
+from ...errors import CorruptionError, SkipstoneError
+from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
+from ..lakes.log import PARQUET_OPTIONS
+from ..lakes.log_files import loose_schema
+from ..lakes.naming import Naming
+from ..parquet.footers import Footer, open_parquet
+from ..progress import Progress
+from ..state.file_fields import BASE, FILES_SCHEMA
+from ..storage import Entry, Storage
+from ..storage.prefetch import ahead
+from .attach import COLUMNS_MAX, attach_files, column_filter
+
+_THREADS = 8
+
+
+def attach_log(
+    storage: Storage,
+    index_storage: Storage,
+    index_path: str,
+    files: pa.Table,
+    naming: Naming,
+    columns: Sequence[str] | None,
+    progress: Progress | None,
+) -> list[TaskResult]:
+    """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
+    or are not of the size that the log says, are told of all the same: they are live, and may match; `pending` of the
+    last result names them."""
+    rows = {row["path"]: row for row in files.to_pylist()}
+    wanted = column_filter(columns)
+    entries, unread = [], []
+    for row, found in zip(rows.values(), ahead(_stat(storage), list(rows), _THREADS, "skipstone-stat"), strict=True):
+        if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
+            entries.append(found)
+        else:
+            told = "not of the size that the log says" if isinstance(found, Entry) else str(found)
+            unread.append({"path": row["path"], "reason": told})
+
+    def as_told(entry: Entry, footer: Footer) -> dict[str, Any]:
+        assert footer.own is not None
+        row = rows[entry.path]
+        names = naming.names_in(footer.own, entry.path, row["given"])
+        stats = {path: parts for path, parts in footer.stats.items() if wanted(_in_table(path, names))}
+        return {
+            "partition": row["partition"],
+            "deletes": row["deletes"],
+            "schema": loose_schema(footer.own),
+            "names": names,
+            "stats": stats if columns is not None else dict(islice(stats.items(), COLUMNS_MAX)),
+        }
+
+    result = attach_files(
+        storage,
+        index_storage,
+        index_path,
+        entries,
+        hive_partitioned=False,
+        columns=columns,
+        keep_pending=True,
+        progress=progress,
+        as_told=as_told,
+        options=PARQUET_OPTIONS,
+    )
+    result.is_partition_told = True
+    unread += result.pending
+    result.pending = []
+    results = [result] if result.files.num_rows else []
+    if unread:
+        paths = string_array([pending["path"] for pending in unread])
+        left = told_of(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
+        left.pending = unread
+        results.append(left)
+    return results
+
+
+def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
+    def stat(path: str) -> Entry | SkipstoneError:
+        try:
+            return storage.stat(path)
+        except SkipstoneError as error:
+            return error
+
+    return stat
+
+
+def _in_table(path: str, names: dict[str, str]) -> str:
+    """A leaf of a file by the table's name for its column; "" where the column is not the table's."""
+    for own, name in names.items():
+        if path == own or path.startswith(f"{own}."):
+            return name + path[len(own) :]
+    return ""
+
+
+def told_of(files: pa.Table, naming: Naming) -> TaskResult:
+    """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
+    file's columns are called, their rows are not ours to read."""
+    own: dict[str, str] = {}
+    if naming.physical is None:
+        at = files.schema.get_field_index("deletes")
+        files = files.set_column(at, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
+    else:
+        own = {name: file for file, name in naming.physical.items() if name != file}
+    return _result(files, pa.nulls(files.num_rows, pa.int32()), told_names=own)
+
+
+def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult]:
+    """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown."""
+    if naming.physical is not None:
+        return [told_of(files, naming)] if files.num_rows else []
+    found: dict[tuple[pa.Schema, tuple], int] = {}
+    numbers: list[int | None] = []
+    paths, given = files.column("path").to_pylist(), files.column("given").to_pylist()
+    schemas = ahead(_schema(storage), paths, _THREADS, "skipstone-schemas")
+    for path, told, schema in zip(paths, given, schemas, strict=True):
+        if schema is None:
+            numbers.append(None)
+        else:
+            names = tuple(naming.names_in(schema, path, told).items())
+            numbers.append(found.setdefault((loose_schema(schema), names), len(found)))
+    ids = pa.array(numbers, pa.int32())
+    closed = files.filter(ids.is_null())
+    known = _result(files.filter(ids.is_valid()), ids.drop_null())
+    known.schemas, known.names = [s for s, _ in found], [dict(names) for _, names in found]
+    return [r for r in (known, told_of(closed, naming)) if r.files.num_rows]
+
+
+def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
+    def schema(path: str) -> pa.Schema | None:
+        try:
+            with open_parquet(storage, storage.stat(path), **PARQUET_OPTIONS) as file:
+                return file.schema_arrow
+        except (CorruptionError, OSError):
+            return None
+
+    return schema
+
+
+def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
+    count = files.num_rows
+    known = {
+        "kind": pa.array([BASE] * count, pa.string()),
+        "rows_exact": pc.and_(files.column("deletes").is_null(), files.column("row_count").is_valid()),
+        "row_count": pc.fill_null(files.column("row_count"), 0),
+        "schema_id": schema_ids,
+    }
+    there = {name: files.column(name) for name in ("path", "partition", "size_bytes", "deletes")} | known
+    rows = [there.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
+    return TaskResult(
+        files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),
+        schemas=[],
+        stats=FILE_STATS_SCHEMA.empty_table(),
+        stats_columns=[],
+        is_partition_told=True,
+        **more,
+    )

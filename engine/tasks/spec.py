@@ -1,0 +1,78 @@
+"""What a writer's task is told: where to write, what the table looks like, what it indexes, how large files grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import InvalidArgumentError
+from ..indexes.bloom.sizing import FilterSizing
+from ..indexes.secondary.task_keys import KeySpec
+from ..storage import StorageOptions
+
+ROW_GROUP_ROWS = 131_072
+FILE_ROWS = 8 * ROW_GROUP_ROWS
+# A row group is held whole in memory, by who writes it and by who reads it; long texts need a bound besides rows.
+ROW_GROUP_BYTES = 128 << 20
+FILE_BYTES = 1 << 30
+WAITING_BYTES = 256 << 20
+OPEN_FILES = 64
+SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
+
+
+@dataclass(frozen=True)
+class FilterSpec:
+    """A filter that a task keeps: the column's dotted path, and what it is sized for."""
+
+    column: str
+    sizing: FilterSizing
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """All that a task needs to know, picklable.
+
+    row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
+    file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
+                                       many bytes as stored
+    waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of files begun:
+                                       rows that come unsorted over many partitions wait in each of them
+    marker_base                        the version that the transaction began at, where each task holds a marker of its
+                                       own; None where the process that began the transaction holds one for all
+    """
+
+    location: str
+    index_location: str
+    transaction: str
+    schema: pa.Schema
+    partitioning: tuple[str, ...]
+    hive_partitioned: bool
+    stats_columns: tuple[str, ...]
+    filters: tuple[FilterSpec, ...]
+    keys: tuple[KeySpec, ...] = ()
+    parquet_options: dict[str, Any] = field(default_factory=dict)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    row_group_rows: int = ROW_GROUP_ROWS
+    file_rows: int = FILE_ROWS
+    row_group_bytes: int = ROW_GROUP_BYTES
+    file_bytes: int = FILE_BYTES
+    waiting_bytes: int = WAITING_BYTES
+    open_files: int = OPEN_FILES
+    marker_base: int | None = None
+
+    def group_rows(self, row_bytes: float) -> int:
+        """How many rows of so many bytes make a row group."""
+        return max(1, min(self.row_group_rows, int(self.row_group_bytes / max(1.0, row_bytes))))
+
+    def sized(self, sizes: Mapping[str, int | None]) -> TaskSpec:
+        """The same, with other sizes (of `SIZES`); None leaves one as it is. Raises InvalidArgumentError."""
+        given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
+        for name, size in given.items():
+            if name not in SIZES:
+                raise InvalidArgumentError(f"{name}= is not known; sizes are {', '.join(SIZES)}")
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise InvalidArgumentError(f"{name}= is a whole number from 1 on, not {size!r}")
+        return replace(self, **given)

@@ -1,0 +1,291 @@
+"""A writer's task: rows become Parquet files with their task index, in this process or in an executor.
+
+Files are written in the table's partitioning, a row group at a time; statistics and filter hashes are taken from the
+rows as they pass. Nothing that a task writes is seen until the commit that binds it names it: every file's name holds
+the transaction's id, so that a dead transaction's files are known as such.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
+from ..indexes.bloom.task_filters import FineFilters, Spool, TaskFilter
+from ..indexes.secondary.task_keys import TaskKeys
+from ..indexes.task_index import TaskIndexWriter
+from ..indexes.task_result import ResultBuilder, TaskResult
+from ..parquet.exact_cast import cast_exactly
+from ..parquet.footers import leaf_types, plain_schema
+from ..partitions import hive
+from ..state.markers import Markers
+from ..storage import open_storage, relative_path
+from .attach import attach_files
+from .spec import TaskSpec
+from .written_file import FileParts, WrittenFile
+
+FILE_PREFIX = "part-"
+
+
+class TaskWriter:
+    """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
+
+    On an exception everything that the task wrote is removed. Where no process holds the transaction's marker, the
+    task holds one, durable before its first file: it stays until the commit takes what the task made.
+    """
+
+    def __init__(self, spec: TaskSpec):
+        if not isinstance(spec, TaskSpec):
+            raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
+        self.spec = spec
+        self.results: list[TaskResult] = []
+        self.is_lost = False
+        self._index_paths: list[str] = []
+        self._storage = open_storage(spec.location, spec.storage_options)
+        self._index_storage = open_storage(spec.index_location, spec.storage_options)
+        self._task = uuid.uuid4().hex[:12]
+        self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
+        self._open: dict[str, WrittenFile] = {}
+        self._closed: list[WrittenFile] = []
+        self._filters = {spec.column: TaskFilter(spec.sizing) for spec in spec.filters}
+        self._spool = Spool()
+        self._sequence = 0
+        self._keys = [TaskKeys(key) for key in spec.keys]
+        self._marker = ExitStack()
+        self._may_write = spec.marker_base is None
+
+    def __enter__(self) -> TaskWriter:
+        if self.spec.marker_base is not None:
+            markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
+            held = markers.held(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
+            self._marker.enter_context(held)
+            self._may_write = True
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        with self._marker, self._spool:
+            if kind is not None:
+                self.abort()
+                return
+            try:
+                self._finish()
+            except BaseException:
+                self.abort()
+                raise
+            if self.spec.marker_base is not None:
+                for result in self.results:
+                    result.task = self._task
+
+    @property
+    def result(self) -> list[TaskResult]:
+        """What `transaction.add_task` takes: known once the task is over. Picklable."""
+        return self.results
+
+    def write(self, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows. Columns are matched by name and cast where nothing is lost; a missing one is null.
+
+        Raises SchemaError for a column that the table does not have, or whose values do not fit.
+        """
+        self._check_begun()
+        for table in _tables(data):
+            whole = fitted(table, self.spec.schema)
+            for partition, rows in _by_partition(whole, self.spec.partitioning):
+                self._add_all(partition, rows)
+            self._relieve()
+
+    def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
+        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
+        """
+        self._check_begun()
+        for table in _tables(data):
+            self._add_all(partition, fitted(table, self._data_schema))
+            self._relieve()
+
+    def add_files(self, paths: Sequence[str]) -> None:
+        """Attaches Parquet files that others made, relative to the table: their footers are read."""
+        self._check_begun()
+        entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
+        self.results.append(
+            attach_files(
+                self._storage,
+                self._index_storage,
+                self._index_path("attached-"),
+                entries,
+                hive_partitioned=self.spec.hive_partitioned,
+                columns=self.spec.stats_columns,
+            )
+        )
+
+    def abort(self) -> None:
+        """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` tells of it."""
+        for keys in self._keys:
+            keys.close()
+        removals = [file.discard for file in [*self._open.values(), *self._closed]]
+        removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
+        for remove in removals:
+            try:
+                remove()
+            except SkipstoneError:
+                self.is_lost = True
+        self._open.clear()
+        self._closed.clear()
+        self.results = []
+
+    def _add_all(self, partition: str, rows: pa.Table) -> None:
+        step = self.spec.group_rows(rows.nbytes / max(1, rows.num_rows))
+        for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+            self._add(partition, rows.slice(first, step))
+
+    def _add(self, partition: str, rows: pa.Table) -> None:
+        file = self._open.get(partition)
+        if file is None:
+            file = self._open[partition] = self._new_file(partition)
+        file.write(rows)
+        if file.is_full:
+            self._close(file)
+
+    def _close(self, file: WrittenFile) -> None:
+        self._closed.append(self._open.pop(file.partition))
+        file.close()
+
+    def _relieve(self) -> None:
+        """Writes early, and ends files early, where more waits or is open than may: the largest go first, so that few
+        row groups and files are small for it."""
+        waiting = sum(file.waiting_bytes for file in self._open.values())
+        if waiting > self.spec.waiting_bytes:
+            for file in sorted(self._open.values(), key=lambda file: -file.waiting_bytes):
+                waiting -= file.waiting_bytes
+                file.flush()
+                if waiting <= self.spec.waiting_bytes // 2:
+                    break
+        begun = [file for file in self._open.values() if file.stored_bytes]
+        if len(begun) > self.spec.open_files:
+            for file in sorted(begun, key=lambda file: -file.stored_bytes)[: len(begun) - self.spec.open_files // 2]:
+                self._close(file)
+
+    def _check_begun(self) -> None:
+        if not self._may_write:
+            raise InvalidArgumentError("a TaskWriter is used within its `with` block")
+
+    def _new_file(self, partition: str) -> WrittenFile:
+        name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
+        number = self._sequence
+        self._sequence += 1
+        fine = {spec.column: FineFilters(spec.sizing, self._spool) for spec in self.spec.filters}
+        parts = FileParts(fine, self._filters, self._keys)
+        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
+
+    def _hash_name(self, column: str) -> str:
+        return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
+
+    def _index_path(self, prefix: str = "") -> str:
+        tx = self.spec.transaction
+        name = f"{tx}-{prefix}{self._task}-{len(self.results)}"
+        self._index_paths.append(f"tasks/{tx[:2]}/{name}.sbf")
+        return self._index_paths[-1]
+
+    def _finish(self) -> None:
+        for file in self._open.values():
+            self._closed.append(file)
+            file.close()
+        self._open.clear()
+        if not self._closed:
+            for keys in self._keys:
+                keys.close()
+            return
+        built = ResultBuilder()
+        with TaskIndexWriter(self._index_storage, self._index_path()) as index:
+            for file in self._closed:
+                ordinal = index.add_file(file.row_groups, file.stats)
+                for spec in self.spec.filters:
+                    fine = file.filters[spec.column]
+                    self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))
+                    index.add_file_filter(ordinal, spec.column, fine, self._hash_name(spec.column))
+                entry = self._storage.stat(file.path)
+                built.add(
+                    path=file.path,
+                    partition=file.partition,
+                    size_bytes=entry.size_bytes,
+                    modified_ns=entry.modified_ns,
+                    etag=entry.etag,
+                    schema=plain_schema(self._data_schema),
+                    row_groups=file.row_groups,
+                    stats=file.stats,
+                )
+            for spec in self.spec.filters:
+                whole = self._filters[spec.column].finish(self._hash_name(spec.column))
+                index.add_task_filter(spec.column, whole.words.view(np.uint8))
+            finished = index.finish()
+        for place, keys in enumerate(self._keys):
+            path = self._index_path(f"keys{place}-")
+            finished.key_runs[keys.spec.columns] = keys.finish(
+                self._index_storage, path, [file.number for file in self._closed]
+            )
+        written = [f.path for f in self._closed]
+        self.results.append(built.result(index=finished, written=written))
+
+
+def _tables(data: Any) -> Iterator[pa.Table]:
+    if isinstance(data, pa.Table):
+        yield data
+    elif isinstance(data, pa.RecordBatch):
+        yield pa.Table.from_batches([data])
+    elif hasattr(data, "__arrow_c_stream__"):
+        for batch in pa.RecordBatchReader.from_stream(data):
+            yield pa.Table.from_batches([batch])
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict)):
+        for part in data:
+            yield from _tables(part)
+    else:
+        raise InvalidArgumentError(
+            f"rows come as a pyarrow Table, batches, or an Arrow stream, not {type(data).__name__}"
+        )
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in a table's schema. Raises SchemaError where they do not fit."""
+    if len(set(table.column_names)) != table.num_columns:
+        twice = next(n for n in table.column_names if table.column_names.count(n) > 1)
+        raise SchemaError(f"the rows have two columns named {twice!r}")
+    extra = [name for name in table.column_names if schema.get_field_index(name) < 0]
+    if extra:
+        raise SchemaError(f"the table has no column {extra[0]!r}; its columns are {', '.join(schema.names)}")
+    columns = []
+    for wanted in schema:
+        at = table.schema.get_field_index(wanted.name)
+        column = pa.nulls(table.num_rows, wanted.type) if at < 0 else cast_exactly(table.column(at), wanted)
+        if not wanted.nullable and column.null_count:
+            raise SchemaError(f"column {wanted.name!r} takes no nulls, and the rows have some")
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _by_partition(table: pa.Table, partitioning: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """(partition text, its rows in the order they came)."""
+    if table.num_rows == 0:
+        return
+    if not partitioning:
+        yield "", table
+        return
+    number = np.zeros(table.num_rows, dtype=np.int64)
+    for name in partitioning:
+        encoded = pc.dictionary_encode(table.column(name).combine_chunks(), null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        number = number * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+        _, number = np.unique(number, return_inverse=True)  # small again, so that no product wraps
+    order = np.argsort(number, kind="stable")
+    ends = np.flatnonzero(np.diff(number[order])) + 1
+    data_names = [n for n in table.column_names if n not in partitioning]
+    for rows in np.split(order, ends):
+        values = [(name, table.column(name)[int(rows[0])].as_py()) for name in partitioning]
+        yield hive.join(values), table.select(data_names).take(pa.array(rows))

@@ -1,0 +1,131 @@
+"""One Parquet file of a writer's task: rows gather until a row group is full; what is known of them is taken as they
+pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...bloom import hash_array
+from ...errors import SchemaError, SkipstoneError, StorageError
+from ..indexes.bloom.task_filters import FineFilters, TaskFilter
+from ..indexes.secondary.task_keys import TaskKeys
+from ..parquet.column_stats import ColumnStats, of_array
+from ..parquet.footers import RowGroup, leaf_types, row_groups_of
+from ..parquet.leaves import leaf_array
+from ..storage import Storage
+from .spec import TaskSpec
+
+
+@dataclass
+class FileParts:
+    """What is made of the rows of a file as they pass: its fine filters, and the task's own filters and keys."""
+
+    fine: dict[str, FineFilters]
+    whole: dict[str, TaskFilter]
+    keys: Sequence[TaskKeys]
+
+
+class WrittenFile:
+    """One Parquet file being written.
+
+    waiting_bytes    in memory, of rows that wait for their row group to fill
+    stored_bytes     of the row groups written: 0 where none is, and so no file is begun
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        storage: Storage,
+        schema: pa.Schema,
+        partition: str,
+        name: str,
+        number: int,
+        parts: FileParts,
+    ):
+        self._spec, self._storage, self._schema = spec, storage, schema
+        self.partition, self.number = partition, number
+        self._parts, self._groups, self._written_rows = parts, 0, 0
+        self.path = f"{partition}/{name}" if partition else name
+        self.row_count = 0
+        self.row_groups: list[RowGroup] = []
+        self.stats: dict[str, list[ColumnStats]] = {}
+        self.filters = parts.fine
+        self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self.waiting_bytes = self.stored_bytes = 0
+        self._stack = ExitStack()
+        self._sink: Any = None
+        self._writer: Any = None
+        self._footers: list = []
+
+    def write(self, rows: pa.Table) -> None:
+        self.row_count += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self.waiting_bytes += rows.nbytes
+        while self._waiting_rows >= (count := self._spec.group_rows(self.waiting_bytes / max(1, self._waiting_rows))):
+            self._flush(count)
+
+    def flush(self) -> None:
+        """Writes what waits, as a row group of its own."""
+        if self._waiting_rows:
+            self._flush(self._waiting_rows)
+
+    def close(self) -> None:
+        """Writes what is left and publishes the file: durable on return."""
+        self.flush()
+        self._stack.close()
+        if self._footers:
+            self.row_groups = row_groups_of(self._footers[0])
+
+    @property
+    def is_full(self) -> bool:
+        """True where the file is as large as files shall be."""
+        return self.row_count >= self._spec.file_rows or self.stored_bytes >= self._spec.file_bytes
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):  # what closing meets now is news to nobody
+            self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
+        self._storage.delete(self.path)
+
+    def _parquet_writer(self) -> Any:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            self._sink = self._stack.enter_context(self._storage.create(self.path))
+            options = {**self._spec.parquet_options, "metadata_collector": self._footers}
+            self._writer = self._stack.enter_context(pq.ParquetWriter(self._sink, self._schema, **options))
+        return self._writer
+
+    def _flush(self, count: int) -> None:
+        gathered = pa.concat_tables(self._waiting).select(self._schema.names)
+        group, rest = gathered.slice(0, count), gathered.slice(count)
+        self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
+        self.waiting_bytes = rest.nbytes if rest.num_rows else 0
+        try:
+            self._parquet_writer().write_table(group, row_group_size=count)
+        except pa.ArrowException as error:
+            raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
+        except SkipstoneError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{self.path}: {error.strerror or error}") from error
+        for leaf in self._leaves:
+            stats = of_array(leaf_array(group, leaf))
+            if stats is not None:
+                self.stats.setdefault(leaf, []).append(stats)
+        for spec in self._spec.filters:
+            hashes = hash_array(leaf_array(group, spec.column)).present()
+            self._parts.whole[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
+        for keys in self._parts.keys:
+            keys.add(self.number, self._groups, self._written_rows, group)
+        self.stored_bytes = self._sink.tell()
+        self._groups += 1
+        self._written_rows += count
