@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .commit.adoption import names_ever, unread_columns
+from .commit.adoption import names_ever, sure_columns, unread_columns
 from .indexes.fine_paths import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .handle import Handle
 
 _BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file by itself to bind it as they are now"
+_COMES = "sync() binds the file anew, and reads them"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,10 @@ def _unread(handle: Handle) -> list[Finding]:
     for number, known in enumerate(instant.file_schemas):
         names = unread_columns(instant, known)
         if names:
-            can = "sync(), or alter(add=), makes them the table's" if ever.isdisjoint(names) else _BOUND_BEFORE
+            if ever.isdisjoint(names):
+                can = "sync(), or alter(add=), makes them the table's"
+            else:  # those that a sync binds anew a restore brought back
+                can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, known)) else _COMES
             told[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
     if not told:
         return []

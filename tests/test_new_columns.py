@@ -159,9 +159,11 @@ def test_a_restored_version_is_read_with_the_columns_of_now(lake: Path) -> None:
     table.sync(new_columns="report")
     table.sync()
     table.restore(2)
-    assert [f.kind for f in table.verify()] == ["unread"]
+    [finding] = table.verify()
+    assert (finding.kind, finding.path) == ("unread", "two.parquet")
+    assert finding.message.endswith("sync() binds the file anew, and reads them")
     table.sync()
-    assert [row["x"] for row in _rows(table)] == [None, "p"]
+    assert [row["x"] for row in _rows(table)] == [None, "p"] and table.verify() == []
 
 
 # -- at random --------------------------------------------------------------------------------------------------------
