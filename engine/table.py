@@ -417,6 +417,8 @@ class Table(Handle):
 
         The schema and the indexes stay as they are now. Files that are live in both keep their ids; those that come
         back get new ones, and what statistics knew of them then. Keys of commits that are undone are free again.
+        A file that was bound anew for a column since then comes back as it was bound before: the column is read of it
+        as of files that lack it (null, or its default) until the next `sync`; `verify` names such files.
 
         Raises:
             NotReadableError: the data of a file that should come back are gone, or others.
