@@ -159,8 +159,9 @@ class Handle:
         return self._with_tail(instant, state)
 
     def _with_tail(self, instant: Instant, state: LogState) -> Snapshot:
-        """A version with what the log has gone on by since. Who binds files (`commit`) stands above this."""
-        raise NotImplementedError
+        """A version with what the log has gone on by since. `Table` says how, since binding files is the work of
+        `commit`, which stands above; a bare handle follows no log."""
+        raise AssertionError(f"{self.location}: a bare handle follows no log")
 
     def check_owns_files(self) -> None:
         """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say

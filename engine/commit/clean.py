@@ -5,7 +5,7 @@ version: a file that a live writer put there is known by its marker, or named al
 versions can be read no more, which transactions are given up, and which data files go; and only when it stands is
 anything removed. So a writer that built on one of them is told, and what a crash leaves is found by the next clean.
 
-Ages are told by the storage's clock alone: by the times of files, and by what a file that is written now has for one.
+Ages go by the storage's clock alone: by the times of files, and by what a file that is written now has for one.
 
 A version may be cleaned when it is not among the last `retain_versions`, no savepoint names it, no live transaction
 began at it, and it stopped being the latest `min_age` ago: executors read the files of versions a little old.
