@@ -90,17 +90,17 @@ class FileReader:
     def all_rows(self, group: int) -> pa.Table:
         """The rows of a row group that were not deleted, in the columns asked for."""
         rows = self.read(group, self.context.columns)
-        return rows if self.deleted is None else _filtered(rows, self._live(group))
+        return rows if self.deleted is None else _filtered(rows, self.live(group))
 
     def mask(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group match."""
-        live = self._live(group)
+        live = self.live(group)
         if self.context.bound == Constant(True):
             return live
         found = self.mask_of(self.read(group, self.tested))
         return found if self.deleted is None else pc.and_(found, live)
 
-    def _live(self, group: int) -> pa.BooleanArray:
+    def live(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group were not deleted."""
         live = np.ones(self.row_count(group), dtype=bool)
         if self.deleted is not None:

@@ -81,7 +81,7 @@ def matching_in(reader: FileReader, group: int) -> pa.Table | None:
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:
-        mask = pc.and_(mask, reader._live(group))
+        mask = pc.and_(mask, reader.live(group))
     wanted = np.flatnonzero(to_numpy(mask))
     if not len(wanted):
         return None

@@ -1,4 +1,12 @@
-"""Who changed what, when: instants, the order they stand in, and the transactions that make them."""
+"""Versions: the timeline of instants, and the runs in which they keep what is live.
+
+An instant (`instant.py`) is one action, and with it the whole state of the table at its version. `timeline.py` finds
+and publishes them, `following.py` checks that each follows the one before, `markers.py` shows transactions in flight.
+
+The manifest (`keyspace.py`: its keys and rows) lists partitions and live files in runs: `run_writing.py` writes them,
+`consolidate.py` merges them, `runs.py` reads them as one, through the process's cache (`cache.py`). `snapshot.py` is
+what one version holds. Begin there to read, and at `instant.py` to change what lies on disk.
+"""
 
 from .clock import is_of_table, new_transaction_id, now_us
 from .following import broken, newest_known, since
