@@ -113,7 +113,7 @@ def _noted(index_storage: Storage, leftovers: Leftovers) -> Callable[[TaskResult
 def attach_part(part: _Part) -> TaskResult:
     """In an executor: reads the footers of some files, and writes their task index file."""
     storage = open_storage(part.location, part.storage_options)
-    index_storage = open_storage(part.index_location, part.storage_options)
+    index_storage = open_storage(part.index_location, part.storage_options, is_index=True)
     path = _path(part.transaction, "attached")
     with Leftovers() as leftovers:
         leftovers.add(index_storage, path)

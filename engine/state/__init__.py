@@ -9,6 +9,7 @@ what one version holds. Begin there to read, and at `instant.py` to change what 
 """
 
 from .clock import is_of_table, new_transaction_id, now_us
+from .coverage import Coverage, IndexState, Run, joined_ranges
 from .following import broken, newest_known, since
 from .instant import (
     COMMIT_STATES,
@@ -16,13 +17,10 @@ from .instant import (
     FAILED,
     INFLIGHT,
     ROLLED_BACK,
-    Coverage,
     FileSchema,
-    IndexState,
     Instant,
-    Run,
-    joined_ranges,
 )
+from .instant_fields import parse_instant
 from .markers import Marker, transaction_of
 from .timeline import Timeline
 
@@ -45,6 +43,7 @@ __all__ = [
     "new_transaction_id",
     "newest_known",
     "now_us",
+    "parse_instant",
     "since",
     "transaction_of",
 ]

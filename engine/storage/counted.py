@@ -29,13 +29,13 @@ class Counted:
         self.count(1, 0)
         return self._storage.stat(path)
 
-    def read(self, path: str) -> bytes:
-        data = self._storage.read(path)
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        data = self._storage.read(path, max_bytes)
         self.count(1, len(data))
         return data
 
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
-        found = self._storage.read_entry(path)
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
+        found = self._storage.read_entry(path, max_bytes)
         self.count(1, len(found[1]))
         return found
 

@@ -25,7 +25,7 @@ from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..storage_options import StorageOptions
 from . import refusals
 from .connect import connect
-from .interface import Entry, UncertainPutError, check_inside
+from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
 from .places import Place, is_uri, place_of, tidied
 from .range_file import RangeFile
 from .ranges import Range, merged_ranges, parts_of
@@ -47,8 +47,9 @@ class ObjectStorage:
 
     gap_bytes = GAP_BYTES
 
-    def __init__(self, place: Place, options: StorageOptions):
+    def __init__(self, place: Place, options: StorageOptions, *, is_index: bool = False):
         self.place, self.options = place, options
+        self._is_index = is_index
         self.uri = place.uri
         self._client = connect(place, options)
 
@@ -71,14 +72,15 @@ class ObjectStorage:
         key = self._key(path)
         return _entry(path, self._asked(lambda: self._client.head(key), key))
 
-    def read(self, path: str) -> bytes:
-        return self.read_entry(path)[1]
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        return self.read_entry(path, max_bytes)[1]
 
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         key = self._key(path)
 
         def whole() -> tuple[Entry, bytes]:
             found = self._client.get(key)
+            check_size(path, found.meta["size"], max_bytes)
             return _entry(path, found.meta), self._checked(bytes(found.bytes()), found.meta["size"], key)
 
         return self._asked(whole, key)
@@ -200,7 +202,9 @@ class ObjectStorage:
     # -- how ----------------------------------------------------------------------------------------------------------
 
     def _key(self, path: str) -> str:
-        """The key of a path: relative to the root, or a URI in the same bucket."""
+        """The key of a path: relative to the root, or a URI in the same bucket, which an index names none of."""
+        if self._is_index:
+            check_in_index(path)
         if is_uri(path):
             place = place_of(path)
             if place is None or not place.is_beside(self.place):
@@ -215,6 +219,8 @@ class ObjectStorage:
 
     def _range(self, key: str, path: str, one: Range, pinned: Entry | None) -> bytes:
         offset, length = one
+        if offset < 0:
+            return b""
         try:
             found = self._client.get(key, options={"range": (offset, offset + length)})
         except Exception as error:
