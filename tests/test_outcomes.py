@@ -32,7 +32,7 @@ from skipstone.engine.predicates import (
     probe_values,
     simplify,
 )
-from skipstone.engine.predicates.intervals import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
+from skipstone.engine.predicates.evidence import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
 from skipstone.engine.predicates.outcomes import and_outcomes, not_outcomes, or_outcomes
 from strategies_predicates import evidence_of, leaf_columns, predicates, row_matches, rows_of, schemas, tables
 
