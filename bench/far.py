@@ -54,7 +54,7 @@ def far(latency_s: float) -> Iterator[None]:
     """Within the block, tables of local folders are opened as if they lay far away."""
     near = storage.open_storage
     FarStorage.latency_s = latency_s
-    storage.open_storage = lambda location, options=None: FarStorage(location)
+    storage.open_storage = lambda location, options=None, *, is_index=False: FarStorage(location, is_index=is_index)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ The fields are explained in `instant.py`. What does not fit is a CorruptionError
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -54,7 +55,9 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None) -> 
         if seal != seal_of(document):
             raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
         plain = parse_json(document, INSTANT_BYTES_MAX)
-        if type(plain) is not dict or plain.pop("format", None) != INSTANT_FORMAT:
+        if type(plain) is not dict:
+            raise FieldError("no object")
+        if plain.pop("format", None) != INSTANT_FORMAT:
             raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
         instant: Instant = _INSTANT(plain)
         _check_references(instant)
@@ -210,7 +213,7 @@ _SOURCE = record(
     },
     optional=("hive", "partitions_told", "position", "table", "mark", "keys"),
 )
-_NAMES_OF_FILES = {"schema": _schema, "fields": _ids, "columns": _ids, "is_told": flag}
+_NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_told": flag}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
 _SUMMARY_OF: dict[str, dict[str, Field]] = {
     "rollback": {"rolled_back": _VERSION},
@@ -293,6 +296,7 @@ def _check_references(instant: Instant) -> None:
         "schema": lambda: len(set(instant.schema.names)) == len(instant.schema.names),
         "fields": lambda: instant.fields.keys() == set(instant.schema.names),
         "partitioning": lambda: instant.fields.keys() >= set(instant.partitioning),
+        "columns": lambda: instant.columns.keys() <= set(_paths(instant.schema)),
         "index columns": lambda: indexed <= set(instant.columns.values()),
         "next": lambda: (
             max(instant.fields.values(), default=0) < following["field"]
@@ -301,7 +305,17 @@ def _check_references(instant: Instant) -> None:
         ),
         "index ids": lambda: len({i.id for i in instant.indexes}) == len(instant.indexes),
         "totals": lambda: instant.totals["plain"] <= instant.totals["files"],
+        "manifest": lambda: bool(instant.manifest) or not instant.totals["files"],
+        "file_schemas": lambda: all({*s.fields} <= {*s.schema.names} for s in instant.file_schemas),
     }
     for name, holds in checks.items():
         if holds() is False:
             raise FieldError(f"{name}: does not fit the rest of the instant")
+
+
+def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of columns, through structs."""
+    for field in fields:
+        yield prefix + field.name
+        if pa.types.is_struct(field.type):
+            yield from _paths(field.type, f"{prefix}{field.name}.")

@@ -15,7 +15,9 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from .file_fields import FILE_FIELDS
 
@@ -40,7 +42,32 @@ GONE_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
 CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too
 KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
 
+_NEVER_NULL = ("path", "size_bytes", "kind", SEGMENT_FIELD.name)
+_INT64_MAX = (1 << 63) - 1
+
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
+
+
+def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
+    """Raises CorruptionError for rows of files, as a manifest has them, that no file of a version can have: a run may
+    be whole and crafted. `schema_count`: how many physical schemas the version names."""
+    limits = {
+        "size_bytes": (0, _INT64_MAX),
+        "row_count": (0, _INT64_MAX),
+        "row_groups": (0, _INT64_MAX),
+        "schema_id": (0, schema_count - 1),
+        SEGMENT_FIELD.name: (1, version),
+    }
+    for name in rows.column_names:
+        column = rows.column(name)
+        if name in _NEVER_NULL and column.null_count:
+            raise CorruptionError(f"a file in the manifest has no {name}; restore its runs", check="manifest")
+        if name in limits and len(column) > column.null_count:
+            ends = pc.min_max(column).as_py()
+            low, high = limits[name]
+            if ends["min"] < low or ends["max"] > high:
+                told = f"a file in the manifest has a {name} that is not between {low} and {high}; restore its runs"
+                raise CorruptionError(told, check="manifest")
 
 
 def file_ids(partition: np.ndarray, sequence: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ from .keyspace import (
     PARTITION_FIELDS,
     RUN_SCHEMA,
     SEGMENT_FIELD,
+    check_files,
     key_number,
     split_file_ids,
 )
@@ -142,6 +143,7 @@ class Snapshot:
             found, rows = entries_of(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
+            self._check(KIND_FILE, rows)
         return _file_rows(found, rows)
 
     @property
@@ -209,16 +211,23 @@ class Snapshot:
         runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
         with self._damage_told():
             if partition_ids is None:
-                return numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
-            found = [
-                entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
-                for ends in _number_ranges(partition_ids)
-            ]
-        if not found:
-            return newest_numbered([], columns, RUN_SCHEMA)
-        if len(found) == 1:
-            return found[0]
-        return np.concatenate([numbers for numbers, _ in found]), pa.concat_tables([rows for _, rows in found])
+                numbers, rows = numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
+            else:
+                parts = [
+                    entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
+                    for ends in _number_ranges(partition_ids)
+                ] or [newest_numbered([], columns, RUN_SCHEMA)]
+                numbers, rows = parts[0]
+                if len(parts) > 1:
+                    numbers, rows = np.concatenate([n for n, _ in parts]), pa.concat_tables([r for _, r in parts])
+            self._check(kind, rows)
+        return numbers, rows
+
+    def _check(self, kind: int, rows: pa.Table) -> None:
+        if kind == KIND_FILE:
+            check_files(rows, self.instant.version, len(self.instant.file_schemas))
+        elif kind == KIND_PARTITION and rows.column("partition").null_count:
+            raise CorruptionError("a partition in the manifest has no name; restore its runs", check="manifest")
 
     @contextlib.contextmanager
     def _damage_told(self) -> Iterator[None]:
