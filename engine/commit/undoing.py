@@ -18,7 +18,7 @@ from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..state import COMPLETED, Instant, new_transaction_id
-from ..state.file_fields import FILE_FIELDS
+from ..state.manifest import FILE_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.prefetch import ahead

@@ -30,7 +30,7 @@ from ..state.runs import RunReaders, reading_run
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted, StorageOptions, open_storage, options_of, relative_path
-from ..storage.carried import CarriedStorage, ReadOnce
+from ..storage.wrappers import CarriedStorage, ReadOnce
 from .candidates import Ranges
 from .fine import row_groups_of
 from .gather import Gatherer

@@ -55,7 +55,7 @@ from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 2  # experimental until the format is frozen: one of another number is built again
-# A writer commits with a clock that is five minutes ahead of the storage's at most (`storage_clock`). Beyond that, and
+# A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores that tell seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
 
@@ -116,6 +116,28 @@ class Instant:
     retired: tuple[str, ...] = ()
     previous: tuple[int, str] | None = None
     modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
+
+    @classmethod
+    def before_first(cls, transaction: str, time_us: int, table_id: str) -> Instant:
+        """Version 0, of no columns: what the first commit, made by this transaction, is bound to. Never published."""
+        return cls(
+            version=0,
+            transaction=transaction,
+            action="none",
+            time_us=time_us,
+            table_id=table_id,
+            source={},
+            schema=pa.schema([]),
+            partitioning=(),
+            fields={},
+            columns={},
+            file_schemas=(),
+            next={"sequence": 0, "partition": 0, "field": 1, "column": 1, "index": 1},
+            manifest=(),
+            indexes=(),
+            totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
+            summary={},
+        )
 
     @cached_property
     def checksum(self) -> str:

@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, replace
 
 from ...errors import CorruptionError, SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
-from .clock import now_us
+from .clock import StorageClock, now_us
 from .fields import SMALL_BYTES_MAX, TIME_US_MAX, VERSION_MAX, FieldError, integer, parse_json, record, text
-from .storage_clock import StorageClock
 
 FOLDER = "pending"
 BEAT_S = 60.0

@@ -18,8 +18,7 @@ from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import Numbered, SortedFileReader, StridedSection
 from ..storage import FileMissingError, Ranged, Storage
 from . import Run
-from .cache import Cache, RunKey, process_cache
-from .cached_run import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, CachedRun, part_of
+from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.

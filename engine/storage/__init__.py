@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from ...errors import InvalidArgumentError, StorageError
 from ..storage_options import StorageOptions
-from .counted import Counted
 from .interface import Entry, FileMissingError, Ranged, Storage, UncertainPutError
 from .local import LocalStorage
 from .places import is_uri, place_of
-from .range_file import RangeFile
+from .ranges import RangeFile
+from .wrappers import Counted
 
 __all__ = [
     "INDEX_FOLDER",

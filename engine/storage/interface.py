@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 from ...errors import CorruptionError, StorageError
 from ..storage_options import StorageOptions
-from .range_file import RangeFile
+from .ranges import RangeFile
 
 _SECOND_NS = 1_000_000_000
 

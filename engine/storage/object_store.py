@@ -23,13 +23,11 @@ from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..storage_options import StorageOptions
-from . import refusals
-from .connect import connect
+from . import object_client
 from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
+from .object_client import Answer, answer_of, connect, refusal
 from .places import Place, is_uri, place_of, tidied
-from .range_file import RangeFile
-from .ranges import Range, merged_ranges, parts_of
-from .refusals import Answer, answer_of, refusal
+from .ranges import Range, RangeFile, merged_ranges, parts_of
 
 GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
 PART_BYTES = 8 << 20
@@ -146,9 +144,9 @@ class ObjectStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         key = self._key(path)
         is_certain = True
-        for attempt in range(refusals.ATTEMPTS_MAX):
+        for attempt in range(object_client.ATTEMPTS_MAX):
             if attempt:
-                refusals.pause(attempt)
+                object_client.pause(attempt)
             try:
                 self._tried(lambda: self._client.put(key, data, mode="create", use_multipart=False), key)
                 return True
@@ -224,7 +222,7 @@ class ObjectStorage:
         try:
             found = self._client.get(key, options={"range": (offset, offset + length)})
         except Exception as error:
-            if refusals.is_past_the_end(error):
+            if object_client.is_past_the_end(error):
                 return b""
             raise
         now = _entry(path, found.meta)
@@ -242,11 +240,11 @@ class ObjectStorage:
 
     def _asked(self, ask: Callable[[], R], key: str) -> R:
         """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
-        for attempt in range(refusals.ATTEMPTS_MAX - 1):
+        for attempt in range(object_client.ATTEMPTS_MAX - 1):
             try:
                 return self._tried(ask, key)
             except (_PassingError, _TakenError):  # S3 says "conflict", too, where two do what it does one by one
-                refusals.pause(attempt)
+                object_client.pause(attempt)
         return self._tried(ask, key)
 
     def _tried(self, ask: Callable[[], R], key: str) -> R:

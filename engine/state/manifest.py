@@ -1,4 +1,4 @@
-"""The keys and the rows of the manifest, and the number of a file.
+"""The manifest: its keys and rows, the fields of a file as tasks report them, and the number of a file.
 
     key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition, then the
              files that were taken out while they lie on storage still: a sync must not take them for new ones;
@@ -19,7 +19,31 @@ import pyarrow.compute as pc
 
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
-from .file_fields import FILE_FIELDS
+
+# What a writer, a listing or a footer tells of a file. `modified_ns`, `etag` and `deletes` are its identity beside
+# path and size; `rows_exact` is False where the row count is only a bound; `merge` tells how a log's rows meet the
+# base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
+FILE_FIELDS = [
+    pa.field("path", pa.string()),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("modified_ns", pa.int64()),
+    pa.field("etag", pa.string()),
+    pa.field("deletes", pa.string()),
+    pa.field("row_count", pa.int64()),
+    pa.field("rows_exact", pa.bool_()),
+    pa.field("row_groups", pa.int32()),
+    pa.field("kind", pa.string()),
+    pa.field("file_group", pa.string()),
+    pa.field("slice_instant", pa.string()),
+    pa.field("commit", pa.string()),
+    pa.field("merge", pa.string()),
+    pa.field("schema_id", pa.int32()),
+]
+BASE, LOG, DELETE, ROLLBACK = "base", "log", "delete", "rollback"
+KINDS = (BASE, LOG, DELETE, ROLLBACK)
+
+FILES_SCHEMA = pa.schema([pa.field("partition", pa.string()), *FILE_FIELDS])
+
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_PARTITION, KIND_FILE, KIND_GONE, KIND_KEY = 1, 2, 3, 4
