@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array, to_numpy
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, SchemaError
+from ..predicates import Constant, Node, parse
 from ..views import files_view
 from .dataset import dataset_of
 from .file_reader import empty, rows_without_columns
 from .fine import row_groups_of
-from .planning import Planning
+from .planning import Planning, ScanRequest
 from .rows import count_matches
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+    from .lake_dataset import LakeDataset
 
 
 class Plan(Planning):
@@ -75,6 +79,39 @@ class Plan(Planning):
             return of_file(self, path)
         return of_plan(self)
 
+    # -- of it --------------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that its rows have."""
+        return empty(self.context).schema
+
+    @property
+    def is_whole(self) -> bool:
+        """True where every row of the version is meant."""
+        return self.can_narrow and self.bound == Constant(True)
+
+    @property
+    def can_narrow(self) -> bool:
+        """True where a further predicate chooses among the same rows: not where a limit leaves some of them out."""
+        return self.limit is None
+
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
+        """A plan for those of its rows that match a further predicate, in some of its columns, planned anew."""
+        for name in columns or ():
+            if name not in self.columns:
+                raise SchemaError(f"no column {name!r}; the plan's columns are {', '.join(self.columns)}")
+        limits = [n for n in (self.limit, limit) if n is not None]
+        request = replace(
+            self.request,
+            columns=self.columns if columns is None else tuple(columns),
+            limit=min(limits) if limits else None,
+        )
+        return self._planned(request, where)
+
+    def _planned(self, request: ScanRequest, where: Node) -> Plan:
+        return Plan(request, parse(self.where) & where)
+
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def to_table(self) -> pa.Table:
@@ -111,8 +148,15 @@ class Plan(Planning):
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
 
-    def dataset(self) -> ds.FileSystemDataset:
-        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that take one. It holds
+    def dataset(self) -> LakeDataset:
+        """Exactly its rows, as a pyarrow Dataset: what an engine filters and projects it by narrows the plan. See
+        `Table.dataset`."""
+        from .lake_dataset import LakeDataset
+
+        return LakeDataset(self)
+
+    def fragments(self) -> ds.FileSystemDataset:
+        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that read Parquet. It holds
         every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
         `count_rows` without a filter counts whole files.)
 

@@ -110,7 +110,7 @@ class Planning:
     ):
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         schema = request.snapshot.instant.schema
-        self.where = where
+        self.request, self.where = request, where
         self.bound: Node = prepare(where, schema)
         self.columns = _checked_columns(request.columns, schema)
         self._index_storage, self._storage = request.index_storage, request.storage
