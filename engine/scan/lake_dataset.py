@@ -14,7 +14,7 @@ raises our error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,24 +24,43 @@ import pyarrow.fs
 from ...errors import InvalidArgumentError, NotReadableError
 from ..predicates import Constant, Node, columns_of, matches, parse, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
-from .plan import Plan
 
 _BATCH_ROWS = 131_072  # pyarrow's own default
 _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
 
 
+class Rows(Protocol):
+    """What a dataset asks of a plan."""
+
+    columns: tuple[str, ...]
+    limit: int | None
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def is_whole(self) -> bool: ...
+    @property
+    def can_narrow(self) -> bool: ...
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Self: ...
+    def check_evaluable(self) -> None: ...
+    def count(self) -> int: ...
+    def to_table(self) -> pa.Table: ...
+    def to_reader(self) -> pa.RecordBatchReader: ...
+    def fragments(self) -> ds.FileSystemDataset: ...
+
+
 class LakeDataset(ds.UnionDataset):
     """The rows of a plan, scanned by way of the index. Made by `Table.dataset` and `Plan.dataset`.
 
-    It stays on the version that it was made on. A scan keeps to one row order; none is promised. `to_table`,
-    `to_batches`, `take`, and what is not named here, are pyarrow's own, on top of `scanner`.
+    It stays on the version that it was made on. Rows come in no promised order. What is not named here is pyarrow's
+    own, on top of `scanner`.
     """
 
     def __new__(cls, *args: Any) -> LakeDataset:
         return super().__new__(cls)
 
-    def __init__(self, plan: Plan, filter: Node = Constant(True)):  # noqa: B008: nodes are immutable
-        self._plan, self._filter = plan, filter
+    def __init__(self, plan: Rows, filter: Node | None = None):
+        self._plan, self._filter = plan, Constant(True) if filter is None else filter
         super().__init__(plan.schema, [_unreadable(plan.schema)])
 
     def __repr__(self) -> str:
@@ -71,15 +90,23 @@ class LakeDataset(ds.UnionDataset):
         before anything is read; NotReadableError as `Plan.to_table` does.
         """
         if not isinstance(columns, dict):
-            return ds.Scanner.from_batches(self._reader(columns, filter, batch_size))
+            return _scanner(self._reader(columns, filter, batch_size))
         named = {name for expression in columns.values() for name in top_level_names(expression, self.schema)}
         reader = self._reader([name for name in self.schema.names if name in named], filter, batch_size)
-        return ds.Scanner.from_batches(reader, columns=columns)
+        return _scanner(reader, columns)
+
+    def to_table(self, columns: Any = None, filter: object = None, **options: Any) -> pa.Table:
+        """The rows of a scan, see `scanner`."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def to_batches(self, columns: Any = None, filter: object = None, **options: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan, as they are read."""
+        return self.scanner(columns, filter, **options).to_batches()
 
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """How many rows match: from the index alone where that decides, as `Plan.count`."""
         where = self._and(filter)
-        if self._plans(where):
+        if self._plan.can_narrow or (self._plan.limit is None and where == Constant(True)):
             return self._plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
 
@@ -111,7 +138,9 @@ class LakeDataset(ds.UnionDataset):
     def replace_schema(self, schema: pa.Schema) -> LakeDataset:
         """Itself, where the schema is its own. Raises InvalidArgumentError for another."""
         if not self.schema.equals(schema):
-            raise InvalidArgumentError("the schema of a Skipstone table is changed by table.alter(), or by casting rows")
+            raise InvalidArgumentError(
+                "the schema of a Skipstone table is changed by table.alter(), or by casting rows"
+            )
         return self
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
@@ -150,6 +179,12 @@ class LakeDataset(ds.UnionDataset):
         matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)
         schema = pa.schema([rows.schema.field(name) for name in names])
         return _in_batches(pa.RecordBatchReader.from_batches(schema, matching), batch_rows)
+
+
+def _scanner(reader: pa.RecordBatchReader, columns: dict[str, pc.Expression] | None = None) -> ds.Scanner:
+    # With threads pyarrow reads ahead in one of its own, and a process that ends with rows left over aborts: that
+    # thread then runs Python. The plan reads in threads anyway.
+    return ds.Scanner.from_batches(reader, columns=columns, use_threads=False)
 
 
 def _in_batches(reader: pa.RecordBatchReader, batch_rows: int) -> pa.RecordBatchReader:

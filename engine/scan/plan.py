@@ -13,9 +13,9 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...errors import InvalidArgumentError, SchemaError
 from ..predicates import Constant, Node, parse
 from ..views import files_view
-from .dataset import dataset_of
 from .file_reader import empty, rows_without_columns
 from .fine import row_groups_of
+from .fragments import dataset_of
 from .planning import Planning, ScanRequest
 from .rows import count_matches
 
