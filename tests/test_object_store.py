@@ -509,7 +509,16 @@ def test_credentials_are_told_nowhere(
             tx.write(rows(0, 60))
         plan = table.scan("id = 'key-7'")
         plan.to_table()
-        told = [table, table.storage_options, table.storage, plan, spec, plan.context, plan.tasks, table.instant]
+        told = [
+            table,
+            table.storage_options,
+            table.storage,
+            plan,
+            spec,
+            plan.planning.context,
+            plan.planning.tasks,
+            table.instant,
+        ]
         shown = " ".join([*(f"{one!r} {one}" for one in told), plan.explain(), table.history().to_pandas().to_string()])
         assert_nothing_told(shown, options)
         assert_nothing_told(str([vars(one) for one in (table, plan)]), options)

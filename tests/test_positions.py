@@ -20,6 +20,7 @@ from skipstone import col
 from skipstone.engine.parquet.pages import flat_columns, rows_by_page
 from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.plan import Plan
+from skipstone.engine.scan.planning import Planning
 from skipstone.engine.scan.rows import count_matches, read_matches
 from strategies import data_schemas
 
@@ -65,16 +66,20 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return ss.create(root), rows
 
 
-def at_positions(plan: Plan, rows: dict[str, np.ndarray], exact: bool = False) -> pa.Table:
+def _schema(plan: Planning) -> pa.Schema:
+    return Plan(plan).schema
+
+
+def at_positions(plan: Planning, rows: dict[str, np.ndarray], exact: bool = False) -> pa.Table:
     """What the plan reads where an index named some rows."""
-    found = [pa.Table.from_batches([], plan.to_reader().schema)]
+    found = [pa.Table.from_batches([], _schema(plan))]
     tasks = [replace(task, rows=rows[task.path], rows_exact=exact) for task in plan.tasks if task.path in rows]
     for threads in (1, 2):
         pruned = row_groups_of(tasks, plan.context, plan.index_storage)
         for task, groups in zip(tasks, pruned, strict=True):
-            parts = list(read_matches(task, groups, plan.context, plan._storage, threads))
+            parts = list(read_matches(task, groups, plan.context, plan.storage, threads))
             found += parts if threads == 2 else []
-            assert sum(p.num_rows for p in parts) == count_matches(task, groups, plan.context, plan._storage)
+            assert sum(p.num_rows for p in parts) == count_matches(task, groups, plan.context, plan.storage)
     return pa.concat_tables(found)
 
 
@@ -92,10 +97,10 @@ def test_exactly_the_named_rows_are_read(lake: tuple[ss.Table, pa.Table], positi
     table, rows = lake
     wanted = np.array(positions, dtype=np.int64)
     for columns in (None, ["text", "price"], ["in", "n"], ["flag"]):
-        plan = table.scan(columns=columns)
+        plan = table.scan(columns=columns).planning
         got = at_positions(plan, {"a.parquet": wanted}, exact=True)
         expected = rows.take(pa.array(wanted))
-        assert got.schema == plan.to_reader().schema
+        assert got.schema == _schema(plan)
         same(got, expected if columns is None else expected.select(columns))
 
 
@@ -107,13 +112,13 @@ def test_candidates_are_tested_by_the_whole_predicate(lake: tuple[ss.Table, pa.T
         mask = np.array([v == "kind 2" for v in rows.column("few").to_pylist()])
         expected = rows.take(pa.array(wanted[mask[wanted]]))
         for columns in (None, ["key"], ["few", "key"]):
-            got = at_positions(table.scan(where, columns=columns), {"a.parquet": wanted})
+            got = at_positions(table.scan(where, columns=columns).planning, {"a.parquet": wanted})
             same(got, expected if columns is None else expected.select(columns))
 
 
 def test_row_groups_without_a_named_row_are_left_out(lake: tuple[ss.Table, pa.Table]) -> None:
     table, _ = lake
-    plan = table.scan()
+    plan = table.scan().planning
     for positions, kept in (([], []), ([3], [0]), ([0, 29_999], [0, 2]), ([12_000, 23_999], [1])):
         task = replace(plan.tasks[0], rows=np.array(positions, dtype=np.int64))
         (groups,) = row_groups_of([task], plan.context, plan.index_storage)
@@ -124,7 +129,7 @@ def test_row_groups_without_a_named_row_are_left_out(lake: tuple[ss.Table, pa.Ta
 
 def test_rows_that_were_deleted_stay_deleted(lake: tuple[ss.Table, pa.Table]) -> None:
     table, _ = lake
-    plan = table.scan(columns=["n"])
+    plan = table.scan(columns=["n"]).planning
     plan.__dict__["context"] = replace(plan.context, deletes={"a.parquet": np.array([3, 12_001, 29_999])})
     plan.__dict__["tasks"] = [replace(task, is_exact=False, may_prune=False) for task in plan.tasks]
     for exact in (False, True):
@@ -135,31 +140,31 @@ def test_rows_that_were_deleted_stay_deleted(lake: tuple[ss.Table, pa.Table]) ->
 @pytest.mark.parametrize("positions", [[ROWS], [0, ROWS + 5], [-1], [2**40]])
 def test_a_position_beyond_the_file_is_damage(lake: tuple[ss.Table, pa.Table], positions: list[int]) -> None:
     table, _ = lake
-    plan = table.scan(col("n") == 3, columns=["n"])
+    plan = table.scan(col("n") == 3, columns=["n"]).planning
     known = replace(plan.tasks[0], rows=np.array(positions, dtype=np.int64), rows_exact=True)
     for task in (known, replace(known, fine=())):
         with pytest.raises(ss.CorruptionError, match=r"a\.parquet: an index names row"):
             (groups,) = row_groups_of([task], plan.context, plan.index_storage)
-            list(read_matches(task, groups, plan.context, plan._storage))
+            list(read_matches(task, groups, plan.context, plan.storage))
         with pytest.raises(ss.CorruptionError, match="create it anew"):
             count_matches(task, row_groups_of([plan.tasks[0]], plan.context, plan.index_storage)[0], plan.context, None)
 
 
 def test_another_file_than_planned_gives_no_rows(tmp_path: Path) -> None:
     pq.write_table(wide_table(), tmp_path / "a.parquet", row_group_size=GROUP_ROWS)
-    plan = ss.create(tmp_path).scan(columns=["n"])
+    plan = ss.create(tmp_path).scan(columns=["n"]).planning
     task = replace(plan.tasks[0], rows=np.array([29_999]), rows_exact=True)
     groups = row_groups_of([task], plan.context, plan.index_storage)[0]
     pq.write_table(wide_table(10), tmp_path / "a.parquet")
     with pytest.raises(ss.NotReadableError, match="overwritten"):
-        list(read_matches(task, groups, plan.context, plan._storage))
+        list(read_matches(task, groups, plan.context, plan.storage))
 
 
 def test_few_rows_cost_few_bytes(tmp_path: Path) -> None:
     rows = pa.table({"key": [os.urandom(20).hex() for _ in range(200_000)]})
     pq.write_table(rows, tmp_path / "a.parquet", use_dictionary=False, data_page_size=100_000)
     table = ss.create(tmp_path)
-    plan = table.scan()
+    plan = table.scan().planning
     before = table.storage.reading()
     got = at_positions(plan, {"a.parquet": np.array([100_000])}, exact=True)
     assert got.column("key").to_pylist() == [rows.column("key")[100_000].as_py()]
@@ -233,7 +238,7 @@ def test_damaged_pages_end_in_an_error_of_ours(tmp_path_factory: pytest.TempPath
     at = np.arange(10_000)
     rows = pa.table({"n": at, "s": [f"{i:020}" for i in range(10_000)]})
     pq.write_table(rows, root / "a.parquet", data_page_size=4000, write_page_checksum=True)
-    plan = ss.create(root).scan()
+    plan = ss.create(root).scan().planning
     stored = bytearray((root / "a.parquet").read_bytes())
     times = os.stat(root / "a.parquet")
     for _ in range(data.draw(st.integers(1, 3))):
