@@ -18,7 +18,8 @@ from ..errors import InvalidArgumentError
 from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
-from .scan.planning import ScanRequest
+from .scan.planning import Planning
+from .scan.request import ScanRequest
 from .slice_views import file_groups_view, slices_view
 from .state import Instant
 from .state.snapshot import Snapshot
@@ -159,7 +160,7 @@ class Table(Handle):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where)
+        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where))
 
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
@@ -170,7 +171,7 @@ class Table(Handle):
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
-        return Plan(ScanRequest.of(self)).dataset()
+        return Plan(Planning(ScanRequest.of(self))).dataset()
 
     def lookup(
         self,

@@ -38,9 +38,9 @@ from .ast import (
     Or,
     StartsWith,
     Unknown,
+    member_of,
 )
 from .bind import resolve
-from .from_tuples import member_of
 
 _COMPARISONS = {
     "equal": "=",

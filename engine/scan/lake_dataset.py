@@ -24,6 +24,7 @@ import pyarrow.fs
 from ...errors import InvalidArgumentError, NotReadableError
 from ..predicates import Constant, Node, columns_of, matches, parse, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
+from .planning import Planning
 
 _BATCH_ROWS = 131_072  # pyarrow's own default
 _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
@@ -32,17 +33,11 @@ _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its r
 class Rows(Protocol):
     """What a dataset asks of a plan."""
 
-    columns: tuple[str, ...]
-    limit: int | None
+    planning: Planning
 
     @property
     def schema(self) -> pa.Schema: ...
-    @property
-    def is_whole(self) -> bool: ...
-    @property
-    def can_narrow(self) -> bool: ...
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Self: ...
-    def check_evaluable(self) -> None: ...
     def count(self) -> int: ...
     def to_table(self) -> pa.Table: ...
     def to_reader(self) -> pa.RecordBatchReader: ...
@@ -106,7 +101,7 @@ class LakeDataset(ds.UnionDataset):
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """How many rows match: from the index alone where that decides, as `Plan.count`."""
         where = self._and(filter)
-        if self._plan.can_narrow or (self._plan.limit is None and where == Constant(True)):
+        if self._plan.planning.can_narrow or (self._plan.planning.limit is None and where == Constant(True)):
             return self._plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
 
@@ -129,7 +124,7 @@ class LakeDataset(ds.UnionDataset):
         Raises InvalidArgumentError where the dataset is less than its files: of a plan with a predicate, keys or a
         limit, and after `filter`; `Plan.fragments` gives those.
         """
-        if not self._plan.is_whole or self._filter != Constant(True):
+        if not self._plan.planning.is_whole or self._filter != Constant(True):
             raise InvalidArgumentError(
                 "fragments hold more rows than this dataset: use plan.fragments() and repeat the predicate"
             )
@@ -164,16 +159,16 @@ class LakeDataset(ds.UnionDataset):
 
     def _plans(self, where: Node) -> bool:
         """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
-        return self._plan.can_narrow or where == Constant(True)
+        return self._plan.planning.can_narrow or where == Constant(True)
 
     def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:
         where, plan = self._and(filter), self._plan
         if self._plans(where):
             chosen = plan.narrowed(where, columns)
-            chosen.check_evaluable()
+            chosen.planning.check_evaluable()
             return _in_batches(chosen.to_reader(), batch_rows)
         bound = prepare(where, self.schema)
-        names = list(plan.columns if columns is None else columns)
+        names = list(plan.planning.columns if columns is None else columns)
         read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_of(bound))]))
         rows = plan.narrowed(Constant(True), read).to_reader()
         matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)
