@@ -74,7 +74,8 @@ RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
 
 def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
     """Raises CorruptionError for rows of files, as a manifest has them, that no file of a version can have: a run may
-    be whole and crafted. `schema_count`: how many physical schemas the version names."""
+    be whole and crafted. `version`: the last that may have added one; `schema_count`: how many physical
+    schemas there are."""
     limits = {
         "size_bytes": (0, _INT64_MAX),
         "row_count": (0, _INT64_MAX),

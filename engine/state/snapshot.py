@@ -226,7 +226,8 @@ class Snapshot:
 
     def _check(self, kind: int, rows: pa.Table) -> None:
         if kind == KIND_FILE:
-            check_files(rows, self.instant.version, len(self.instant.file_schemas))
+            # The tail of a log is bound as the version after this one.
+            check_files(rows, self.instant.version + 1, len(self.instant.file_schemas))
         elif kind == KIND_PARTITION and rows.column("partition").null_count:
             raise CorruptionError("a partition in the manifest has no name; restore its runs", check="manifest")
 
