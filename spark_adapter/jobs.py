@@ -349,7 +349,7 @@ class _WatchedAction:
     def _connect_action(self, frame: DataFrame, tags: set[str]) -> None:
         own_thread = threading.get_ident()
 
-        # Called for every action of the session, in the thread that waits for it. Spark's own class is a mere signature.
+        # Called for each action of the session, in the thread that waits for it. Spark's own class is a mere signature.
         def on_progress(stages: Any, **_: Any) -> None:
             if threading.get_ident() == own_thread:
                 completed = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]

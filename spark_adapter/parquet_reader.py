@@ -146,8 +146,8 @@ class _Files:
         return False
 
     def _check(self, names: list[str]) -> None:
-        """Raises NotReadableError where Spark would read a column of a file otherwise than we do, SchemaError for one that
-        it has no type for, or cannot tell from another."""
+        """Raises NotReadableError where Spark would read a column of a file otherwise than we, SchemaError for a column
+        that Spark has no type for, or takes for another."""
         wire = wire_schema(self._instant.schema, names)
         stored = [name for name in names if name not in self._instant.partitioning]
         examples = {task.schema_id: task for task in self._tasks}

@@ -54,8 +54,8 @@ def _unsafe_paths(schema: pa.Schema, stored: Iterable[FileSchema], with_floats: 
     for file in stored:
         for name in file.schema.names:
             if schema.get_field_index(name) >= 0:
-                kinds = (plain_type(of.field(name).type) for of in (file.schema, schema))
-                paths.update(_unsafe_leaves(*kinds, (name,), file.is_told, with_floats))
+                written, declared = (plain_type(each.field(name).type) for each in (file.schema, schema))
+                paths.update(_unsafe_leaves(written, declared, (name,), file.is_told, with_floats))
     return paths
 
 
