@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -52,11 +52,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (create, sync, alter, optimize, clean, repair, rollback, restore, savepoint):
+_MAKING: tuple[Callable[..., None], ...] = (create, sync, alter, optimize, clean, repair, rollback, restore, savepoint)
+_LOOKING: tuple[Callable[..., None], ...] = (ls, history, slices, verify, inspect, perf, layout, explain, scan, demo)
+for verb in (*_MAKING, *_LOOKING):
     app.command(verb.__name__)(verb)
 app.add_typer(indexes, name="index")
-for verb in (ls, history, slices, verify, inspect, perf, layout, explain, scan, demo):
-    app.command(verb.__name__)(verb)
 
 
 def _print_version(value: bool) -> None:

@@ -183,8 +183,7 @@ def _write_batches(plan: Plan, open_writer: Callable[[pa.Schema], Any]) -> int:
 def _write_csv(plan: Plan, file: BinaryIO) -> int:
     import pyarrow.csv
 
-    types = [plan.instant.schema.field(name).type for name in plan.columns]
-    texts = [kind if _is_csv(kind) else pa.string() for kind in types]
+    texts = [kind if _is_csv(kind) else pa.string() for kind in plan.schema.types]
     schema = pa.schema(list(zip(plan.columns, texts, strict=True)))
     rows = 0
     with pyarrow.csv.CSVWriter(file, schema) as writer:

@@ -135,7 +135,7 @@ def cluster(
         if isinstance(where, Column):
             where = without_unknowns(read_column(spark, where, table.schema))
         plan = table.scan(where)
-        tasks = plan.readable_tasks()
+        tasks = plan.planning.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()
         table.check_owns_files()
@@ -203,7 +203,7 @@ class _Rewrite:
     ):
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
         names = [name for name in table.schema.names if name not in table.instant.partitioning]
-        self._whole, self._sampled = (table.scan(None, read).context for read in (names, columns))
+        self._whole, self._sampled = (table.scan(None, read).planning.context for read in (names, columns))
         self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
         numbers: dict[str, int] = {}
@@ -302,7 +302,7 @@ def _with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[Fil
     sizes: dict[str, int] = {}
     with (
         as_planned(task, table.storage) as entry,
-        open_parquet(table.storage, entry, **plan.context.parquet_options) as file,
+        open_parquet(table.storage, entry, **plan.planning.context.parquet_options) as file,
     ):
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)

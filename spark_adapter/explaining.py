@@ -59,11 +59,11 @@ def _explained(request: Request) -> str:
 def _tasks_line(plan: Plan, request: Request) -> str:
     """How many of Spark's tasks read how much."""
     try:
-        tasks = plan.readable_tasks()
+        tasks = plan.planning.readable_tasks()
     except NotReadableError as error:
         return f"Spark cannot read it through this data source: {error}"
     packs = pack(tasks, request.parallelism or os.cpu_count() or 1)
-    groups = [groups.kept for _, groups in plan.pairs]
+    groups = [groups.kept for _, groups in plan.planning.pairs]
     known = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""

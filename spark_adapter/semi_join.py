@@ -26,8 +26,8 @@ from ..engine.predicates import Constant, Node, col
 from ..engine.scan.index_join import best_index, leading_names, spoken_of
 from ..engine.scan.key_set import key_set
 from ..engine.scan.lookup import FEW_KEYS, span_of
-from ..engine.scan.plan import Plan
-from ..engine.scan.planning import ScanRequest
+from ..engine.scan.planning import Planning
+from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
@@ -184,12 +184,12 @@ def _uncovered_rows(
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Plan(ScanRequest.of(table, lookup.columns))
+    everything = Planning(ScanRequest.of(table, lookup.columns))
     if index is not None and not _uncovered_units(everything, table, index).any():
         return None
-    plan = Plan(ScanRequest.of(table, lookup.columns), _key_range(given, lookup.names))
+    plan = Planning(ScanRequest.of(table, lookup.columns), _key_range(given, lookup.names))
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
-    tasks = plan.readable_tasks_of(units)
+    tasks = plan.readable_tasks(units)
     if not tasks:
         return None
     packs = pack(tasks, slots(spark))
@@ -200,7 +200,7 @@ def _uncovered_rows(
     return parts.mapInArrow(_read_uncovered(lookup), spark_schema(lookup.wire))
 
 
-def _uncovered_units(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
+def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
     """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))

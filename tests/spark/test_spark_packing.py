@@ -90,7 +90,7 @@ def _planned(lake: Path, where: str) -> tuple:
     """(context, tasks) of a scan."""
     with ss.open(lake) as table:
         plan = table.scan(where, ["k"])
-        return plan.context, plan.tasks
+        return plan.planning.context, plan.planning.tasks
 
 
 def _keys(context, shares: list[Share]) -> list[int]:
