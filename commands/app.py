@@ -61,9 +61,9 @@ app.add_typer(indexes, name="index")
 
 def _print_version(value: bool) -> None:
     if value:
-        from .. import __version__
+        from importlib.metadata import version
 
-        print(f"skipstone {__version__}")
+        print(f"skipstone {version('skipstone')}")
         raise typer.Exit()
 
 
