@@ -35,7 +35,8 @@ from .adoption import adding, evolver, live_schemas, names_ever, new_columns, re
 from .attaching import attach_all
 from .evolution import columns_state
 from .fitting import misfits, pending_of, without
-from .publish import ATTEMPTS_MAX, Change, pause, publish
+from .publish import ATTEMPTS_MAX, Change, publish
+from .queue import pause
 from .sync_result import Synced, SyncResult
 
 if TYPE_CHECKING:
