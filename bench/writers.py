@@ -35,14 +35,15 @@ def main() -> None:
 def row(where: str, writers: int, commits: int, root: str, options: dict, python: str = sys.executable) -> str:
     """One line of the table: `writers` processes that make `commits` commits each."""
     ss.create(root, schema=SCHEMA, storage_options=options or None)
-    begun, cpu = time.monotonic(), os.times()
-    processes = [
-        subprocess.Popen(
-            [python, __file__, root, str(commits), json.dumps(options)],
-            stdout=subprocess.PIPE,
-        )
-        for _ in range(writers)
-    ]
+    arguments = [python, __file__, root, str(commits), json.dumps(options)]
+    cpu = os.times()
+    processes = [subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(writers)]
+    for process in processes:
+        process.stdout.readline()
+    begun = time.monotonic()
+    for process in processes:
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
     lines = [line for process in processes for line in process.communicate()[0].splitlines()]
     wall, spent = time.monotonic() - begun, os.times()
     seconds = np.array([float(line) for line in lines if not line.startswith(b"gave up")])
@@ -54,7 +55,11 @@ def row(where: str, writers: int, commits: int, root: str, options: dict, python
 
 
 def write(root: str, commits: int, options: dict) -> None:
-    """Commits so many times, and prints how many seconds each took."""
+    """Commits so many times, once all writers are ready, and prints how many seconds each took."""
+    with tempfile.TemporaryDirectory(prefix="writers-") as folder, ss.create(folder, schema=SCHEMA).transaction() as tx:
+        tx.write(pa.table({"id": [0]}))
+    print("ready", flush=True)
+    sys.stdin.readline()
     for number in range(commits):
         table = ss.open(root, storage_options=options or None)
         begun = time.monotonic()
@@ -68,13 +73,13 @@ def write(root: str, commits: int, options: dict) -> None:
 
 @contextlib.contextmanager
 def _server() -> Iterator:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    import object_server
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+    import seaweed_server
 
-    if object_server.program() is None:
+    if seaweed_server.program() is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="writers-") as folder, object_server.running(Path(folder)) as server:
+    with tempfile.TemporaryDirectory(prefix="writers-") as folder, seaweed_server.running(Path(folder)) as server:
         yield server
 
 

@@ -179,7 +179,7 @@ def _committed(
     adopts: bool,
 ) -> Synced:
     base = snapshot.instant
-    unread = live_schemas(snapshot)
+    unread = live_schemas(snapshot, leave=found.removed)
     of_live = [(known.schema, count) for known, count in unread]
     if not found.appeared.num_rows and not found.removed and not base.pending:
         columns = new_columns(base, of_live)

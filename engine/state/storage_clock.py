@@ -41,7 +41,7 @@ class StorageClock:
             self._storage.delete(path)
 
     def estimate_us(self) -> int:
-        """The storage's time in microseconds since 1970 UTC: what was last read off, and this process's own count since.
+        """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted since.
         Writes a file only where none was read off yet."""
         if self._read is None:
             return self.now_us()
