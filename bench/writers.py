@@ -19,11 +19,12 @@ import skipstone as ss
 SCHEMA = pa.schema([("id", pa.int64())])
 LOCAL = ((8, 100), (24, 8))
 STORE = (8, 10)
-_HEADER = "| where | writers | commits | gave up | median s | p99 s | slowest s | p99 / median | slowest / median | wall s | cpu s |"
+_COLUMNS = "where, writers, commits, gave up, median s, p99 s, slowest s, p99 / median, slowest / median, wall s, cpu s"
 
 
 def main() -> None:
-    print(_HEADER, "| --- " * 11 + "|", sep="\n")
+    names = _COLUMNS.split(", ")
+    print(f"| {' | '.join(names)} |", "| --- " * len(names) + "|", sep="\n")
     for writers, commits in LOCAL:
         with tempfile.TemporaryDirectory(prefix="writers-") as folder:
             print(row("disk", writers, commits, f"{folder}/table", {}), flush=True)

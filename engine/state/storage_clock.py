@@ -41,8 +41,8 @@ class StorageClock:
             self._storage.delete(path)
 
     def estimate_us(self) -> int:
-        """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted since.
-        Writes a file only where none was read off yet."""
+        """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted
+        since. Writes a file only where none was read off yet."""
         if self._read is None:
             return self.now_us()
         then_us, counted_us = self._read
