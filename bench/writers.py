@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,9 +42,11 @@ def row(where: str, writers: int, commits: int, root: str, options: dict, python
     cpu = os.times()
     processes = [subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(writers)]
     for process in processes:
+        assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
     begun = time.monotonic()
     for process in processes:
+        assert process.stdin is not None
         process.stdin.write(b"go\n")
         process.stdin.flush()
     lines = [line for process in processes for line in process.communicate()[0].splitlines()]
@@ -75,7 +79,7 @@ def write(root: str, commits: int, options: dict) -> None:
 @contextlib.contextmanager
 def _server() -> Iterator:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-    import seaweed_server
+    seaweed_server: Any = importlib.import_module("seaweed_server")
 
     if seaweed_server.program() is None:
         yield None
