@@ -9,13 +9,12 @@ solve_blocks, cheapest_blocks, fpp_of
 DistinctCounter      how many values they must be sized for
 """
 
-from .builder import SplitBlockBuilder
-from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, answers_together, probes_for
-from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
+from .sizing import DistinctCounter, cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import (
+    SplitBlockBuilder,
     SplitBlockFilter,
     estimated_keys,
     fold_words,

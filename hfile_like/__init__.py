@@ -19,20 +19,19 @@ Begin with `reader` and `writer`, then `block`:
     making keys  keycode, ordered (typed tuples), key_order (sorting)
 """
 
+from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
 from .file import GroupHandle
 from .index_rows import BlockInfo
-from .keycode import KeyLayout
+from .inspection import Finding
 from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
 from .numbered import Numbered
-from .ordered import OrderedCode
+from .ordered import KeyLayout, OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
-from .source import BytesSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
-from .verify import Finding
 from .writer import SortedFileWriter, WriterOptions
 
 __all__ = [

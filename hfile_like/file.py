@@ -18,9 +18,9 @@ import pyarrow as pa
 from ..caching import cached_property
 from ..errors import FormatVersionError, StorageError
 from . import codec
+from .byte_io import Source, name_of, read_exact
 from .codec import Compressor, Piece, Where
 from .index import BlockIndex
-from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .values import check_schema
 

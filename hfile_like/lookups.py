@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
 from ..errors import CorruptionError
 from .block import Block
+from .cache import cache_blocks
 from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
@@ -41,7 +42,7 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        cache.hold([(i, block)])
+        cache_blocks(cache, [(i, block)])
     return row
 
 
@@ -114,19 +115,19 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
     if cache is None:
         yield from file.blocks(numbers)
         return
-    held = {i: block for i in numbers if (block := cache.get(i)) is not None}
-    missing = [i for i in numbers if i not in held]
+    cached = {i: block for i in numbers if (block := cache.get(i)) is not None}
+    missing = [i for i in numbers if i not in cached]
     is_little = int(file.index.spans(missing).lengths.sum(dtype=np.uint64)) <= cache.capacity_bytes
     read: list[tuple[int, Block]] = []
     rest = file.blocks(missing)
     for i in numbers:
-        block = held.get(i)
+        block = cached.get(i)
         if block is None:
             block = next(rest)
             if is_little:
                 read.append((i, block))
         yield block
-    cache.hold(read)
+    cache_blocks(cache, read)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:

@@ -16,12 +16,12 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from . import codec
 from .block import Block
-from .block_cache import BlockCache
+from .byte_io import Source, close_source, name_of, open_source, read_exact
+from .cache import SizedCache
 from .codec import Where
 from .file import META_BYTES_MAX, Tail, open_footer
 from .index_rows import BlockInfo
 from .keys import prefix_successor
-from .source import Source, close_source, name_of, open_source, read_exact
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class OpenFile:
         self.schema: pa.Schema = self.footer.schema
         # Not a bound method: what refers to itself would hold its file open until it is collected.
         self.index = self.footer.index.reading_by(partial(_read, self.source, self._tail))
-        self.cache = BlockCache(cache_bytes) if cache_bytes else None
+        self.cache: SizedCache[int, Block] | None = SizedCache(cache_bytes) if cache_bytes else None
 
     def reading_from(self, source: Source) -> OpenFile:
         """The same file by way of another source, which stays the caller's: footer and cache are shared."""

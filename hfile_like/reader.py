@@ -17,17 +17,17 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from .block import Block
+from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
 from .file import TAIL_BYTES, GroupHandle
 from .index_rows import BlockInfo
+from .inspection import Finding, findings_of
 from .lookups import look_up, look_up_one
 from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
-from .source import COALESCE_GAP_BYTES, Source
 from .strided import StridedSection, read_strided_many, read_strided_rows
 from .summaries import Summary
-from .verify import Finding, findings_of
 
 CACHE_BYTES = 32 << 20
 

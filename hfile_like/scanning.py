@@ -15,6 +15,7 @@ import pyarrow as pa
 from ..arrays import from_numpy
 from ..errors import InvalidArgumentError
 from .block import BLOCK_ENTRIES_MAX, Block
+from .byte_io import Source, close_source, name_of, open_source, read_exact
 from .codec import Encoded, Where
 from .entries import Entries, column_positions, scan_schema
 from .keys import (
@@ -30,7 +31,6 @@ from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
-from .source import Source, close_source, name_of, open_source, read_exact
 from .strings import Rows, checked_text, is_large, row_count
 from .values import ENCODING_FIXED as VALUES_FIXED
 from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype

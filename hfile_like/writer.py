@@ -17,12 +17,12 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from . import codec, strided
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, Encoders, build_block
+from .byte_io import open_output
 from .codec import Piece
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
 from .file import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
 from .index_rows import BlockInfo, IndexBuilder
 from .keys import KEY_BYTES_MAX
-from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text

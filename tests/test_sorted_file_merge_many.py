@@ -21,7 +21,7 @@ from skipstone.hfile_like import (
     merge_cursor,
     merge_runs,
 )
-from skipstone.hfile_like.merge_writer import StoredBlocks
+from skipstone.hfile_like.merge import StoredBlocks
 from sorted_file_bytes import repair_block
 from sorted_files import CountingSource, nodes_of
 
