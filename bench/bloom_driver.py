@@ -37,7 +37,7 @@ from skipstone import col
 from skipstone.bloom import bucket_of, hash_array, probe_rows
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.storage import local
-from skipstone.hfile_like import SortedFileReader, output
+from skipstone.hfile_like import SortedFileReader, byte_io
 
 from bench.far import AT_ONCE, at_once, far
 from bench.filter_lake import COLUMN, commit_tasks, created, keys_of
@@ -310,11 +310,11 @@ def _without_flushes() -> Iterator[None]:
         def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
             return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 
-    local.os = output.os = NoFlush()  # type: ignore[assignment]
+    local.os = byte_io.os = NoFlush()  # type: ignore[assignment]
     try:
         yield
     finally:
-        local.os = output.os = os
+        local.os = byte_io.os = os
 
 
 if __name__ == "__main__":

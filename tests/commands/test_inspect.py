@@ -1,0 +1,166 @@
+"""`skipstone inspect`: what one sorted-block file holds, and where its bytes go."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, codec, inspection, keys, values
+
+
+def _json(say, *arguments: str):
+    status, out, err = say(*arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """A table with statistics, filters and positions."""
+    path = tmp_path / "lake"
+    path.mkdir()
+    for name in "ab":
+        pq.write_table(
+            pa.table({"id": range(1000), "name": [f"{name}{i}" for i in range(1000)]}), path / f"{name}.parquet"
+        )
+    with ss.create(path) as table:
+        table.create_index("name", kind="bloom")
+        table.create_index("id", kind="secondary")
+    return str(path)
+
+
+@pytest.fixture
+def sorted_file(tmp_path: Path) -> str:
+    path = tmp_path / "run.sbf"
+    with SortedFileWriter(path, schema=pa.schema([("n", pa.int64())])) as writer:
+        keys = [b"a/1", b"a/2", b"b/\xff"]
+        writer.write(keys, pa.record_batch({"n": pa.array([1, None, 3])}), deleted=pa.array([False, False, False]))
+        writer.end_group("all")
+        writer.put_meta("about", b"hello")
+    return str(path)
+
+
+def test_inspect(say, sorted_file: str) -> None:
+    told = _json(say, "inspect", sorted_file, "--verify")
+    assert (told["entries"], told["tombstones"], told["schema"], told["findings"]) == (3, 0, {"n": "int64"}, [])
+    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "0x622fff")
+    assert [g["name"] for g in told["groups"]] == ["all"]
+    assert sum(told["bytes"].values()) == told["size_bytes"] == os.path.getsize(sorted_file)
+    status, out, _ = say("inspect", sorted_file, "--verify")
+    assert status == 0
+    assert "3 entries" in out and "meta about" in out and "sound" in out
+
+
+def test_inspect_keys(say, sorted_file: str) -> None:
+    assert _json(say, "inspect", sorted_file, "--keys", "a/") == [{"key": "a/1", "n": 1}, {"key": "a/2", "n": None}]
+    assert _json(say, "inspect", sorted_file, "--keys", "0x62") == [{"key": "0x622fff", "n": 3}]
+    _, out, _ = say("inspect", sorted_file, "--keys", "", "--limit", "2")
+    assert "a/2" in out and "0x622fff" not in out and "the first 2" in out
+
+
+def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
+    with open(sorted_file, "r+b") as file:
+        file.seek(40)
+        byte = file.read(1)
+        file.seek(40)
+        file.write(bytes([byte[0] ^ 1]))
+    status, out, _ = say("inspect", sorted_file, "--verify", "--json")
+    assert status == 1
+    assert json.loads(out)["findings"][0]["check"] == "block checksum"
+
+
+def test_inspect_files_of_an_index(say, lake: str) -> None:
+    found = list(Path(lake, ".skipstone").rglob("*.sbf"))
+    assert found
+    for path in found:
+        told = _json(say, "inspect", str(path), "--verify")
+        assert sum(told["bytes"].values()) == told["size_bytes"]
+        status, out, _ = say("inspect", str(path))
+        assert (status, "section" in out) == (0, True)
+
+
+@pytest.fixture
+def rich_file(tmp_path: Path) -> str:
+    """One of everything: groups, metas, strided rows, levels of index."""
+    path = tmp_path / "rich.skb"
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), 8)) for _ in range(300)]
+    texts = [" ".join(words[j] for j in row) for row in rng.integers(0, len(words), (8000, 9))]
+    schema = pa.schema([("text", pa.string()), ("odd", pa.bool_())])
+    with SortedFileWriter(path, schema=schema, block_size=2000) as writer:
+        keys = [b"k%06d" % i for i in range(8000)]
+        values = pa.record_batch([texts, [i % 2 == 1 for i in range(8000)]], schema=schema)
+        writer.write(keys, values, [i % 100 == 0 for i in range(8000)])
+        writer.end_group("all")
+        for i in range(3):
+            writer.put_meta(f"about/{i}", rng.bytes(100))
+        writer.write_strided("rows", rng.integers(0, 256, (5, 16), dtype=np.uint8), 16)
+    return str(path)
+
+
+def test_every_byte_is_told(say, rich_file: str) -> None:
+    told = _json(say, "inspect", rich_file, "--verify")
+    assert sum(told["bytes"].values()) == told["size_bytes"] == os.path.getsize(rich_file)
+    assert {"keys", "column text", "column odd", "tombstones", "strided rows", "meta about/*"} <= set(told["bytes"])
+    assert {"nodes of the index", "heads of blocks", "footer"} <= set(told["bytes"])
+    assert told["bytes"]["meta about/*"] == 300
+    assert told["bytes"]["column text"] == sum(s["stored_bytes"] for s in told["sections"] if s["section"] == "text")
+    assert told["index"] == {"levels": 1, "nodes": -(-len(told["blocks"]) // 256)}
+    for name in ("tombstones", "keys", "text", "odd"):
+        assert sum(s["blocks"] for s in told["sections"] if s["section"] == name) == len(told["blocks"]), name
+
+
+def test_encodings_are_those_of_the_blocks(say, rich_file: str) -> None:
+    told = _json(say, "inspect", rich_file)["sections"]
+    with SortedFileReader(rich_file) as reader:
+        plain = [len(reader.block(i).plain(2)) for i in range(reader.num_blocks)]
+        encodings = {reader.block(i).encoding_of(2) for i in range(reader.num_blocks)}
+    assert sum(s["plain_bytes"] for s in told if s["section"] == "text") == sum(plain)
+    assert encodings == {values.ENCODING_OFFSETS_32}
+    assert {(s["encoding"], s["compression"]) for s in told if s["section"] == "text"} == {("plain", "zstd")}
+    assert {s["encoding"] for s in told if s["section"] == "tombstones"} <= {"none", "bitmap"}
+
+
+def test_a_summary_is_shown(say, rich_file: str) -> None:
+    _, out, _ = say("inspect", rich_file)
+    lines = out.splitlines()
+    assert "8,000 entries, 80 tombstones among them, in" in lines[1] and "nodes" in lines[1]
+    row = next(line.split() for line in lines if line.startswith("column text"))
+    assert row[4].endswith("%") and float(row[5]) > 10, "share, and bytes an entry"
+
+
+def test_a_file_of_nothing(say, tmp_path: Path) -> None:
+    path = tmp_path / "nothing.skb"
+    with SortedFileWriter(path, schema=pa.schema([])):
+        pass
+    status, out, _ = say("inspect", str(path), "--verify")
+    assert status == 0 and "0 entries, in 0 blocks" in out and "key → no values" in out
+    told = _json(say, "inspect", str(path))
+    assert sum(told["bytes"].values()) == told["size_bytes"] and told["sections"] == []
+
+
+def test_what_is_no_such_file_is_told_apart_from_one_that_is_damaged(say, tmp_path: Path, sorted_file: str) -> None:
+    for content in (b"", b"abc", b"some text, longer than a header and a trailer together would be, " * 3):
+        path = tmp_path / "other"
+        path.write_bytes(content)
+        status, out, err = say("inspect", str(path))
+        assert (status, out) == (2, "") and "is no sorted-block file" in err, content
+    whole = Path(sorted_file).read_bytes()
+    path.write_bytes(whole[:-20])
+    status, _, err = say("inspect", str(path))
+    assert status == 2 and "damaged" in err
+
+
+def test_every_encoding_and_codec_has_a_name() -> None:
+    for module, prefix, names in (
+        (keys, "ENCODING_", inspection._KEYS),
+        (values, "ENCODING_", inspection._VALUES),
+        (codec, "CODEC_", inspection._CODECS),
+    ):
+        assert {value for name, value in vars(module).items() if name.startswith(prefix)} == set(names)
