@@ -37,8 +37,8 @@ from .ast import (
     Or,
     StartsWith,
     Unknown,
+    member_of,
 )
-from .from_tuples import member_of
 
 _COMPARISONS = {
     "equal": "=",
