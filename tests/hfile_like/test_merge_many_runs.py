@@ -113,15 +113,15 @@ KEYS = st.one_of(
 def test_compiled_order_is_that_of_its_plain_twin(runs):
     keys = binary_array([key for run in runs for key in run], pa.binary())
     bounds = np.cumsum([0, *map(len, runs)])
-    plain = merge.plain_order(keys)
+    plain = key_order.plain_order(keys)
     assert {key: run for run, part in enumerate(runs) for key in part} == {
         keys[i].as_py(): int(np.searchsorted(bounds, i, side="right")) - 1 for i in plain.tolist()
     }
     with kernels(True):
-        assert merge.merge_order(keys, bounds).tolist() == plain.tolist()
+        assert key_order.merge_order(keys, bounds).tolist() == plain.tolist()
         # What is not in order, as damage may leave it, ends as well, within the same bounds.
         backwards = binary_array([key for run in runs for key in reversed(run)], pa.binary())
-        order = merge.merge_order(backwards, bounds)
+        order = key_order.merge_order(backwards, bounds)
         assert len(order) <= len(backwards) and set(order.tolist()) <= set(range(len(backwards)))
 
 
