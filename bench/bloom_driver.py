@@ -247,13 +247,13 @@ def _peer(folder: Path) -> str:
     sections = []
     for path in sorted((folder / ".skipstone" / "tasks").rglob("*.sbf")):
         with SortedFileReader(path) as reader:
-            sections.append((path, reader.strided("task/0")))  # told for nothing: his are in an index of their own
+            sections.append((path, reader.strided_sections()["task/0"]))
 
     def read(at: int) -> np.ndarray:
         path, section = sections[at]
         time.sleep(LATENCY_S)
         with SortedFileReader(path) as reader:
-            return reader.read_strided(section.name, np.arange(section.rows))
+            return reader.read_strided([(section.name, np.arange(section.rows))])[0]
 
     start = time.perf_counter()
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -244,7 +244,7 @@ def merge_runs(
             if not reader.schema.equals(schema):
                 raise SchemaError(f"runs of different columns cannot be merged: {schema} and {reader.schema}")
         if "summaries" not in options:
-            options["summaries"] = list({name: None for reader in readers for name in reader.summarised})
+            options["summaries"] = list({name: None for reader in readers for name in reader.file.index.summarised})
         writer = stack.enter_context(MergingWriter(output, schema=schema, **options))
         cursors = [Cursor(reader.file, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
         batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))

@@ -177,7 +177,7 @@ def entries_of(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                layers.append(readers.reader(run).get_numbered(prefix, ids, columns, include_deleted=True))
+                layers.append(readers.reader(run).numbered(prefix).get(ids, columns, include_deleted=True))
     return newest_numbered(layers, columns, schema)
 
 
@@ -212,7 +212,7 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
-                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
+                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix).scan(columns, include_deleted=True))
                     layers.append(part_of(whole, *ends))
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
@@ -238,7 +238,7 @@ def sought_entries(
         for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else sought:
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
-                    found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
+                    found.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
     ids = np.unique(np.concatenate(found))
     if not len(ids):
         return newest_numbered([], [column], schema)

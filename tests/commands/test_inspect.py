@@ -119,8 +119,8 @@ def test_every_byte_is_told(say, rich_file: str) -> None:
 def test_encodings_are_those_of_the_blocks(say, rich_file: str) -> None:
     told = _json(say, "inspect", rich_file)["sections"]
     with SortedFileReader(rich_file) as reader:
-        plain = [len(reader.block(i).plain(2)) for i in range(reader.num_blocks)]
-        encodings = {reader.block(i).encoding_of(2) for i in range(reader.num_blocks)}
+        plain = [len(block.plain(2)) for block in reader.read_blocks(range(reader.num_blocks))]
+        encodings = {block.encoding_of(2) for block in reader.read_blocks(range(reader.num_blocks))}
     assert sum(s["plain_bytes"] for s in told if s["section"] == "text") == sum(plain)
     assert encodings == {values.ENCODING_OFFSETS_32}
     assert {(s["encoding"], s["compression"]) for s in told if s["section"] == "text"} == {("plain", "zstd")}

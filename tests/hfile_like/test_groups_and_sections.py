@@ -123,7 +123,7 @@ def test_strided_rows_need_only_their_section(rows, stride, chunks, picks, gap):
         assert sum(n for _, n in source.asked) == len(set(picks)) * (stride + 4)
     reader = SortedFileReader(target.getvalue())
     assert reader.strided_sections()["rows"] == section
-    assert np.array_equal(reader.read_strided("rows", np.array(picks, dtype=np.int64)), table[picks])
+    assert np.array_equal(reader.read_strided([("rows", np.array(picks, dtype=np.int64))])[0], table[picks])
     assert reader.strided_sections()["other"].rows == 0
     assert reader.verify() == []
     for bad in ([rows], [-1], [0.5], [[0]]):

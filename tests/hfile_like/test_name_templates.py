@@ -39,10 +39,10 @@ def check(column: pa.Array, picks: list[int], **options) -> bytes:
     reader = SortedFileReader(data)
     assert reader.verify() == []
     assert reader.scan_table()["s"].combine_chunks().equals(column)
-    found = reader.numbered(b"p").columns["s"]
+    found = reader.numbered(b"p").scan().columns["s"]
     found.validate(full=True)
     assert found.equals(column)
-    some = reader.get_numbered(b"p", np.array(picks, dtype=np.uint64)).columns["s"]
+    some = reader.numbered(b"p").get(np.array(picks, dtype=np.uint64)).columns["s"]
     some.validate(full=True)
     assert some.equals(column.take(pa.array(picks, pa.int64())))
     for i in picks[:5]:
@@ -233,12 +233,12 @@ def test_names_are_sought_as_by_comparing_all(column, others, data):
     wanted = [*others, *data.draw(st.lists(st.sampled_from([c for c in column if c] or ["?"]), max_size=6))]
     first = data.draw(st.integers(0, len(column)))
     last = data.draw(st.integers(first, len(column) + 3))
-    found = reader.find_numbered(b"p", first, last, "s", [name.encode() for name in wanted])
+    found = reader.numbered(b"p").find(first, last, "s", [name.encode() for name in wanted])
     inside = range(first, min(last + 1, len(column)))
     assert found.tolist() == [i for i in inside if column[i] in wanted and not deleted[i]]
-    between = reader.numbered_between(b"p", first, last, include_deleted=True)
+    between = reader.numbered(b"p").between(first, last, include_deleted=True)
     assert between.numbers.tolist() == list(inside)
     assert between.columns["s"].to_pylist() == [column[i] for i in inside]
     assert between.deleted.tolist() == [deleted[i] for i in inside]
-    live = reader.numbered_between(b"p", first, last, ["s"])
+    live = reader.numbered(b"p").between(first, last, ["s"])
     assert live.columns["s"].to_pylist() == [column[i] for i in inside if not deleted[i]]

@@ -76,7 +76,7 @@ class Faces:
             yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
             yield f"range of {group.name}", self._range(group.offset, group.length)
         for section in self._strided:
-            yield f"rows of {section.name}", lambda r, s=section: r.read_strided(s.name, range(s.rows))
+            yield f"rows of {section.name}", lambda r, s=section: r.read_strided([(s.name, range(s.rows))])[0]
             yield (
                 f"rows of {section.name} alone",
                 lambda r, s=section: read_strided_rows(r.file.source, s, range(s.rows)),
@@ -84,10 +84,10 @@ class Faces:
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
         if self._is_numbered:
-            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX, include_deleted=True))
-            yield "numbered between", lambda r: self._numbered(r.numbered_between(NUMBERED_PREFIX, 7, 40))
-            yield "get numbered", lambda r: self._numbered(r.get_numbered(NUMBERED_PREFIX, _SOME))
-            yield "block numbers", lambda r: [part.tolist() for part in r.block_numbers(NUMBERED_PREFIX)]
+            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).scan(include_deleted=True))
+            yield "numbered between", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).between(7, 40))
+            yield "get numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).get(_SOME))
+            yield "block numbers", lambda r: [part.tolist() for part in r.numbered(NUMBERED_PREFIX).block_bounds()]
             for name in self._texts:
                 yield f"find in {name}", lambda r, n=name: self._find(r, n)
         yield "merge", self._merge
@@ -113,9 +113,9 @@ class Faces:
         return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
 
     def _find(self, reader: SortedFileReader, name: str) -> object:
-        value = reader.numbered_between(NUMBERED_PREFIX, 8, 8, [name]).columns[name]
+        value = reader.numbered(NUMBERED_PREFIX).between(8, 8, [name]).columns[name]
         wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
-        return reader.find_numbered(NUMBERED_PREFIX, 0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
+        return reader.numbered(NUMBERED_PREFIX).find(0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
@@ -155,7 +155,7 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
     ]
     if block is None:
         rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
-        return [*found, ("rows", lambda r: r.read_strided_many(list(rows.items())))]
+        return [*found, ("rows", lambda r: r.read_strided(list(rows.items())))]
     info = SortedFileReader(sound).blocks()[block]
     keys = [info.first_key, info.last_key]
     return [
