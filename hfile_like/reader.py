@@ -199,8 +199,8 @@ class SortedFileReader:
         return self.file.block_range(*key_bounds(prefix, start, stop))
 
     def read_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
-        """Blocks, checked, about `ahead_bytes` of them read at once. `indices` ascend. Raises InvalidArgumentError for a
-        block that is not there."""
+        """Blocks, checked, about `ahead_bytes` of them read at once. `indices` ascend. Raises InvalidArgumentError for
+        a block that is not there."""
         if len(indices) and not 0 <= indices[0] <= indices[-1] < self.num_blocks:
             raise InvalidArgumentError(f"there are blocks 0 to {self.num_blocks - 1}, not {indices[0]}..{indices[-1]}")
         return self.file.blocks(indices, ahead_bytes)

@@ -190,9 +190,13 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                decode = partial(SortedFileReader.numbered, prefix=prefix, columns=names, include_deleted=True)
+                decode = partial(_decoded, prefix=prefix, columns=names)
                 layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
     return newest_numbered(layers, columns, schema)
+
+
+def _decoded(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> Numbered:
+    return reader.numbered(prefix).scan(columns, include_deleted=True)
 
 
 def entries_between(
