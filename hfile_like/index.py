@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .block import HEAD
+from .block import HEAD, SECTION
 from .cache import SizedCache
 from .codec import Piece, Where, open_piece
 from .index_rows import INDEX_HEAD, BlockInfo, BlockRows, NodeRows, Rows
@@ -23,7 +23,6 @@ from .summaries import BlockSummary, Summary, has_bounds, joined_summaries, read
 
 LEVELS_MAX = 8
 FAN_OUT_MAX = 1 << 16
-PIECE_BYTES_MAX = 1 << 30
 # Of the nodes below the footer.
 CACHED_BYTES_MAX = 32 << 20
 
@@ -61,7 +60,7 @@ class BlockIndex:
         self.block_count, self.levels, self.fan_out = INDEX_HEAD.unpack_from(table)
         if self.levels > LEVELS_MAX or not 2 <= self.fan_out <= FAN_OUT_MAX:
             raise where.bad("index", f"an index of {self.levels} levels of {self.fan_out} rows is not known")
-        if self.block_count * HEAD.size > data_end:
+        if self.block_count * (HEAD.size + SECTION.size * (2 + len(schema))) > data_end:
             raise where.bad("index", f"an index of {self.block_count} blocks does not fit the file")
         self._top_summaries = {} if summaries is None else read_summaries(summaries, where)
         for name in self._top_summaries:
@@ -125,7 +124,7 @@ class BlockIndex:
         fetched = self._fetched(handles) if handles else []
         for each, handle, data, parent in zip(wanted, handles, fetched, rows, strict=True):
             where = Where(self.where.path, handle.offset)
-            yield each, memoryview(open_piece(data, handle, PIECE_BYTES_MAX, "index", where)), where, parent
+            yield each, memoryview(open_piece(data, handle, "index", where)), where, parent
 
     def _fetched(self, pieces: Sequence[Piece]) -> list[memoryview]:
         assert self._read is not None, "an index below a footer needs something to read by"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from .summaries import summarise
 T = TypeVar("T")
 
 _ROWS_AT_ONCE_BYTES = 1 << 20
+# Of one strided section: a section that is damaged throughout needs no more.
+_FINDINGS_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,16 @@ def _check_nodes(index: BlockIndex, column: str) -> None:
 
 
 def _check_rows(source: Source, section: StridedSection) -> list[Finding]:
-    """One finding for each damaged row: where a run of rows fails, they are read one by one."""
+    """One finding for each damaged row, up to some: where a run of rows fails, they are read one by one."""
     at_once = max(1, _ROWS_AT_ONCE_BYTES // section.stride)
     findings: list[Finding] = []
     for low in range(0, section.rows, at_once):
         rows = np.arange(low, min(low + at_once, section.rows))
         if list(_run([partial(read_strided_rows, source, section, rows)])):
-            findings += _run([partial(read_strided_rows, source, section, [row]) for row in rows.tolist()])
+            steps = (partial(read_strided_rows, source, section, [row]) for row in rows.tolist())
+            findings += islice(_run(steps), _FINDINGS_MAX - len(findings))
+            if len(findings) == _FINDINGS_MAX:
+                break
     return findings
 
 

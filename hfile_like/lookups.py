@@ -20,8 +20,8 @@ from .open_file import OpenFile
 from .scanning import block_entries
 from .values import ENCODING_OFFSETS_32, encoding_of
 
-# Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
-_SEARCH_KEYS_MAX = 4
+# Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
+_SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 4, 2048
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -132,7 +132,7 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
     """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
-    if len(wanted) > _SEARCH_KEYS_MAX:
+    if len(wanted) > max(_SEARCH_KEYS_MAX, block.entries // _SEARCH_ENTRIES):
         positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
         valid = valid_mask(positions)
         places = to_numpy(positions).astype(np.int64)

@@ -23,13 +23,13 @@ import pyarrow as pa
 from ..arrays import binary_array
 from ..errors import InvalidArgumentError, SchemaError
 from . import codec
-from .block import HEAD, SECTION, SECTION_BYTES_MAX
+from .block import BLOCK_BYTES_MAX, HEAD, SECTION
 from .byte_io import Source
 from .entries import Entries
 from .file import TAIL_BYTES
 from .index_rows import BlockInfo
 from .key_order import merge_order
-from .merge_cursor import Cursor, Stored, check_size, out_of_order
+from .merge_cursor import Cursor, Stored, out_of_order
 from .open_file import READ_AHEAD_BYTES
 from .reader import SortedFileReader
 from .scanning import in_order
@@ -156,7 +156,7 @@ class StoredBlocks:
         ends = self._head_bytes + np.cumsum(padded, axis=1)
         self._section_at = ends - padded
         codecs = heads[:, _CODECS] & 0xFF
-        if (ends[:, -1] != self._lengths).any() or (heads[:, _RAWS] > SECTION_BYTES_MAX).any():
+        if (ends[:, -1] != self._lengths).any() or (heads[:, _RAWS] > BLOCK_BYTES_MAX).any():
             return False
         self.compressed = (codecs != codec.CODEC_RAW).any(axis=1)
         self.may_hold_tombstones = heads[:, 6] > 0
@@ -271,13 +271,9 @@ class _Batch(NamedTuple):
     def merged(self, drop_tombstones: bool) -> _Merged:
         """All of it in order, decoded but for the blocks to copy. Raises CorruptionError."""
         parts: list[Entries] = []
-        bounds, size = [0], 0
+        bounds = [0]
         for run in self.taken:
-            for part in run:
-                parts.append(part if isinstance(part, Entries) else part.entries())
-                size += parts[-1].size_bytes
-                if isinstance(part, Stored):
-                    check_size(size, part)
+            parts += [part if isinstance(part, Entries) else part.entries() for part in run]
             bounds.append(sum(map(len, parts)))
         if not parts:
             return _Merged(None, [0] * len(self.copies), self.copies, self.is_last)

@@ -245,10 +245,22 @@ class _Gather:
         # Blocks far apart: their summaries would cost more than decoding them.
         if not spans.deleted.any() and indices and indices[-1] - indices[0] < 2 * len(indices):
             summarised = range(indices[0], indices[-1] + 1)
-        self._numbers = np.empty(count, dtype=np.uint64)
-        self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
+        self._at = 0
+        try:
+            self._numbers = np.empty(count, dtype=np.uint64)
+            self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
+            self._make_room(file, positions, indices, count, summarised)
+        except MemoryError:
+            raise InvalidArgumentError(
+                f"{file.name or 'the file'}: {count:,} entries do not fit in memory: ask for fewer blocks"
+            ) from None
+
+    def _make_room(
+        self, file: OpenFile, positions: Sequence[int], indices: list[int], count: int, summarised: range | None
+    ) -> None:
+        """`summarised`: the blocks of which summaries are worth reading, or None."""
         for position in positions:
             field = file.schema.field(position)
             summary = None
@@ -261,7 +273,6 @@ class _Gather:
                 continue
             collector = self._columns[field.name] = _collector(field.type, count)
             self._read.append((position, collector))
-        self._at = 0
 
     def room(self) -> np.ndarray:
         """Where the next numbers go."""

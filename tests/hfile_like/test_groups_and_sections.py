@@ -244,7 +244,7 @@ def test_threads_share_a_reader(tmp_path):
 def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
     columns = {name: pa.array([f"{name} {i % 7} and what compresses" * 3 for i in range(4_000)]) for name in "abcd"}
     keys = [b"%032d" % (i * i) for i in range(4_000)]
-    data = written(keys, pa.record_batch(columns), block_size=1 << 25 if blocks == 1 else 1 << 14, compression="zstd")
+    data = written(keys, pa.record_batch(columns), block_size=1 << 23 if blocks == 1 else 1 << 14, compression="zstd")
     unpacked: set[tuple[int, int]] = set()
     whole = Block.plain
     monkeypatch.setattr(

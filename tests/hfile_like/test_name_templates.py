@@ -117,7 +117,7 @@ def uuids(count: int, version: int | None = None) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_of_files_take_few_bytes(items, bytes_a_name, kind):
     column = column_of(items, kind)
-    data = check(column, list(range(0, 5000, 7)), compression="none", block_size=1 << 24)
+    data = check(column, list(range(0, 5000, 7)), compression="none", block_size=1 << 23)
     assert encoding_of(data) == NAMES_ENCODING
     validity = 5000 // 8 + 8 if None in items else 0
     assert SortedFileReader(data).blocks()[0].length <= 5000 * bytes_a_name + validity + 600
@@ -130,7 +130,7 @@ def test_names_of_files_take_few_bytes(items, bytes_a_name, kind):
 def test_one_value_of_another_make_is_no_template(odd):
     items = [f"part-{i:08d}.parquet" for i in range(2000)]
     items[1234] = odd
-    assert encoding_of(check(column_of(items, pa.string()), [0, 1234], block_size=1 << 24)) != NAMES_ENCODING
+    assert encoding_of(check(column_of(items, pa.string()), [0, 1234], block_size=1 << 23)) != NAMES_ENCODING
 
 
 def record(kind: int, width: int, size: int, base: int = 0, step: int = 0, reserved: int = 0) -> bytes:

@@ -251,10 +251,10 @@ def stored_bytes(data: bytes) -> int:
     ],
 )
 def test_what_is_narrow_takes_few_bytes(column, most):
-    without = stored_bytes(run_of(10_000, {}, schema=pa.schema([]), compression="none", block_size=1 << 24))
+    without = stored_bytes(run_of(10_000, {}, schema=pa.schema([]), compression="none", block_size=1 << 23))
     # The keys are consecutive: a block head, two entries of the directory, and the head of the keys.
     assert without == 16 + 2 * 16 + 24 + 8
-    data = run_of(10_000, {"c": column}, compression="none", block_size=1 << 24)
+    data = run_of(10_000, {"c": column}, compression="none", block_size=1 << 23)
     assert stored_bytes(data) - without - 16 <= most + 16
     found = SortedFileReader(data).numbered(b"pre").scan()
     assert found.columns["c"].equals(column)

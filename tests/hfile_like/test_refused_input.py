@@ -87,8 +87,8 @@ def test_bad_arguments_are_named():
 
 
 def test_an_entry_that_no_block_could_hold_is_refused():
-    with pytest.raises(InvalidArgumentError, match="64 MiB"):
-        written([b"a"], pa.record_batch({"b": [bytes(65 << 20)]}))
+    with pytest.raises(InvalidArgumentError, match="32 MiB"):
+        written([b"a"], pa.record_batch({"b": [bytes(33 << 20)]}))
 
 
 def test_text_that_is_not_utf8_is_refused():

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -164,6 +165,34 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
         ("get_many", lambda r: r.get_many(keys * 5)),
         ("scan", lambda r: r.scan_table(start=keys[0], stop=keys[1], include_deleted=True)),
     ]
+
+
+def crafted_faces() -> Iterator[tuple[str, Face]]:
+    """What streams, or reads one thing, of a file that may claim anything."""
+
+    def metas(reader: SortedFileReader) -> None:
+        for name in reader.metas():
+            reader.meta(name)
+
+    def some(reader: SortedFileReader) -> list[bytes]:
+        return [key for info in reader.blocks(range(min(3, reader.num_blocks))) for key in info[-2:]]
+
+    def drained(things: Iterator[object], most: int = 200) -> None:
+        for _ in islice(things, most):
+            pass
+
+    yield "entries", lambda r: drained(iter([r.num_entries, r.num_deleted, r.groups(), r.strided_sections()]))
+    yield "metas", metas
+    yield "ends", lambda r: drained(iter(r.ends() if r.num_blocks else ()))
+    yield "get", lambda r: drained(r.get(key) for key in [*some(r), b"", b"k", b"\xff" * 9])
+    yield "get_many", lambda r: drained(iter(r.get_many(some(r) * 4).column_names))
+    yield "scan", lambda r: drained(r.scan(include_deleted=True))
+    yield "blocks", lambda r: drained(iter(r.blocks()))
+    yield "summaries", lambda r: drained(iter(r.summaries()))
+    yield "numbered", lambda r: drained(iter(r.numbered(b"").get(_SOME).columns))
+    yield "numbers", lambda r: drained(iter(r.numbered(b"").block_bounds()))
+    yield "merge", lambda r: drained(iter([merge_runs([r, r], io.BytesIO(), block_size=1 << 12)]))
+    yield "verify", lambda r: r.verify()
 
 
 def text_of(answer: object) -> str:
