@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from skipstone.commands.inspecting import inspect_file
+from skipstone.commands.inspect import inspect_file
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
