@@ -215,9 +215,11 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
     if sum(block.plain_bytes for block in run.blocks) > BATCH_PLAIN_BYTES:
         return None  # a block alone
     if len(run.blocks) == 1:
-        if run.blocks[0].decoded_bytes(positions) > BATCH_PLAIN_BYTES:
+        block = run.blocks[0]
+        if block.decoded_bytes(positions) > BATCH_PLAIN_BYTES:
             return None
-        return next(block_batches(run, positions, schema, include_deleted))
+        rows = None if run.low == 0 and run.high == block.entries else slice(run.low, max(run.low, run.high))
+        return block_entries(block, positions, rows).to_batch(schema, include_deleted)
     whole = joined_entries(run.blocks, positions)
     if whole is None:
         return None

@@ -186,7 +186,7 @@ def test_a_scan_decodes_only_the_columns_it_returns(monkeypatch):
     whole = Block.column
     monkeypatch.setattr(Block, "column", lambda self, at: decoded.append(at) or whole(self, at))
     assert reader.scan_table(columns=["c", "a"]).to_pydict() == {"key": [b"x", b"y"], "c": [5, 6], "a": [1, 2]}
-    assert decoded == [2, 0]
+    assert set(decoded) == {2, 0}
 
 
 def test_uncompressed_values_are_not_copied():
