@@ -19,12 +19,14 @@ from skipstone.hfile_like import (
     kernels_keys,
     key_order,
     merge,
-    merge_cursor,
     merge_runs,
 )
 from skipstone.hfile_like.merge import StoredBlocks
 from sorted_file_builders import CountingSource, nodes_of
+from sorted_file_crafted import numbers as number_keys
+from sorted_file_crafted import one_block
 from sorted_file_layout import repair_block
+from sorted_file_samples import make
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 UNIVERSE = 900
@@ -273,9 +275,9 @@ def test_a_damaged_or_shortened_run_among_others_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_that_come_to_more_than_the_index_says_are_refused(tmp_path, monkeypatch):
-    runs = [run_of(dict.fromkeys(MAKES["names"][i::2], i), block_size=900) for i in range(2)]
-    monkeypatch.setattr(merge_cursor, "TAKEN_BYTES_MAX", 5_000)
+def test_blocks_that_come_to_more_than_the_index_says_are_refused(tmp_path):
+    # Its index says 8 bytes of a block of 12 MiB.
+    runs = [one_block(1 << 20, number_keys()), make([bytes(7) + b"\5", bytes(6) + b"\5\5"], {})]
     with pytest.raises(CorruptionError, match="which is not what the index says"):
         merge_runs(runs, tmp_path / "out", block_size=900)
     assert list(tmp_path.iterdir()) == []
