@@ -28,7 +28,7 @@ from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
 # A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.
-BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 8
+BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 4
 ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
 # "auto": a get pays for a block, a scan for what each block costs beside its entries.
 BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
