@@ -368,7 +368,9 @@ def test_run_with_other_bytes_is_refused_or_answers_right(copy, answers):
 def _rows_of_run(path: Path) -> tuple[pa.Table, object]:
     with SortedFileReader(str(path)) as reader:
         metas = {name: reader.meta(name) for name in reader.metas()}
-        strided = {s.name: reader.read_strided(s.name, range(s.rows)) for s in reader.strided_sections().values()}
+        strided = {
+            s.name: reader.read_strided([(s.name, range(s.rows))])[0] for s in reader.strided_sections().values()
+        }
         return reader.scan_table(include_deleted=True), (reader.schema, metas, strided)
 
 
