@@ -101,9 +101,12 @@ class SkipstoneSource(DataSource):
 
 
 class _NoStream(DataSourceStreamReader):
-    """Refuses a stream when its query starts. PySpark hangs where the source itself refuses."""
+    """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
 
     def initialOffset(self) -> dict:
+        raise _no_stream("reads versions of a table")
+
+    def read(self, partition: InputPartition) -> NoReturn:
         raise _no_stream("reads versions of a table")
 
 
