@@ -241,7 +241,7 @@ def _civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def literal_sql(value: LiteralValue) -> str:
-    """SQL that `from_sql` reads back as this very literal."""
+    """DuckDB's SQL, which `from_sql` reads back as this very literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -268,12 +268,12 @@ def literal_sql(value: LiteralValue) -> str:
     date = f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day:02}"
     if value.kind == "date" and ns == 0:
         return f"DATE '{date}'"
-    return f"TIMESTAMP '{date} {_time_text(ns)}'"
+    return f"TIMESTAMP{'_NS' if ns % 1_000 else ''} '{date} {_time_text(ns)}'"
 
 
 def string_sql(text: str) -> str:
-    """A string literal in single quotes, with backslashes and quotes escaped."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    """A string literal in single quotes."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _float_sql(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.outcomes import About
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
-from ..predicates import Node, brief, columns_of, prepare, unknowns
+from ..predicates import Node, brief, columns_of, columns_read, prepare, unknowns
 from ..state import Instant
 from ..state.slices import MODES, SNAPSHOT, any_of
 from ..state.snapshot import Snapshot, Tail
@@ -107,11 +107,12 @@ class Planning:
         self,
         request: ScanRequest,
         where: object = None,
+        params: Sequence | Mapping | None = None,
     ):
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         schema = request.snapshot.instant.schema
         self.where = where
-        self.bound: Node = prepare(where, schema)
+        self.bound: Node = prepare(where, schema, params)
         self.columns = _checked_columns(request.columns, schema)
         self._index_storage, self._storage = request.index_storage, request.storage
         self._steps = self._no_steps()  # of reading rows
@@ -201,7 +202,7 @@ class Planning:
     def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
         """What files are read with for other columns; where some more, maybe nested, lie in them is known, too."""
         instant = self._snapshot.instant
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_of(self.bound))])
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
         return ReadContext(
             location=self._storage.uri,
             index_location=self._index_storage.uri,
