@@ -18,7 +18,8 @@ from ..errors import InvalidArgumentError
 from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
-from .scan.planning import ScanRequest
+from .scan.planning import Planning
+from .scan.request import ScanRequest
 from .slice_views import file_groups_view, slices_view
 from .state import Instant
 from .state.snapshot import Snapshot
@@ -163,7 +164,7 @@ class Table(Handle):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where, params)
+        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where, params))
 
     def lookup(
         self,

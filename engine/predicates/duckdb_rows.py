@@ -48,9 +48,9 @@ _REFUSED_CLASSES = {
 _MACROS = frozenset({"nullif", "split_part", "fmod", "fdiv", "days_in_month", "date_add", "if"})
 _MACRO_PREFIXES = ("list_", "array_", "map_contains", "md5_number")
 _SESSION_PREFIXES = ("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable")
-_TRUTH_TYPES = tuple(
-    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT DOUBLE DECIMAL "
-    'VARCHAR NULL "NULL" BIT'.split()
+_TRUTH_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+    *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
 )
 _connections: dict[int, Any] = {}  # by process: a fork must not touch its parent's
 
