@@ -35,7 +35,7 @@ from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
 from .packing import pack
 from .rewritten import compressed_alike, sized
-from .session import read_column
+from .session import read_where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,9 +130,10 @@ def cluster(
     told = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
+        node = read_where(spark, where, table.schema)
         if isinstance(where, Column):
-            where = without_unknowns(read_column(spark, where, table.schema))
-        plan = table.scan(where)
+            node = without_unknowns(node)  # type: ignore[arg-type]
+        plan = table.scan(node)
         tasks = plan.planning.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()

@@ -50,7 +50,7 @@ def explain(frame: DataFrame) -> str:
 def _told(request: Request) -> str:
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
-        plan = table.scan(request.predicate_node())
+        plan = table.scan(request.predicate_node(table.schema))
         lines = [plan.explain(), "", _packed(plan, request)]
         if request.residual is not None:
             lines.append(f"Spark tests the rows that are left by {request.residual}")

@@ -36,7 +36,7 @@ from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
 from .parquet_types import holds_nanoseconds, is_read_as
-from .session import read_column
+from .session import read_where
 from .shielding import shielded
 from .to_columns import has_floats, literal, to_column
 from .translate import spark_schema, wire_schema
@@ -82,7 +82,7 @@ def read_parquet(
         would not read as the table has them, or that changed or went since they were indexed; `scan` reads some.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
+        node = read_where(spark, where, table.schema)
         plan = table.scan(node, columns)
         wire_schema(table.schema, plan.columns)  # or it raises
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))

@@ -130,8 +130,12 @@ def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
     return None
 
 
-def _unknown(node: Node, reason: str) -> Unknown:
+def _cast_by_duckdb(node: Node, reason: str) -> Unknown:
     return Unknown(str(node), reason, "duckdb")
+
+
+def _unknown(node: Node, reason: str) -> Unknown:
+    return Unknown(str(node), reason)
 
 
 def _no_meaning(node: Node, ref: ColumnRef, literal: Literal) -> PredicateError:
@@ -166,9 +170,9 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
     if right.value is None:
         if op != "<=>":
             return Constant(None)
-        return _unknown(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
+        return _cast_by_duckdb(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
     if ref is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     special = _without_order(node, ref, op == "<=>")
     if special is not None:
         return special
@@ -286,7 +290,7 @@ def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
 
 def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
     if left is None or right is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     if left.path == right.path and canon.order_class(left.type) is not None:
         if op == "<=>":
             return Constant(True)
@@ -307,7 +311,7 @@ def _bind_in(node: In, schema: pa.Schema) -> Node:
         return Not(found) if node.negated else found
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     given = [value for value in node.values if value.value is not None]
     if not node.values:
         return Constant(node.negated)
@@ -363,7 +367,7 @@ def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node
     """The column of strings or bytes under a pattern, or what becomes of the pattern where there is none."""
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values, or no column is named")
+        return _cast_by_duckdb(node, "a cast may change values, or no column is named")
     if pa.types.is_null(ref.type):
         return Constant(None)
     if ref.is_uuid or not canon.is_bytes_like(ref.type):
@@ -375,13 +379,13 @@ def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
     if isinstance(node.operand, Literal):
         return Constant(node.operand.value is None)
     ref = _column_of(node.operand, schema)
-    return _unknown(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
+    return _cast_by_duckdb(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
 
 
 def _bind_is_nan(node: IsNaN, schema: pa.Schema) -> Node:
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values, or no column is named")
+        return _cast_by_duckdb(node, "a cast may change values, or no column is named")
     if pa.types.is_floating(ref.type):
         return make_leaf(ref, "<=>", [math.nan])  # never NULL, as Spark's isnan
     if pa.types.is_integer(ref.type) or pa.types.is_decimal(ref.type) or pa.types.is_null(ref.type):

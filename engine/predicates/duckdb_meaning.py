@@ -82,9 +82,9 @@ def _leaf(node: Node, schema: pa.Schema) -> Node | None:
         return node if isinstance(node.operand, Literal) or _type_of(node.operand, schema) is not None else None
     assert isinstance(node, Like | StartsWith | IsNaN)
     kind = _type_of(node.operand, schema)
-    if kind is None or not (pa.types.is_floating(kind) if isinstance(node, IsNaN) else is_text(kind)):
+    if kind is None or canon.is_uuid(kind):
         return None
-    return node
+    return node if (pa.types.is_floating(kind) if isinstance(node, IsNaN) else canon.is_bytes_like(kind)) else None
 
 
 def _type_of(operand: Operand, schema: pa.Schema) -> pa.DataType | None:
@@ -94,7 +94,9 @@ def _type_of(operand: Operand, schema: pa.Schema) -> pa.DataType | None:
         return pa.uuid() if ref.is_uuid else plain_type(ref.type)
     if isinstance(operand, Cast):
         source, target = _type_of(operand.operand, schema), operand.type
-        if source is None or canon.is_uuid(source) != canon.is_uuid(target) or not is_exact_widening(source, target):
+        if canon.is_uuid(target):
+            return target if source is not None and (canon.is_uuid(source) or source == pa.binary(16)) else None
+        if source is None or canon.is_uuid(source) or not is_exact_widening(source, target):
             return None
         is_kept = source == target or not canon.is_bytes_like(source)
         return target if is_kept else None
@@ -144,9 +146,9 @@ def _are_compared_alike(left: pa.DataType | None, right: pa.DataType | None) -> 
         return False
     if left == right:
         return True
-    if any(canon.is_uuid(kind) for kind in (left, right)):
-        return False
     pair = (left, right)
+    if any(map(canon.is_uuid, pair)):
+        return any(canon.is_bytes_like(kind) and not is_text(kind) for kind in pair)
     if all(map(is_text, pair)) or all(pa.types.is_integer(k) or pa.types.is_decimal(k) for k in pair):
         return True
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in pair):
@@ -174,7 +176,7 @@ def _literal(kind: pa.DataType, value: Any, has_double: bool) -> Any:
     if pa.types.is_null(kind):
         return value
     if canon.is_uuid(kind):
-        is_uuid = isinstance(value, uuid.UUID) or (isinstance(value, str) and parse_uuid(value) is not None)
+        is_uuid = isinstance(value, uuid.UUID | bytes) or (isinstance(value, str) and parse_uuid(value) is not None)
         return value if is_uuid else None
     if pa.types.is_boolean(kind):
         return value if isinstance(value, bool) else None
@@ -213,7 +215,7 @@ def _beside_integers(value: Any) -> Any:
         return number if isinstance(number, int) and "." not in value else None
     if isinstance(value, float):
         # the column becomes a double: exact as long as no two of its values round to this one
-        return value if not math.isfinite(value) or abs(value) < _DOUBLE_EXACT else None
+        return value if not math.isfinite(value) or abs(value) < _DOUBLE_EXACT or abs(value) > 2**64 else None
     if isinstance(value, int):
         return value if abs(value) < _HUGE else None
     return value if _scale_and_digits(value)[0] <= _DECIMAL_DIGITS_MAX - 20 else None
@@ -228,6 +230,9 @@ def _beside_floats(kind: pa.DataType, value: Any, has_double: bool) -> Any:
         if number is None:
             return float(value) if word in ("nan", "inf", "infinity") else None
         value = number
+    if isinstance(value, int) and abs(value) < 2**63:
+        is_float = pa.types.is_float32(kind) and not has_double
+        return float(np.int64(value).astype(np.float32 if is_float else np.float64))
     scale, _ = _scale_and_digits(value)
     unscaled = abs(int(decimal.Decimal(value).scaleb(scale)))
     if pa.types.is_float32(kind) and not has_double:

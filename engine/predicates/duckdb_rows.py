@@ -61,10 +61,10 @@ def is_installed() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
-def syntax_error(text: str) -> PredicateError | None:
-    """What DuckDB's parser says against a predicate; None where nothing."""
+def refusal(text: str) -> PredicateError | None:
+    """What stands against a text, whatever the columns; None where it may be a predicate."""
     try:
-        _parsed(text)
+        _walked(text)
     except PredicateError as error:
         return error
     return None
@@ -76,6 +76,10 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
     Raises PredicateError for what is no scalar, deterministic predicate, and for what DuckDB cannot bind.
     """
     columns = _columns(text, schema)
+    for name in columns:
+        kind = schema.field(name).type
+        if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.json"):
+            raise PredicateError(f"column {name!r} is {kind}, whose values DuckDB does not know", text=text)
     with _rows(text, schema.empty_table().select(columns)) as cursor:
         kind = str(cursor.sql(_query(text)).types[0])
         if not kind.startswith(_TRUTH_TYPES) or kind.endswith("[]"):

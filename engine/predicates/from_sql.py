@@ -23,8 +23,9 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import And, Literal, Node, Not, Or, Unknown
 from .bind import bind
+from .bound import unknowns
 from .duckdb_meaning import as_duckdb
-from .duckdb_rows import checked, is_installed, outcomes, syntax_error
+from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .literals import Temporal, literal_sql, string_sql
 from .sql_leaves import LeafReader, NotUnderstoodError
 
@@ -319,7 +320,7 @@ class _Text:
             failure = PredicateError(f"not a predicate: {error}", text=self.text, position=tokens[0].start)
         # what sqlglot cannot parse may be SQL to DuckDB
         unknown = self._unknown(tokens, "the parser does not know it")
-        if not unknown.engine or not is_installed() or syntax_error(unknown.text) is not None:
+        if not unknown.engine or not is_installed() or refusal(unknown.text) is not None:
             raise failure
         return unknown
 
@@ -328,9 +329,14 @@ class _Text:
             raise NotUnderstoodError("a number in hexadecimal digits")
         trees = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
         if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
-            raise NotUnderstoodError("a predicate is expected")
+            message = "a predicate is expected (what would stand after WHERE)"
+            raise PredicateError(message, text=self.text, position=tokens[0].start)
         node = self.reader.predicate(trees[0])
-        if self.schema is None or self.dialect == "spark":
+        if self.schema is None:
+            return node
+        if self.dialect == "spark":
+            for part in unknowns(bind(node, self.schema)):
+                raise NotUnderstoodError(part.reason)
             return node
         agreed = as_duckdb(node, self.schema)
         if agreed is None:
@@ -342,7 +348,7 @@ class _Text:
         """Raises PredicateError where a literal is no value of the type that DuckDB would cast it to."""
         if is_installed():
             columns = checked(text, schema)
-            outcomes(text, pa.table({name: pa.nulls(1, schema.field(name).type) for name in columns}))
+            outcomes(text, pa.table({name: _null(schema.field(name).type) for name in columns}))
         else:
             bind(node, schema)
 
@@ -359,3 +365,9 @@ class _Text:
                 pieces += [self.text[end : token.start], f'"{name}"' if written == "`" else "IS NOT DISTINCT FROM"]
                 end = token.end + 1
         return "".join([*pieces, self.text[end : tokens[-1].end + 1]])
+
+
+def _null(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.nulls(1, kind.storage_type))
+    return pa.nulls(1, kind)

@@ -263,7 +263,7 @@ def literal_sql(value: LiteralValue) -> str:
         return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"
     days, ns = divmod(value.ns, DAY_NS)
     if value.kind == "time":
-        return f"TIME '{_time_text(ns)}'"
+        return f"TIME{'_NS' if ns % 1_000 else ''} '{_time_text(ns)}'"
     year, month, day = _civil_from_days(days)
     date = f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day:02}"
     if value.kind == "date" and ns == 0:

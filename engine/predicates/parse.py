@@ -44,11 +44,11 @@ def parse(
     Expression or a polars one. Where a schema is given, the names in the predicate are checked against it.
 
     `params` are the values of a text's `?` (a sequence) or `$name` (a mapping); `dialect` is "duckdb", or "spark" for
-    texts that Spark means.
+    texts that Spark means, whose parts that are not understood no engine here tests.
 
     Raises PredicateError for what is none of these or cannot be read.
     """
-    node = _parsed(where, None, params, dialect)
+    node = _parsed(where, schema if dialect == "spark" else None, params, dialect)
     if schema is not None:
         for operand in operands_of(node):
             resolve(operand.name, schema, operand.any_case)

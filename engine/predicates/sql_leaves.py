@@ -42,9 +42,10 @@ _COMPARISONS = {
     "GTE": ">=",
 }
 _NS_PER_INTERVAL = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400}
-_FRACTION_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9}  # of others 6
+_FRACTION_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIME_NS": 9}  # of others 6
 _ZONED = frozenset({"TIMESTAMPTZ", "TIMESTAMPLTZ"})
 _ZONE = re.compile(r":\d{2}(?:\.\d+)?\s?(?:Z|UTC|GMT|[+-]\d)", re.IGNORECASE)
+_DUCKDB_TIME = re.compile(r"[+-]?inf(inity)?|epoch|\d+/.*|.*\(?bc\)?")
 _TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -258,7 +259,7 @@ class LeafReader:
         if value is None:
             return operand
         if isinstance(value, str):
-            kind = "date" if name == "DATE" else "time" if name == "TIME" else "timestamp"
+            kind = "date" if name == "DATE" else "time" if name in ("TIME", "TIME_NS") else "timestamp"
             if kind != "timestamp" or name.startswith("TIMESTAMP"):
                 return self._temporal(value, kind, name)
             if name == "UUID":
@@ -281,8 +282,8 @@ class LeafReader:
 
     def _temporal(self, text: str, kind: str, name: str) -> Operand:
         value = parse_temporal(text, kind)
-        if value is None and not self._is_spark and not re.match(r"\s*\d+[-:]\d+", text):
-            raise NotUnderstoodError(f"'{text}' is not understood as a {kind}")  # 'infinity', 'epoch'
+        if value is None and not self._is_spark and _DUCKDB_TIME.fullmatch(text.strip().lower()):
+            raise NotUnderstoodError(f"'{text}' is not understood as a {kind}")
         if value is None:
             raise PredicateError(f"'{text}' is no {kind}; write {_TEMPORAL_EXAMPLES[kind]}")
         if not self._is_spark:
