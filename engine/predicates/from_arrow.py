@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from .ast import (
     Column,
     Comparison,
     Constant,
+    In,
     IsNull,
     Like,
     Literal,
@@ -63,21 +65,61 @@ class _Call:
     span: tuple[int, int]  # of its items in the serialized form
 
 
+@dataclass(frozen=True)
+class _Field(Column):
+    """A field of a struct, by its path."""
+
+    path: tuple[str, ...] = ()
+
+
 class _NotUnderstoodError(Exception):
     """Ends the reading of one part, which then becomes Unknown with this reason."""
 
 
-def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None) -> Node:
+def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is_sql: bool = False) -> Node:
     """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not. With
-    a schema, parts that we could not test on columns of its types are left to pyarrow as well."""
+    a schema, parts that we could not test on columns of its types are left to pyarrow as well.
+
+    Where it comes from an engine (`is_sql`), `isin` of a null is NULL, as in SQL and polars (pyarrow's own is FALSE),
+    and nothing is left to pyarrow, whose meaning may not be that engine's.
+    Raises PredicateError where a field of a struct has the dotted name of a column of the schema.
+    """
     try:
-        return _Reader(_Serialized.of(expression), schema).predicate()
+        return _Reader(_Serialized.of(expression), schema, is_sql).predicate()
+    except PredicateError:
+        raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
         return Unknown(str(expression), "this pyarrow expression could not be read")
     except RecursionError:
         raise PredicateError(
             "the pyarrow expression is nested too deeply; use isin for a long list of values"
         ) from None
+
+
+def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns of a schema that an expression reads; all of them where that cannot be told."""
+    try:
+        columns = list(_columns_in(_tree(_Serialized.of(expression))))
+    except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):
+        return schema.names
+    names = {column.path[0] if isinstance(column, _Field) else column.name for column in columns}
+    return [name for name in schema.names if name in names]
+
+
+def _columns_in(tree: Any) -> Iterator[Column]:
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, _Call):
+            waiting.extend(part.arguments)
+        elif isinstance(part, Column):
+            yield part
+
+
+def _check_paths(tree: Any, schema: pa.Schema | None) -> None:
+    for column in _columns_in(tree) if schema is not None else ():
+        if isinstance(column, _Field) and resolve(column.name, schema).path != column.path:
+            raise PredicateError(f"{column.name!r} is a column, and the path of a field within {column.path[0]!r}, too")
 
 
 def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
@@ -199,7 +241,7 @@ def _tree(source: _Serialized) -> Any:
             place += int(value)
             if any(name_key != "field_ref" for name_key, _ in names):
                 raise ValueError("a path that is not made of names")
-            return Column(".".join(name for _, name in names))
+            return _Field(".".join(name for _, name in names), path=tuple(name for _, name in names))
         if key != "call":
             raise ValueError(f"{key} is not known")
         arguments, options = [], {}
@@ -231,11 +273,13 @@ def _text(tree: Any) -> str:
 class _Reader:
     """Reads one expression."""
 
-    def __init__(self, source: _Serialized, schema: pa.Schema | None):
-        self._source, self._schema = source, schema
+    def __init__(self, source: _Serialized, schema: pa.Schema | None, is_sql: bool):
+        self._source, self._schema, self._is_sql = source, schema, is_sql
 
     def predicate(self) -> Node:
-        return self._predicate(_tree(self._source))
+        tree = _tree(self._source)
+        _check_paths(tree, self._schema)
+        return self._predicate(_sql_members(tree) if self._is_sql else tree)
 
     def _predicate(self, tree: Any) -> Node:
         try:
@@ -248,7 +292,7 @@ class _Reader:
             reason = reasons[0].reason
         except _NotUnderstoodError as error:
             reason = str(error)
-        if not isinstance(tree, _Call):
+        if not isinstance(tree, _Call) or self._is_sql:
             return Unknown(_text(tree), reason)
         return Unknown(_text(tree), reason, "pyarrow", self._source.part(tree.span))
 
@@ -290,7 +334,9 @@ def _leaf(tree: _Call) -> Node:
     if name == "is_nan":
         return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL where null, unlike Spark's isnan
     if name == "is_in":
-        return _is_in(_column(arguments[0]), options)
+        return member_of(_column(arguments[0]), _members(options))
+    if name == "sql_in":
+        return In(_column(arguments[0]), tuple(m for m in _members(options) if m.value is not None))
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
@@ -321,8 +367,27 @@ def _literal(scalar: pa.Scalar) -> Literal:
         raise _NotUnderstoodError(error.message) from None
 
 
-def _is_in(column: Column, options: dict[str, Any]) -> Node:
+def _sql_members(tree: Any) -> Any:
+    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`."""
+    if not isinstance(tree, _Call):
+        return tree
+    arguments = tuple(_sql_members(argument) for argument in tree.arguments)
+    if tree.name == "if_else":
+        condition, member, otherwise = tree.arguments
+        if (
+            isinstance(condition, _Call)
+            and isinstance(member, _Call)
+            and (condition.name, member.name) == ("is_valid", "is_in")
+            and condition.arguments == member.arguments
+            and isinstance(otherwise, pa.Scalar)
+            and not otherwise.is_valid
+        ):
+            return _sql_members(member)
+    return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options, tree.span)
+
+
+def _members(options: dict[str, Any]) -> tuple[Literal, ...]:
     # SetLookupOptions::NullMatchingBehavior: MATCH is 0, what isin gives unless asked for another
     if options["null_matching_behavior"].as_py() != 0:
         raise _NotUnderstoodError("is_in that skips nulls, or gives null for them")
-    return member_of(column, tuple(_literal(scalar) for scalar in options["value_set"].values))
+    return tuple(_literal(scalar) for scalar in options["value_set"].values)

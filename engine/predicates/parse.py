@@ -48,7 +48,7 @@ def parse(
 
     Raises PredicateError for what is none of these or cannot be read.
     """
-    node = _parsed(where, schema if dialect == "spark" else None, params, dialect)
+    node = _parsed(where, schema, params, dialect)
     if schema is not None:
         for operand in operands_of(node):
             resolve(operand.name, schema, operand.any_case)
