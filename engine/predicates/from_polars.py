@@ -62,6 +62,8 @@ def _read(tree: Any, settle: Any) -> Node:
     if kind == "BinaryExpr" and body["op"] in ("And", "Or", "LogicalAnd", "LogicalOr"):
         parts = tuple(_read(body[side], settle) for side in ("left", "right"))
         return And(parts) if body["op"].endswith("And") else Or(parts)
+    if kind == "Function" and body["function"] == {"Boolean": "Not"}:
+        return Not(_read(body["input"][0], settle))
     try:
         node = _leaf(kind, body)
     except (LookupError, TypeError, ValueError, AttributeError, PredicateError):
