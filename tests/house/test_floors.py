@@ -57,6 +57,8 @@ KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
 
+TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
+
 # Where a distribution may be imported, by the module's dotted name. One that is not here is a new dependency.
 HOMES: dict[str, Callable[[str], bool]] = {
     "numpy": lambda module: True,
@@ -67,7 +69,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
-    "duckdb": lambda module: module == "engine.scan.by_duckdb",
+    "duckdb": lambda module: module.startswith(("engine.scan.", "engine.predicates.")),
+    "polars": lambda module: module.startswith(("engine.scan.", "engine.predicates.")) or module in TYPED_FACES,
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.connect",
     "botocore": lambda module: module == "engine.storage.connect",
