@@ -53,6 +53,35 @@ ENGINE_ROOMS = (
     "commit",
     "scan",
 )
+# The modules of the two rooms below it, likewise; kernels are imported by `lazy` alone.
+MODULES = {
+    "hfile_like": (
+        *("byte_io", "codec", "lazy"),
+        *("integers", "strings", "keys", "key_encoding", "names", "name_encoding", "values"),
+        *("block", "entries", "summaries", "cache", "index_rows", "index"),
+        *("strided", "file", "open_file"),
+        *("scanning", "lookups", "numbered", "inspection", "reader"),
+        *("writer", "key_order", "merge_cursor", "merge", "ordered"),
+    ),
+    "bloom": ("plain", "lazy", "hashing", "probes", "sizing", "split_block", "group"),
+}
+# The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
+SPARK_MODULES = (
+    "options",
+    "wire_types",
+    "jobs",
+    "shares",
+    "clustering_tasks",
+    "semi_join_tasks",
+    "column_tree",
+    "spark_semantics",
+    "from_columns",
+    "to_columns",
+    "pushdown_guard",
+    "source",
+    "loads",
+    "session",
+)
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
@@ -72,8 +101,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "duckdb": lambda module: module.startswith(("engine.scan.", "engine.predicates.")),
     "polars": lambda module: module.startswith(("engine.scan.", "engine.predicates.")) or module in TYPED_FACES,
     "obstore": lambda module: module.startswith("engine.storage."),
-    "boto3": lambda module: module == "engine.storage.connect",
-    "botocore": lambda module: module == "engine.storage.connect",
+    "boto3": lambda module: module == "engine.storage.object_client",
+    "botocore": lambda module: module == "engine.storage.object_client",
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
     "typer": lambda module: _room(module) == "cli",
     "rich": lambda module: _room(module) == "cli",
@@ -140,6 +169,22 @@ class Tree:
                     wrong.append(str(one))
         return wrong
 
+    def arrows_up_in(self, room: str) -> list[str]:
+        """Imports of a module of a room that stands later in its line, or that is not in it."""
+        line = {f"{room}.{module}": i for i, module in enumerate(MODULES[room])}
+        inside = [one for one in self.imports if one.ours and one.target.startswith(f"{room}.") and one.module != room]
+        inside = [one for one in inside if one.module.startswith(f"{room}.") and not _is_kernels(one.target)]
+        return [str(one) for one in inside if line.get(one.module, -1) <= line.get(one.target, len(line))]
+
+    def arrows_up_in_spark(self) -> list[str]:
+        """Imports of a module of `spark_adapter` that stands later in the line, and of one verb by another."""
+        wrong = []
+        for one in self.imports:
+            own, other = (name.partition("spark_adapter.")[2] for name in (one.module, one.target))
+            if one.ours and own and other and own != other and _spark_floor(own) <= _spark_floor(other):
+                wrong.append(str(one))
+        return wrong
+
     def circles_of_files(self) -> list[list[str]]:
         """Modules that import each other, whenever they do so, or only for type checkers."""
         arrows: dict[str, set[str]] = {module: set() for module in self.files}
@@ -200,6 +245,10 @@ def _engine_floor(room: str) -> int:
     return ENGINE_ROOMS.index(room) if room in ENGINE_ROOMS else len(ENGINE_ROOMS)
 
 
+def _spark_floor(module: str) -> int:
+    return SPARK_MODULES.index(module) if module in SPARK_MODULES else len(SPARK_MODULES)
+
+
 def _is_other_kind(own: list[str], other: list[str]) -> bool:
     kinds = {path[1] for path in (own, other) if path[0] == "indexes" and len(path) > 2 and path[1] in KINDS_OF_INDEX}
     return len(kinds) == 2
@@ -237,6 +286,18 @@ def test_no_arrow_runs_up(tree: Tree) -> None:
 def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
     assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
     assert tree.arrows_up_in_the_engine() == []
+
+
+@pytest.mark.parametrize("room", MODULES)
+def test_no_arrow_runs_up_within_a_room(tree: Tree, room: str) -> None:
+    modules = {module.partition(".")[2] for module in tree.files if module.startswith(f"{room}.")}
+    assert {module for module in modules if not _is_kernels(module)} == set(MODULES[room])
+    assert tree.arrows_up_in(room) == []
+
+
+def test_no_arrow_runs_up_within_spark_adapter(tree: Tree) -> None:
+    assert {f"spark_adapter.{module}" for module in SPARK_MODULES} <= set(tree.files)
+    assert tree.arrows_up_in_spark() == []
 
 
 def test_no_circle(tree: Tree) -> None:
@@ -326,6 +387,18 @@ def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: 
     files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
     files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
     assert len(_house(tmp_path, {**files, name: text}).arrows_up_in_the_engine()) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ("from .options import X\n", False),  # a verb, from below
+        ("from .saving import X\n", True),  # from another verb
+    ],
+)
+def test_an_arrow_between_verbs_of_spark_is_seen(tmp_path: Path, text: str, is_wrong: bool) -> None:
+    files = {f"spark_adapter/{name}.py": "X = 0\n" for name in ("__init__", "options", "saving")}
+    assert len(_house(tmp_path, {**files, "spark_adapter/views.py": text}).arrows_up_in_spark()) == is_wrong
 
 
 def test_a_circle_is_seen(tmp_path: Path) -> None:

@@ -1,0 +1,156 @@
+"""`skipstone index`: indexes added, listed, dropped and refreshed."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ..engine.table import Table
+from .options import AsJson, IndexPath, Path, opened
+from .output import bytes_text, print_json, progress, stdout, text_table
+
+indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    bloom = "bloom"
+    secondary = "secondary"
+    stats = "stats"
+
+
+_KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
+
+
+class Source(StrEnum):
+    data = "data"
+    parquet = "parquet"
+
+
+class Maintained(StrEnum):
+    commit = "commit"
+    refresh = "refresh"
+
+
+IndexKind = Annotated[Kind, typer.Option(help=_KINDS)]
+
+
+@indexes.command("add")
+def index_add(
+    path: Path,
+    columns: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COLUMN",
+            help="Each gets a filter; all are one key, or one index of statistics.",
+            show_default=False,
+        ),
+    ],
+    kind: IndexKind = Kind.bloom,
+    fpp: Annotated[
+        float | None, typer.Option(help="Of a filter: how often a row group without the value is read all the same.")
+    ] = None,
+    lookups: Annotated[
+        int | None,
+        typer.Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
+    ] = None,
+    source: Annotated[
+        Source | None,
+        typer.Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
+    ] = None,
+    maintain: Annotated[
+        Maintained, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
+    ] = Maintained.commit,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build indexes over the files that are there, while others write."""
+    with opened(path, index_path) as table:
+        with progress() as report:
+            table.create_index(
+                columns,
+                kind.value,
+                fpp=fpp,
+                lookups=lookups,
+                source=None if source is None else source.value,
+                maintain=maintain.value,
+                progress=report,
+            )
+        _print_indexes(table, as_json)
+
+
+@indexes.command("refresh")
+def index_refresh(
+    path: Path,
+    columns: Annotated[
+        list[str] | None, typer.Argument(metavar="COLUMN", help="Default: every column with such an index.")
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option(help="The kind of index; every kind by default.")] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cover the files that indexes lack."""
+    with opened(path, index_path) as table:
+        indexes_now = table.indexes().to_pylist()
+        with progress() as report:
+            unmatched = list(columns or ())
+            for row in indexes_now:
+                if (kind is None or row["kind"] == kind.value) and (not columns or set(columns) & set(row["columns"])):
+                    table.refresh_index(row["columns"], row["kind"], progress=report)
+                    unmatched = [name for name in unmatched if name not in row["columns"]]
+            if unmatched:  # the library says what is wrong with them
+                table.refresh_index(unmatched, (kind or Kind.bloom).value, progress=report)
+        _print_indexes(table, as_json)
+
+
+@indexes.command("drop")
+def index_drop(
+    path: Path,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
+    kind: IndexKind = Kind.bloom,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take indexes away."""
+    with opened(path, index_path) as table:
+        table.drop_index(columns, kind.value)
+        _print_indexes(table, as_json)
+
+
+@indexes.command("list")
+def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """The indexes: what they cover and how large they are."""
+    with opened(path, index_path) as table:
+        _print_indexes(table, as_json)
+
+
+def _print_indexes(table: Table, as_json: bool) -> None:
+    rows = [{**row, "options": json.loads(row["options"])} for row in table.indexes().to_pylist()]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        [
+            row["name"],
+            f"{row['files_covered']:,} of {row['files_total']:,}",
+            bytes_text(row["size_bytes"]),
+            ", ".join(filter(None, (_option(name, value) for name, value in row["options"].items()))) or "-",
+            {"commit": "at each commit", "refresh": "by index refresh"}[row["options"]["maintain"]],
+        ]
+        for row in rows
+    ]
+    headings = ["index", "files covered", "size", "options", "kept up"]
+    stdout().print(text_table(headings, cells, right=["files covered", "size"]))
+
+
+def _option(name: str, value: Any) -> str:
+    """One option in words; "" for an option that another one shows: `size` says fpp and look-ups."""
+    if name == "shard_bytes":
+        return f"shards of {bytes_text(int(value))}"
+    if name == "source":
+        return "copied from Parquet files" if value == "parquet" else ""
+    if name == "size":
+        return str(value)
+    return "" if name in ("maintain", "fpp", "lookups") else f"{name} {value}"

@@ -1,0 +1,298 @@
+"""`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that coarse pruning leaves.
+
+Spark is given everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
+columns begin (`basePath`), that names are no patterns, and to list so many files itself rather than by a job. Where
+files hold a column under another name, or paths do not say their partition, the values are put beside the rows, or the
+files are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+
+from ..engine.open import open_table
+from ..engine.parquet.footers import open_parquet
+from ..engine.parquet.leaves import top_level
+from ..engine.partitions import hive
+from ..engine.predicates import columns_of, unknowns
+from ..engine.predicates.widening import plain_type
+from ..engine.scan.by_name import misread
+from ..engine.scan.file_reader import as_planned, check_identity
+from ..engine.scan.plan import Plan
+from ..engine.scan.tasks import FileTask
+from ..engine.storage import is_outside
+from ..engine.storage.places import is_uri
+from ..engine.storage.prefetch import ahead
+from ..errors import NotReadableError, PredicateError, SchemaError
+from .column_tree import quoted
+from .loads import TABLE_OPTION, VERSION_OPTION
+from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
+from .session import read_column
+from .to_columns import has_floats, literal, to_column
+from .wire_types import spark_schema, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..engine.state import FileSchema
+
+_listing = threading.Lock()
+_LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
+_STATS_AT_ONCE = 8
+_PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
+_PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
+
+
+def read_parquet(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a table that match, read by Spark's own Parquet reader from the files that may hold one.
+
+    The rows and the types are those of `scan`. Files are pruned here, by all indexes; within files Spark prunes by
+    Parquet's own statistics. So this is for large results, and `scan` for small ones.
+
+    Args:
+        where: as in `scan`. A PySpark Column is Spark's own filter as well: parts that are not understood prune
+            nothing, and are tested by Spark.
+        path, columns, index_path, version: as in `scan`.
+        storage_options: what opens an object store, for the index and to look at the files. Spark opens the files by
+            its own configuration: give the path under a scheme that it knows, as s3a://.
+
+    Raises:
+        As `scan`. PredicateError: a part of `where` has no exact equivalent in Spark. NotReadableError: files that
+        Spark would not read as the table has them (`scan` reads some), or that changed since they were indexed.
+    """
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
+        plan = table.scan(node, columns)
+        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
+        files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
+        condition = _filter(where, plan)
+        frame = files.frame(spark)
+        if condition is not None:
+            may_lose_floats = condition is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
+            frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=may_lose_floats)
+    if condition is not None:
+        frame = frame.where(condition)
+    return frame.select([quoted(name) for name in plan.columns])
+
+
+def _root(path: str | os.PathLike, location: str) -> str:
+    """The table's directory, as Spark opens it: an object store under the scheme that the caller has for it."""
+    text = os.fspath(path)
+    if not is_uri(location):
+        return f"file://{location}"
+    return text.rstrip("/") if is_uri(text) and not text.endswith(".json") else location
+
+
+def _filter(where: object, plan: Plan) -> Column | None:
+    if where is None:
+        return None
+    if not isinstance(where, Column):
+        plan.planning.check_evaluable()
+        return to_column(plan.bound)
+    # Spark's reader loses some rows of floats; where we understand the Column, `to_column` avoids that.
+    if not unknowns(plan.bound) and has_floats(plan.bound):
+        with contextlib.suppress(PredicateError):
+            return to_column(plan.bound)
+    return where
+
+
+class _Files:
+    """The files that Spark is to read.
+
+    with_all    load all columns: a Column may use any
+    """
+
+    def __init__(self, plan: Plan, root: str, with_all: bool):
+        plan.planning.check_plain()
+        self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
+        self._int96: dict[tuple[str, int], bool] = {}
+        schema = self._instant.schema
+        self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
+        needed = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
+        names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
+        self._wire = wire_schema(schema, names)
+        self._check(names)
+
+    def schemas(self) -> list[FileSchema]:
+        """The physical schemas of the files."""
+        return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
+
+    # -- whether Spark would read them right --------------------------------------------------------------------------
+
+    def _is_readable(self, name: str) -> bool:
+        with contextlib.suppress(SchemaError, NotReadableError):
+            self._check([name])
+            return True
+        return False
+
+    def _check(self, names: list[str]) -> None:
+        """Raises NotReadableError where Spark would read a column of a file otherwise than we, SchemaError for a column
+        that Spark has no type for, or takes for another."""
+        wire = wire_schema(self._instant.schema, names)
+        stored = [name for name in names if name not in self._instant.partitioning]
+        examples = {task.schema_id: task for task in self._tasks}
+        for number, task in examples.items():
+            file_schema = self._instant.file_schemas[number]
+
+            def can_read(kind: pa.DataType, name: str, task: FileTask = task) -> bool:
+                is_read = not holds_nanoseconds(kind) or self._holds_int96(name, task)
+                return is_read and is_read_as(plain_type(kind), wire.field(name).type)
+
+            wrong = misread(file_schema, self._instant, stored, can_read)
+            if wrong is not None:
+                raise NotReadableError(
+                    f"{task.path}, for one: {wrong}; Spark's own reader finds columns by name: use scan(), leave the "
+                    "column out by columns=, or rewrite such files",
+                    paths=[t.path for t in self._tasks if t.schema_id == number],
+                )
+        folded: dict[str, str] = {}
+        for name in names:
+            other = folded.setdefault(name.lower(), name)
+            if other != name:
+                raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
+
+    def _holds_int96(self, name: str, task: FileTask) -> bool:
+        """Whether Arrow's nanoseconds are stored as INT96, which Spark reads and writes, and not as INT64, which it
+        refuses. One file of each schema is opened; where others differ, Spark raises when it reads them."""
+        key = name, task.schema_id
+        if key not in self._int96:
+            storage = self._plan.storage
+            with as_planned(task, storage) as entry, open_parquet(storage, entry) as file:
+                leaves = [file.schema.column(i) for i in range(len(file.schema))]
+                kinds = {leaf.physical_type for leaf in leaves if leaf.path.split(".")[0] == name}
+            self._int96[key] = kinds == {"INT96"}
+        return self._int96[key]
+
+    # -- how they are read --------------------------------------------------------------------------------------------
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """A frame of all rows of the files, in at least the columns that are needed."""
+        schema = spark_schema(self._wire)
+        if not self._tasks:
+            return self._load(spark, [], schema)
+        for task in self._tasks:
+            _check_name(task.path)
+        list(ahead(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
+        by_path, apart = self._by_partition()
+        frames = [self._by_path(spark, by_path)] if by_path else []
+        frames += [self._apart(spark, tasks) for tasks in apart]
+        return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _by_partition(self) -> tuple[list[FileTask], list[list[FileTask]]]:
+        """The files whose paths give Spark their partition; the others, partition by partition."""
+        partitioning = self._instant.partitioning
+        if not partitioning:
+            return [], [self._tasks]
+        by_path: list[FileTask] = []
+        apart: dict[tuple, list[FileTask]] = {}
+        for task in self._tasks:
+            if _has_partition_in_path(task.path, task.partition):
+                by_path.append(task)
+            else:
+                apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
+        if len(apart) > _PARTITIONS_APART_MAX:
+            raise NotReadableError(
+                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
+                f"not give Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
+                paths=[task.path for tasks in apart.values() for task in tasks],
+            )
+        return by_path, list(apart.values())
+
+    def _by_path(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+        names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
+        schema = spark_schema(wire_schema(self._instant.schema, names))
+        return self._load(spark, tasks, schema, basePath=self._root)
+
+    def _apart(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+        """Files of one partition, whose values are added to their rows."""
+        values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
+        stored = pa.schema([field for field in self._wire if field.name not in values])
+        frame = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true")
+        for name, value in values.items():
+            frame = frame.withColumn(name, literal(value, self._wire.field(name).type))
+        return frame
+
+    def _load(self, spark: SparkSession, tasks: Sequence[FileTask], schema: Any, **options: str) -> DataFrame:
+        paths = [self._place(task.path) for task in tasks]
+        options |= {TABLE_OPTION: self._instant.table_id, VERSION_OPTION: str(self._instant.version)}
+        reader = spark.read.format("parquet").schema(schema).options(**options).option("__globPaths__", "false")
+        with _listed_by_the_driver(spark, len(paths)):
+            return reader.load(paths)
+
+    def _place(self, path: str) -> str:
+        if not is_outside(path):
+            return f"{self._root}/{path}"
+        return path if is_uri(path) else f"file://{path}"
+
+
+@contextlib.contextmanager
+def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
+    """Within, Spark lists so many paths on the driver: beyond some number (32) it would run a job for it. (A session of
+    Spark Connect lists them later.) One thread at a time, or they would restore each other's setting."""
+    with _listing:
+        before = spark.conf.getAll.get(_LISTING_THRESHOLD)
+        if int(before or 32) > paths:
+            yield
+            return
+        spark.conf.set(_LISTING_THRESHOLD, str(paths + 1))
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(_LISTING_THRESHOLD)
+            else:
+                spark.conf.set(_LISTING_THRESHOLD, before)
+
+
+def _check_name(path: str) -> None:
+    """Raises NotReadableError for a name that Spark takes for a hidden file's, and skips even where it is listed."""
+    name = path.rpartition("/")[2]
+    if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+        raise NotReadableError(f"{path}: Spark's own reader skips files of such names; use scan()", paths=[path])
+
+
+def _has_partition_in_path(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
+    """Whether Spark reads from a path the same values as we do: `key=value` folders of these keys and no others, with
+    values that are written in one way only."""
+    if is_outside(path):
+        return False
+    folders = path.split("/")[:-1]
+    if len(folders) != len(partition):
+        return False
+    for folder, (name, value) in zip(folders, partition.items(), strict=True):
+        key, _, text = folder.partition("=")
+        if hive.unescape(key) != name or not _is_plain(text, value) or _ESCAPE_BEYOND_ASCII.search(folder):
+            return False
+    return True
+
+
+def _is_plain(text: str, value: pa.Scalar) -> bool:
+    if not value.is_valid or text == hive.NULL_VALUE:
+        return text == hive.NULL_VALUE and not value.is_valid
+    if pa.types.is_string(value.type):
+        return hive.unescape(text) == value.as_py() != ""
+    if pa.types.is_signed_integer(value.type):
+        return _PLAIN_INTEGER.fullmatch(text) is not None and int(text) == value.as_py()
+    if pa.types.is_date32(value.type):
+        return _PLAIN_DATE.fullmatch(text) is not None and text == value.as_py().isoformat()
+    return False
