@@ -23,7 +23,7 @@ from ..engine.open import open_table
 from ..engine.parquet.footers import leaf_types
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, Node, col
-from ..engine.scan.index_join import best_index, leading_names, spoken_of
+from ..engine.scan.index_join import best_index, covered_by, leading_names
 from ..engine.scan.key_set import key_set
 from ..engine.scan.lookup import FEW_KEYS, span_of
 from ..engine.scan.planning import Planning
@@ -206,7 +206,7 @@ def _uncovered(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
     """bool [units]: those of which the index does not tell all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    told = units.is_alone & spoken_of(table.snapshot, index, ids)
+    told = units.is_alone & covered_by(table.snapshot, index, ids)
     found = np.zeros(units.count, dtype=bool)
     found[units.unit_of[~told]] = True
     return found

@@ -24,7 +24,7 @@ from .positions import within_groups
 
 if TYPE_CHECKING:
     from .fine import RowGroups
-    from .survivors import Pruned
+    from .survivors import Survivors
     from .tasks import FileTask, ReadContext
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
@@ -182,10 +182,10 @@ def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], l
     return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in own})
 
 
-def names_all_rows(pruned: Pruned) -> bool:
+def names_all_rows(survivors: Survivors) -> bool:
     """True where an index has named the very rows that match, in every file that is kept."""
-    known = pruned.rows_matching
-    return known is not None and bool((known.is_exact & ~known.is_all_but & pruned.units.is_alone).all())
+    known = survivors.rows_matching
+    return known is not None and bool((known.is_exact & ~known.is_all_but & survivors.units.is_alone).all())
 
 
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:

@@ -7,20 +7,17 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ...arrays import to_numpy
 from ..indexes.protocol import known_kind
-from ..indexes.row_sets import RowsOf
 from ..indexes.secondary.reader import Positions, SecondaryReader
 from ..parquet.footers import leaf_types
-from ..predicates import Node
 from ..state import IndexState, Instant
 from ..state.coverage import covered_files, without_lost
 from ..state.snapshot import Snapshot
 from .planning import Planning
-from .prune import pruned_to
+from .prune import PruneRequest, prune
 from .request import ScanRequest
 from .steps import Steps
-from .survivors import Pruned
+from .survivors import Survivors
 
 
 def index_names(instant: Instant, index: IndexState) -> list[str]:
@@ -56,7 +53,7 @@ def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = 
     return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
 
 
-def spoken_of(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
+def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
     """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
     covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
     return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
@@ -70,18 +67,15 @@ class RowsAt(Planning):
         super().__init__(request)
         self._positions, self._index = positions, index
 
-    def _prune(self, steps: Steps) -> Pruned:
+    def _prune(self, steps: Steps) -> Survivors:
         """The files that hold the rows."""
-        ids = np.unique(self._positions.file_ids)
-        found = pruned_to(self.snapshot, ids, self._gatherer, steps)
-        units = found.units
-        there = to_numpy(units.files.column("file_id"))
-        spoken = units.is_alone & spoken_of(self.snapshot, self._index, there)
+        request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
+        survivors = prune(request, self._evidence, steps)
+        units = survivors.units
+        covered = units.is_alone & covered_by(self.snapshot, self._index, survivors.ids)
         kept = np.zeros(units.count, dtype=bool)
-        kept[units.unit_of[spoken]] = True
-        rows: dict[Node, RowsOf] = {self.bound: RowsOf(self._positions, False, True, spoken)}
-        none_wholly = np.zeros(units.count, dtype=bool)
-        return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(kept)
+        kept[units.unit_of[covered]] = True
+        return Survivors.with_rows(self.bound, units, self._positions, covered).selected(kept)
 
 
 def concatenated(parts: Sequence[Positions]) -> Positions:

@@ -15,9 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import to_numpy
 from ...errors import PredicateError, SchemaError
-from ..indexes.row_sets import RowsOf
 from ..indexes.secondary.reader import Positions
 from ..parquet.footers import leaf_types
 from ..parquet.leaves import leaf_array, top_level
@@ -25,16 +23,16 @@ from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.prefetch import ahead
 from .fine import RowGroups
-from .index_join import best_index, concatenated, index_names, leading_names, reader_of, spoken_of
+from .index_join import best_index, concatenated, covered_by, index_names, leading_names, reader_of
 from .key_set import KeySet, is_rounded, key_set_of, keys_table
 from .key_values import values_in_column
 from .plan import Plan
 from .planning import THREADS, Planning
-from .prune import prune
+from .prune import PruneRequest, prune
 from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
-from .survivors import Pruned
+from .survivors import Survivors
 from .tasks import FileTask, ReadContext
 
 FEW_KEYS = 1024
@@ -68,15 +66,14 @@ class Lookup(Planning):
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
-    def _prune(self, steps: Steps) -> Pruned:
+    def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(self.snapshot, span, self._gatherer, steps, self.mode, asks=False)
+        found = prune(PruneRequest(span, self.mode, only_stats=True), self._evidence, steps)
         with steps.step("keys", "files") as step:
-            units = found.units
-            ids = to_numpy(units.files.column("file_id"))
+            units, ids = found.units, found.ids
             step.came_in = len(ids)
-            joined = self._gatherer.without_damaged(lambda: self._joined(ids))
+            joined = self._evidence.without_damaged(lambda: self._joined(ids))
             known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
@@ -93,9 +90,8 @@ class Lookup(Planning):
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[left]] = True
-        rows: dict[Node, RowsOf] = {self.bound: RowsOf(positions, False, True, alone)}
-        none_wholly = np.zeros(units.count, dtype=bool)
-        return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(units.together(kept))
+        survivors = Survivors.with_rows(self.bound, units, positions, alone)
+        return survivors.selected(units.together(kept))
 
     @property
     def _is_decided(self) -> bool:
@@ -104,10 +100,10 @@ class Lookup(Planning):
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
-        index, snapshot, damaged = self._index, self.snapshot, self._gatherer.damaged
+        index, snapshot, damaged = self._index, self.snapshot, self._evidence.damaged
         if index is None:
             return None
-        covered = spoken_of(snapshot, index, ids, damaged)
+        covered = covered_by(snapshot, index, ids, damaged)
         keys = self._keys
         if not self._is_decided:
             keys = self._key_set(self._given.select(self._leading(index)))
@@ -122,7 +118,7 @@ class Lookup(Planning):
     def _key_set(self, keys: pa.Table) -> KeySet:
         return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
-    def _compared(self, found: Pruned, asked: np.ndarray) -> list[Positions]:
+    def _compared(self, found: Survivors, asked: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
         columns."""
         units = found.units
@@ -131,7 +127,7 @@ class Lookup(Planning):
         chosen = np.zeros(units.count, dtype=bool)
         chosen[units.unit_of[asked]] = True
         tasks = self.tasks_of(found.selected(chosen))
-        ids = to_numpy(units.files.column("file_id"))[asked].tolist()
+        ids = found.ids[asked].tolist()
         names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
         context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too
 

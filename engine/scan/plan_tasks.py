@@ -9,28 +9,27 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
 from ..state.snapshot import Snapshot
-from .gather import Gatherer
-from .survivors import Pruned
+from .evidence import EvidenceReader
+from .survivors import Survivors
 from .tasks import FileTask
 
 _FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 
 
 def tasks_of(
-    snapshot: Snapshot, gatherer: Gatherer, pruned: Pruned, columns: Sequence[str], with_fine: bool = True
+    snapshot: Snapshot, evidence: EvidenceReader, survivors: Survivors, columns: Sequence[str], with_fine: bool = True
 ) -> list[FileTask]:
     """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
     asks for them (`with_fine=False`)."""
-    units, files = pruned.units, pruned.units.files
+    units, files, ids = survivors.units, survivors.units.files, survivors.ids
     if files.num_rows == 0:
         return []
     partitions = _partition_values(snapshot, files)
-    ids = to_numpy(files.column("file_id"))
-    located = gatherer.fine_locations(ids, columns) if with_fine else [()] * len(ids)
-    rows = pruned.rows_matching
+    located = evidence.fine_locations(ids, columns) if with_fine else [()] * len(ids)
+    rows = survivors.rows_matching
     filters = {
-        column: gatherer.without_damaged(lambda places=places: places.located(gatherer.damaged))  # type: ignore[misc]
-        for column, places in (pruned.fine.items() if with_fine else ())
+        column: evidence.without_damaged(lambda places=places: places.located(evidence.damaged))  # type: ignore[misc]
+        for column, places in (survivors.fine.items() if with_fine else ())
     }
     tasks = []
     for i, row in enumerate(snapshot.rows(ids, _FIELDS).to_pylist()):
@@ -45,7 +44,7 @@ def tasks_of(
                 row_count=row["row_count"],
                 is_exact=bool(units.exact[unit]),
                 schema_id=row["schema_id"],
-                all_match=bool(pruned.only_true[unit]),
+                all_match=bool(survivors.only_true[unit]),
                 may_prune=bool(units.readable[unit]),
                 has_rows=bool(units.has_rows[i]),
                 fine=located[i],
