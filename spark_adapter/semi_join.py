@@ -23,9 +23,8 @@ from ..engine.open import open_table
 from ..engine.parquet.footers import leaf_types
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, Node, col
-from ..engine.scan.index_join import best_index, covered_by, leading_names
-from ..engine.scan.key_set import key_set
-from ..engine.scan.lookup import FEW_KEYS, span_of
+from ..engine.scan.keys import key_set
+from ..engine.scan.lookup import FEW_KEYS, best_index, covered_by, leading_names, span_of
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError

@@ -33,11 +33,10 @@ from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.carried import CarriedStorage, ReadOnce
 from .evidence import EvidenceReader
 from .fine import row_groups_of
-from .plan_tasks import tasks_of
 from .prune import PruneRequest, prune
 from .steps import Steps
 from .survivors import Survivors
-from .tasks import FileTask, ReadContext
+from .tasks import FileTask, ReadContext, tasks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

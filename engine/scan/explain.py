@@ -16,12 +16,11 @@ from ..indexes.outcomes import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, unknowns
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
-from .fine import RowGroups, evidence_in_row_groups
-from .fine_rows import read_fine_rows
+from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
 from .steps import Step
 from .survivors import Units, units_of
-from .tasks import FileTask
+from .tasks import FileTask, RowGroups
 
 if TYPE_CHECKING:
     from .planning import Planning

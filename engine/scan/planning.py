@@ -29,17 +29,15 @@ from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
 from ..storage.prefetch import ahead
-from .by_position import how_read, names_all_rows, rows_looked_at
 from .evidence import EvidenceReader
 from .file_reader import changed_file, check_identity
-from .fine import RowGroups, row_groups_of
-from .plan_tasks import tasks_of
+from .fine import row_groups_of
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import DeletedRows, ScanRequest, checked_columns
-from .rows import count_matches, read_matches
+from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
-from .tasks import FileTask, ReadContext
+from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -235,7 +233,7 @@ class Planning:
 
     def _pairs_to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
-        if "_fine" in self.__dict__ or not names_all_rows(self.pruned):
+        if "_fine" in self.__dict__ or not self.pruned.all_rows_known:
             return self.pairs
         return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
 

@@ -93,6 +93,12 @@ class Survivors:
         """The rows of each file in which the predicate may be TRUE; None where no index knows any."""
         return rows_matching(self.bound, self.rows, self.ids)
 
+    @property
+    def all_rows_known(self) -> bool:
+        """An index has named the very rows that match, in every file."""
+        rows = self.rows_matching
+        return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_alone).all())
+
     def known_leaves(self) -> set[AnyLeaf]:
         """The leaves for which, or for a conjunction with which, the rows of every file are known in which they are
         TRUE."""
