@@ -26,14 +26,14 @@ def parse(where: object, schema: pa.Schema | None = None) -> Node:
 
     Raises PredicateError for what is none of these or cannot be read.
     """
-    node = _parsed(where)
+    node = _parsed(where, schema)
     if schema is not None:
         for name in columns_of(node):
             resolve(name, schema)
     return node
 
 
-def _parsed(where: object) -> Node:
+def _parsed(where: object, schema: pa.Schema | None) -> Node:
     if where is None:
         return Constant(True)
     if isinstance(where, str):
@@ -48,7 +48,7 @@ def _parsed(where: object) -> Node:
     if isinstance(where, pa.compute.Expression):
         from .from_arrow import from_arrow
 
-        return from_arrow(where)
+        return from_arrow(where, schema)
     raise PredicateError(
         "a predicate is a text, a list of tuples, a col(...) expression or a pyarrow Expression, "
         f"not {type(where).__name__}"
@@ -58,7 +58,7 @@ def _parsed(where: object) -> Node:
 def prepare(where: object, schema: pa.Schema) -> Node:
     """`where`, parsed, bound to the schema and simplified: ready for `evaluate` and `matches`."""
     try:
-        return simplify(bind(_parsed(where), schema))
+        return simplify(bind(_parsed(where, schema), schema))
     except RecursionError:
         raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
 

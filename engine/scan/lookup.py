@@ -47,7 +47,7 @@ class Lookup(Planning):
         super().__init__(request)
         leaves = leaf_types(self.instant.schema)
         self._kinds = {name: leaves[name] for name in keys.column_names}
-        self._given = keys
+        self._given = self._keys_given = keys
         self._in_index = [n for n, kind in self._kinds.items() if not is_rounded(kind, keys.schema.field(n).type)]
         self._index = best_index(self.instant, self._in_index)
         if self._index is not None:  # its columns first
@@ -57,6 +57,14 @@ class Lookup(Planning):
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
+
+    @property
+    def can_narrow(self) -> bool:
+        return False
+
+    def _again(self, request: ScanRequest, where: Node) -> Planning:
+        assert where == Constant(True)
+        return Lookup(self._keys_given, request)
 
     @property
     def predicate_text(self) -> str:

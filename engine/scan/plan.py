@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +11,16 @@ import pyarrow as pa
 from ...arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError
 from ..views import files_view
-from .dataset import dataset_of
 from .file_reader import empty, rows_without_columns
+from .fragments import dataset_of
 from .planning import Planning
 from .steps import Step
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+    from ..predicates import Node
+    from .lake_dataset import LakeDataset
 
 
 class Plan:
@@ -60,6 +63,10 @@ class Plan:
     def damaged(self) -> list[str]:
         """Paths of index runs that could not be read, and were left out."""
         return self.planning.damaged
+
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
+        """A plan for those of its rows that match a further predicate, in some of its columns, planned anew."""
+        return Plan(self.planning.narrowed(where, columns, limit))
 
     # -- what would be read -------------------------------------------------------------------------------------------
 
@@ -151,8 +158,15 @@ class Plan:
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
 
-    def dataset(self) -> ds.FileSystemDataset:
-        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that take one. It holds
+    def dataset(self) -> LakeDataset:
+        """Exactly its rows, as a pyarrow Dataset: what an engine filters and projects it by narrows the plan. See
+        `Table.dataset`."""
+        from .lake_dataset import LakeDataset
+
+        return LakeDataset(self)
+
+    def fragments(self) -> ds.FileSystemDataset:
+        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that read Parquet. It holds
         every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
         `count_rows` without a filter counts whole files.)
 

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,12 +19,12 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
-from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, StorageError
+from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.outcomes import About, Outcomes
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
-from ..predicates import Node, brief, columns_of, prepare, unknowns
+from ..predicates import Constant, Node, brief, columns_of, parse, prepare, unknowns
 from ..state import Instant
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
@@ -60,7 +61,7 @@ class Planning:
 
     def __init__(self, request: ScanRequest, where: object = None):
         schema = request.snapshot.instant.schema
-        self.where = where
+        self.request, self.where = request, where
         self.bound: Node = prepare(where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
@@ -109,6 +110,30 @@ class Planning:
 
     def _no_steps(self) -> Steps:
         return Steps(self.index_storage, self.storage)
+
+    # -- of some of its rows ------------------------------------------------------------------------------------------
+
+    @property
+    def can_narrow(self) -> bool:
+        """True where a further predicate chooses among the same rows: not where a limit leaves some of them out."""
+        return self.limit is None
+
+    @property
+    def is_whole(self) -> bool:
+        """True where every row of the version is meant."""
+        return self.can_narrow and self.bound == Constant(True)
+
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Planning:
+        """See `Plan.narrowed`. Raises SchemaError for a column that is none of this plan's."""
+        for name in columns or ():
+            if name not in self.columns:
+                raise SchemaError(f"no column {name!r}; the plan's columns are {', '.join(self.columns)}")
+        limits = [n for n in (self.limit, limit) if n is not None]
+        columns = self.columns if columns is None else tuple(columns)
+        return self._again(replace(self.request, columns=columns, limit=min(limits) if limits else None), where)
+
+    def _again(self, request: ScanRequest, where: Node) -> Planning:
+        return Planning(request, parse(self.where) & where)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

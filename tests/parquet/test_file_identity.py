@@ -89,7 +89,7 @@ READS: dict[str, Callable[[ss.Table], Any]] = {
     "to_pandas": lambda table: table.scan(WHERE).to_pandas(),
     "count": lambda table: table.scan(WHERE).count(),
     "min": lambda table: table.scan(WHERE).min("n"),
-    "dataset": lambda table: table.scan(WHERE).dataset().to_table(),
+    "fragments": lambda table: table.scan(WHERE).fragments().to_table(),
 }
 
 

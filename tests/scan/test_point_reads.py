@@ -80,7 +80,7 @@ def test_row_groups_and_the_dataset_hold_the_named_rows(lake: tuple[ss.Table, pa
         {"path": "0.parquet", "row_group": 1},
         {"path": "1.parquet", "row_group": 0},
     ]
-    found = plan.dataset().to_table(columns=["n"]).column("n").to_pylist()
+    found = plan.fragments().to_table(columns=["n"]).column("n").to_pylist()
     assert {13_000, 20_001} <= set(found) and len(found) == 8_000 + 12_000
     assert sorted(plan.to_table().column("n").to_pylist()) == [13_000, 20_001]
 

@@ -229,7 +229,7 @@ def test_tasks_and_plans_carry_what_opens_the_store(root: str, s3_server: Server
         with ss.TaskWriter(spec) as task:
             task.write(rows(0, 30))
         tx.add_task(task.result)
-    found = table.scan("n < 5").dataset()
+    found = table.scan("n < 5").fragments()
     assert sorted(found.to_table(filter=pc.field("n") < 5).column("n").to_pylist()) == list(range(5))
     context = pickle.loads(pickle.dumps(table.scan("n < 5").planning.context))
     assert open_storage(context.location, context.storage_options).stat(table.files()["path"][0].as_py()).size_bytes > 0
