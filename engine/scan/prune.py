@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...arrays import text, to_numpy
 from ..indexes.outcomes import About, AnyLeaf, Outcomes, ProbeResult, leaf_sets
 from ..indexes.protocol import Probe, ProbedFiles, probes_of
-from ..indexes.stats.evidence import aggregate_evidence, file_partition_evidence, partition_value_evidence
+from ..indexes.stats.evidence import aggregate_evidence, partition_value_evidence
 from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state.file_fields import BASE
@@ -124,7 +124,8 @@ class _Pruning:
                         survivors = survivors.filtered()
                         settled = survivors.known_leaves()
                     step.went_out = len(survivors.ids)
-            survivors = survivors.filtered()
+            if survivors.verdict is None:
+                survivors = survivors.filtered()
         return survivors
 
     def _files_of(self, survivors: Survivors) -> ProbedFiles:
@@ -267,9 +268,12 @@ def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray
     """What the values of its own partition say of each file, where these alone decide a leaf: `p = 1 OR x = 5`."""
     partitioning = snapshot.instant.partitioning
     by_value = [leaf for leaf in leaves if (names := columns_of(leaf)) and set(names) <= set(partitioning)]
-    used = dict.fromkeys(name for leaf in by_value for name in columns_of(leaf))
-    about = {name: file_partition_evidence(snapshot, name, ids) for name in used}
-    sets: dict[Node, np.ndarray] = {leaf: leaf_sets(leaf, about, len(ids)) for leaf in by_value}
+    sets: dict[Node, np.ndarray] = {}
+    if by_value and len(ids):
+        partitions, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
+        used = dict.fromkeys(name for leaf in by_value for name in columns_of(leaf))
+        about = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
+        sets = {leaf: leaf_sets(leaf, about, len(partitions))[of_file] for leaf in by_value}
     return ProbeResult(sets, np.ones(len(ids), dtype=bool))
 
 

@@ -107,6 +107,8 @@ class Survivors:
 
     def narrow(self, result: ProbeResult) -> None:
         """Takes over what a probe said of the files. `filtered` then leaves out what cannot match."""
+        if not result.outcomes:
+            return
         units, rows = self.named, result.rows
         for part, sets in result.outcomes.items():
             self.outcomes.narrow(part, sets if units is None else units.combined(part, sets))
