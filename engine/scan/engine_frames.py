@@ -61,7 +61,7 @@ def _understood(predicate: pl.Expr) -> Node:
 
 
 def duckdb_relation(plan: Rows, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
-    """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError where DuckDB is missing."""
+    """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without DuckDB."""
     duckdb = _library("duckdb", "DuckDB")
     connection = duckdb.default_connection() if connection is None else connection
     return connection.from_arrow(LakeDataset(plan))

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 duckdb = pytest.importorskip("duckdb")
 pl = pytest.importorskip("polars")
 
+
 @pytest.fixture(scope="module")
 def everything() -> pa.Table:
     return pa.concat_tables([part(number) for number in range(6)])
@@ -35,6 +36,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 
 
 # -- the engines' own answers -----------------------------------------------------------------------------------------
+
 
 @given(conditions)
 @settings(max_examples=examples(30))
