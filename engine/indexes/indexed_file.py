@@ -21,7 +21,7 @@ def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str,
     Raises StorageError where another lies there, also where it came while the block read it: what an index told of that
     one would be believed of this.
     """
-    with open_parquet(storage, _checked(storage, row), **options) as file:
+    with open_parquet(storage, _checked(storage, row), is_checked=False, **options) as file:
         yield file
         if file.remote is None:  # an object store tells with each read whose it is
             _checked(storage, row)

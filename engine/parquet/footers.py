@@ -2,7 +2,7 @@
 
 A footer is believed where writers are known to tell the truth, and no further:
 
-- bounds that may be in another order than the values' are none (`bound_order.py`)
+- bounds that may be in another order than the values' are none (`footer_bytes.py`)
 - float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
 - INT96 has no defined order: no bounds
 - bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
@@ -26,8 +26,8 @@ import pyarrow as pa
 from ... import canon
 from ...errors import CorruptionError, SchemaError, SkipstoneError
 from ..storage import Entry, FileMissingError, Storage
-from .bound_order import BoundOrder
 from .column_stats import ColumnStats, shortened
+from .footer_bytes import Chunk, RowGroup, footer_bytes
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 BoundReader = Callable[[Any], int | bytes | None]
 
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """The size of one row group: rows, and bytes in the file."""
-
-    row_count: int
-    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -60,33 +52,44 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
-    """The Parquet file that `entry` told of, open. Raises CorruptionError for one that is truncated or not Parquet,
-    StorageError where it cannot be opened at all."""
+def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
+    """The Parquet file of an entry, open as pyarrow opens it with `options`. Raises CorruptionError for one that is
+    truncated or not Parquet, StorageError where it cannot be opened at all.
+
+    `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
+    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
+    """
     import pyarrow.parquet as pq
 
-    path = entry.path
     if entry.size_bytes == 0:
-        raise CorruptionError("an empty file is not Parquet", path=path, check="parquet")
-    try:
-        source = storage.open_file(entry)
-        file = pq.ParquetFile(source, **options)
+        raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
+    with _refusals(entry.path, "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"):
+        try:
+            source = storage.open_file(entry)
+            file = pq.ParquetFile(source, **options)
+        except FileNotFoundError as error:
+            raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
+        try:
+            file.schema_arrow  # noqa: B018 - where pyarrow cannot make one, nothing can be read
+            if not is_checked:
+                footer_bytes(file.metadata, entry.path, entry.size_bytes)
+        except BaseException:
+            file.close()
+            raise
         return file
+
+
+@contextlib.contextmanager
+def _refusals(path: str, message: str) -> Iterator[None]:
+    """What pyarrow, or parsing, raises for bytes that are no whole Parquet becomes a CorruptionError: the message, with
+    the error's first line in it."""
+    try:
+        yield
     except SkipstoneError:
         raise
-    except pa.ArrowInvalid as error:
-        raise CorruptionError(
-            f"not a whole Parquet file ({_first_line(error)}); if it is still being written, sync() picks it up later",
-            path=path,
-            check="parquet",
-        ) from error
-    except FileNotFoundError as error:
-        raise FileMissingError(f"{path}: no such file") from error
-    except OSError as error:
-        raise CorruptionError(
-            f"cannot be read as Parquet ({_first_line(error)})", path=path, check="parquet"
-        ) from error
+    except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
+        raise CorruptionError(message.format(_first_line(error)), path=path, check="parquet") from error
 
 
 def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
@@ -112,16 +115,9 @@ def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> li
     return ranges
 
 
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[None]:
-    """What pyarrow raises for damaged pages becomes a CorruptionError that names the file."""
-    try:
-        yield
-    except SkipstoneError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        told = f"its data cannot be read ({_first_line(error)}); restore the file, or sync() the table without it"
-        raise CorruptionError(told, path=path, check="parquet") from error
+def reading(path: str) -> contextlib.AbstractContextManager[None]:
+    """What is raised for damaged pages becomes a CorruptionError that names the file."""
+    return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
 def read_footer(
@@ -132,36 +128,40 @@ def read_footer(
 ) -> Footer:
     """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
-    with open_parquet(storage, entry, **(options or {})) as file:
-        try:
-            return parse_footer(file.metadata, file.schema_arrow, wanted)
-        except SkipstoneError:
-            raise
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptionError(
-                f"its footer cannot be read ({_first_line(error)})", path=entry.path, check="parquet"
-            ) from error
+    with (
+        open_parquet(storage, entry, **(options or {})) as file,
+        _refusals(entry.path, "its footer cannot be read ({})"),
+    ):
+        return parse_footer(file.metadata, file.schema_arrow, wanted, entry.path, entry.size_bytes)
 
 
-def parse_footer(metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
-    """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    leaves = list(_leaves(schema))
+def parse_footer(
+    metadata: Any,
+    schema: pa.Schema,
+    wanted: Callable[[str], bool] = lambda leaf: True,
+    path: str | None = None,
+    size_bytes: int | None = None,
+) -> Footer:
+    """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns.
+    `path`, `size_bytes`: of the file. Raises CorruptionError."""
+    footer, leaves = footer_bytes(metadata, path, size_bytes), list(_leaves(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
-        known, order = leaf_types(schema), BoundOrder(metadata)
-        for index, (path, kind) in enumerate(leaves):
-            if path not in known or not wanted(path):
+        known = leaf_types(schema)
+        for leaf, (name, kind) in enumerate(leaves):
+            if name not in known or not wanted(name):
                 continue
-            read = _bound_reader(metadata.schema.column(index), kind) if order.is_right(index, known[path]) else None
-            stats[path] = [_chunk_stats(g.column(index), read, kind) for g in groups]
-    return Footer(plain_schema(schema), row_groups_of(metadata), stats, schema)
+            is_ordered = footer.has_ordered_bounds(leaf, known[name])
+            read = _bound_reader(metadata.schema.column(leaf), kind) if is_ordered else None
+            is_exact = not canon.is_bytes_like(known[name])
+            nan_count = None if pa.types.is_floating(kind) else 0
+            stats[name] = [_chunk_stats(chunks[leaf], read, nan_count, is_exact=is_exact) for chunks in footer.chunks]
+    return Footer(plain_schema(schema), footer.row_groups, stats, schema)
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
     """The row groups that pyarrow's FileMetaData tells of."""
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return [RowGroup(g.num_rows, sum(g.column(i).total_compressed_size for i in range(g.num_columns))) for g in groups]
+    return footer_bytes(metadata).row_groups
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -246,37 +246,22 @@ def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.
         yield path, kind
 
 
-def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> ColumnStats:
-    sizes = {"compressed_bytes": chunk.total_compressed_size, "uncompressed_bytes": chunk.total_uncompressed_size}
-    counts = {"value_count": chunk.num_values, "nan_count": None if pa.types.is_floating(kind) else 0}
-    found = chunk.statistics
-    if found is None:
-        return ColumnStats(**sizes, **counts)
-    nulls = found.null_count if found.has_null_count else None
-    if nulls is not None and not 0 <= nulls <= chunk.num_values:
-        return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
-    if nulls == chunk.num_values:
-        if found.has_min_max:  # bounds of no value: it is not to be believed either
-            return ColumnStats(**sizes, **counts)
-        counts["nan_count"] = 0  # nulls alone leave no room for NaN, which no footer counts
+def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, *, is_exact: bool) -> ColumnStats:
+    values, nulls, sizes = chunk.value_count, chunk.null_count, (chunk.compressed_bytes, chunk.uncompressed_bytes)
+    if nulls is not None and not 0 <= nulls <= values:
+        return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)  # nothing of it is believed
+    if nulls == values:
+        if chunk.has_bounds:  # bounds of no value: it is not to be believed either
+            return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
+        nan_count = 0  # nulls alone leave no room for NaN, which no footer counts
     lower: Any = None
     upper: Any = None
-    if read is not None and found.has_min_max:
-        lower, upper = read(found.min_raw), read(found.max_raw)
+    if read is not None and chunk.bounds is not None:
+        lower, upper = read(chunk.bounds[0]), read(chunk.bounds[1])
         if lower is None or upper is None or lower > upper:
             lower = upper = None
-    exact = not canon.is_bytes_like(plain_type(kind))
-    return shortened(
-        ColumnStats(
-            lower=lower,
-            upper=upper,
-            lower_exact=exact and lower is not None,
-            upper_exact=exact and upper is not None,
-            null_count=nulls,
-            **sizes,
-            **counts,
-        )
-    )
+    is_exact = is_exact and lower is not None
+    return shortened(ColumnStats(lower, upper, is_exact, is_exact, nulls, nan_count, values, *sizes))
 
 
 def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
@@ -309,7 +294,7 @@ def _float_bound(raw: float) -> int | None:
 
 
 def _half_bound(raw: bytes) -> int | None:
-    return _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
+    return None if len(raw) != 2 else _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
 
 
 def _decimal_reader(kind: pa.DataType, physical: str, logical: dict) -> BoundReader | None:

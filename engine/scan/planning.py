@@ -217,6 +217,7 @@ class Planning:
             storage_options=options_of(self._storage, self._index_storage),
             deletes=self._deletes.rows,
             reader=self.reader,
+            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_told),
         )
 
     @cached_property

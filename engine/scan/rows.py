@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...arrays import to_numpy
 from ..parquet.footers import open_parquet, reading
 from ..predicates import Constant
-from ..storage import Counted
+from ..storage import Counted, Entry
 from .by_position import matching_at, rows_at
 from .file_reader import FileReader, as_planned, joined_columns, selected_schema
 from .fine import RowGroups
@@ -21,7 +21,7 @@ from .positions import held_counts
 from .tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow.parquet as pq
 
 
 def read_matches(
@@ -32,7 +32,7 @@ def read_matches(
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
         if task.rows is not None:
             yield from matching_at(reader, groups)
@@ -64,13 +64,18 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
         reader.check_identity()
     return total
+
+
+def _opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+    is_checked = task.schema_id not in context.unopened
+    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
 def matching_in(reader: FileReader, group: int) -> pa.Table | None:

@@ -138,7 +138,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult
 def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
     def schema(path: str) -> pa.Schema | None:
         try:
-            with open_parquet(storage, storage.stat(path), **PARQUET_OPTIONS) as file:
+            with open_parquet(storage, storage.stat(path), is_checked=False, **PARQUET_OPTIONS) as file:
                 return file.schema_arrow
         except (CorruptionError, OSError):
             return None
