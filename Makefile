@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here at first use and again where pyproject.toml changed. Only Python >= 3.11, make
 # and bash are needed; Java for Spark is found, or installed into .venv (scripts/java_home.py).
 #   make test PYTHON=python3.13      another interpreter (after `make distclean`)
-#   make test TESTS=tests/test_x.py  a part of the tests
+#   make test TESTS=tests/scan       a part of the tests
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -21,7 +21,7 @@ BENCH := $(VENV)/.installed-bench
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
 # The files of tests side by side, those of one Spark or one server together and first (tests/conftest.py).
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
-KERNEL_TESTS = $(wildcard tests/test_*kernel*.py tests/test_bloom*.py tests/test_hash*.py tests/test_sorted_file*.py)
+KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
@@ -33,14 +33,14 @@ help:  ## Show this list
 demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
 	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
 
-test: $(DEV)  ## The tests (TESTS=tests/test_x.py for a part)
+test: $(DEV)  ## The tests (TESTS=tests/scan for a part)
 	$(FIND_JAVA) && $(PYTEST) -q $(SIDE_BY_SIDE) $(TESTS)
 
 # Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
 test-all: $(DEV)  ## The tests with many more examples, then the kernels without a compiler and with bounds checks
 	$(FIND_JAVA) && SKIPSTONE_TEST=all $(PYTEST) -q $(SIDE_BY_SIDE) tests
-	$(if $(KERNEL_TESTS),NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS))
-	$(if $(KERNEL_TESTS),NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS))
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS)
 
 # mypy names a package by its folder, and the checkout's may be anything: it is shown the tree under a link.
 check: $(DEV)  ## Lint, format and types

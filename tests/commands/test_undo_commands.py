@@ -1,0 +1,115 @@
+"""`skipstone rollback`, `restore` and `savepoint`: for people and for machines, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import skipstone as ss
+from lake_strategies import live_paths, make_file
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Version 1: f and g. 2: a filter. 3: f removed, under a key."""
+    for name, values in (("f", [1, 2]), ("g", [10, 20, 30])):
+        make_file(tmp_path, f"{name}.parquet", {"a": values})
+    with ss.create(tmp_path) as table:
+        table.create_index("a", kind="bloom")
+        with table.transaction(key="k") as tx:
+            tx.remove(["f.parquet"])
+    return str(tmp_path)
+
+
+def _json(say, *arguments: str):
+    status, out, err = say(*arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_rollback(say, lake: str) -> None:
+    status, out, err = say("rollback", lake, "3")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "version 4: 1 file came back, 0 went",
+        "bloom(a) does not speak of 1 file: skipstone index refresh",
+        "2 files, 5 rows",
+    ]
+    told = _json(say, "rollback", lake, "4")
+    assert told == {
+        "changed": True, "version": 5, "rolled_back": 4, "files_back": 0, "files_removed": 1, "files": 1, "rows": 3
+    }  # fmt: skip
+    assert live_paths(ss.open(lake)) == ["g.parquet"]
+    status, out, _ = say("history", lake)
+    assert status == 0 and "of version 4" in out
+
+
+def test_restore(say, lake: str) -> None:
+    told = _json(say, "restore", lake, "--version", "1")
+    assert (told["changed"], told["version"], told["restored"], told["files_back"]) == (True, 4, 1, 1)
+    told = _json(say, "restore", lake, "--version", "1")
+    assert (told["changed"], told["version"], told["files_back"], told["files"]) == (False, 4, 0, 2)
+    status, out, _ = say("restore", lake, "--version", "4")
+    assert (status, out.splitlines()) == (0, ["nothing to change: version 4 stands", "2 files, 5 rows"])
+
+
+def test_savepoints(say, lake: str) -> None:
+    assert _json(say, "savepoint", lake, "--list") == []
+    assert say("savepoint", lake, "before it")[:2] == (0, "savepoint 'before it': version 3\n")
+    assert _json(say, "savepoint", lake, "b") == {"version": 5, "savepoint": "b", "of": 4, "dropped": False}
+    rows = _json(say, "savepoint", lake, "--list")
+    assert [(row["name"], row["version"]) for row in rows] == [("before it", 3), ("b", 4)]
+    status, out, _ = say("savepoint", lake, "--list")
+    assert status == 0 and "before it" in out and "version" in out
+    _json(say, "restore", lake, "--version", "1")
+    told = _json(say, "restore", lake, "--savepoint", "before it")
+    assert (told["restored"], told["files_removed"], told["files"]) == (3, 1, 1)
+    assert say("savepoint", lake, "b", "--drop")[1] == "savepoint 'b' is dropped; version 4 stays until it is cleaned\n"
+    told = _json(say, "savepoint", lake, "before it", "--drop")
+    assert (told["savepoint"], told["of"], told["dropped"]) == ("before it", 3, True)
+    assert _json(say, "savepoint", lake, "--list") == []
+
+
+def test_an_index_elsewhere(say, tmp_path: Path) -> None:
+    make_file(tmp_path / "lake", "f.parquet", {"a": [1]})
+    lake, index = str(tmp_path / "lake"), str(tmp_path / "index")
+    with ss.create(lake, index_path=index) as table, table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    assert _json(say, "savepoint", lake, "s", "--index-path", index)["of"] == 2
+    assert _json(say, "rollback", lake, "2", "--index-path", index)["files"] == 1
+    assert _json(say, "restore", lake, "--savepoint", "s", "--index-path", index)["files"] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("rollback", "1"), "version 1 (create) cannot be rolled back"),
+        (("rollback", "2"), "`skipstone index drop`"),
+        (("rollback", "9"), "no version 9 to roll back; the latest is 3"),
+        (("restore",), "`skipstone restore` takes a version or a savepoint"),
+        (("restore", "--version", "9"), "no version 9 to restore"),
+        (("restore", "--savepoint", "x"), "no savepoint 'x'; there are: none"),
+        (("savepoint",), "give the NAME"),
+        (("savepoint", "x", "--list"), "give the NAME"),
+        (("savepoint", "--drop"), "give the NAME"),
+        (("savepoint", "x", "--drop"), "no savepoint 'x'"),
+        (("savepoint", " "), "a savepoint's name"),
+    ],
+)
+def test_errors(say, lake: str, arguments: tuple[str, ...], told: str) -> None:
+    command, *rest = arguments
+    status, out, err = say(command, lake, *rest)
+    assert (status, out) == (2, "") and err.startswith("error: ") and told in err and len(err.splitlines()) == 1
+    assert ss.open(lake).version == 3
+
+
+def test_a_conflict_names_the_file_and_the_way_out(say, lake: str) -> None:
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.add_files(["f.parquet"])
+    status, _, err = say("rollback", lake, "3")
+    assert status == 2 and "f.parquet is live again" in err
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    status, _, err = say("rollback", lake, "4")
+    assert status == 2 and "removed or replaced f.parquet" in err and "`skipstone restore`" in err

@@ -1,0 +1,224 @@
+"""Rule 4, both ways round: what two writers of one version may do beside each other, and what one of them may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import add_told, live_paths, make_file, told_file
+
+Act = Callable[[object], None]  # what one transaction does
+LIVE = ("f.parquet", "g.parquet", "h.parquet")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    _lake(tmp_path)
+    return tmp_path
+
+
+def _lake(root: Path) -> ss.Table:
+    """f, g and h are live; new and newer lie beside them, not added."""
+    for number, name in enumerate((*LIVE, "new.parquet", "newer.parquet")):
+        make_file(root, name, {"a": [number]})
+    return ss.create(root, files=list(LIVE))
+
+
+def _remove(*names: str) -> Act:
+    return lambda tx: tx.remove([f"{name}.parquet" for name in names])
+
+
+def _add(*names: str) -> Act:
+    return lambda tx: tx.add_files([f"{name}.parquet" for name in names])
+
+
+def _replace(old: str, new: str) -> Act:
+    return lambda tx: tx.replace([f"{old}.parquet"], [f"{new}.parquet"])
+
+
+def _write(value: int) -> Act:
+    return lambda tx: tx.write(pa.table({"a": [value]}))
+
+
+PAIRS = [  # two transactions on one version, and the file over which they meet (None: they do not)
+    (_remove("f"), _remove("f", "g"), "f"),
+    (_remove("f"), _replace("f", "new"), "f"),
+    (_replace("f", "new"), _replace("f", "newer"), "f"),
+    (_replace("f", "f"), _remove("f"), "f"),
+    (_add("new"), _add("newer", "new"), "new"),
+    (_add("new"), _replace("f", "new"), "new"),
+    (_replace("f", "new"), _replace("g", "new"), "new"),
+    (_remove("f"), _remove("g"), None),
+    (_remove("f"), _replace("g", "new"), None),
+    (_replace("f", "new"), _replace("g", "newer"), None),
+    (_add("new"), _add("newer"), None),
+    (_add("new"), _remove("f", "g", "h"), None),
+    (_write(1), _write(1), None),
+    (_write(1), _remove("f"), None),
+    (_write(1), _replace("f", "new"), None),
+]
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize("one, other, met", PAIRS)
+def test_rule_04_two_handles(lake: Path, one: Act, other: Act, met: str | None, is_swapped: bool) -> None:
+    first, second = (other, one) if is_swapped else (one, other)
+    mine, theirs = ss.open(lake), ss.open(lake)
+
+    def race() -> None:
+        with mine.transaction() as late, theirs.transaction() as early:
+            first(early)
+            second(late)
+
+    if met is None:
+        race()
+        assert (theirs.version, mine.version, mine.verify()) == (2, 3, [])
+        assert _values(mine) == _in_turn(lake / "twin", first, second)
+        return
+    with pytest.raises(ss.CommitConflictError, match=f"{met}.parquet") as caught:
+        race()
+    assert caught.value.paths == [f"{met}.parquet"]
+    assert ss.open(lake).version == theirs.version == 2 and mine.version == 1
+    assert _values(ss.open(lake)) == _values(theirs)  # nothing of the loser's is there
+    assert not list((lake / ".skipstone/pending").glob("*.json"))
+
+
+def _values(table: ss.Table) -> list[int]:
+    return sorted(table.scan().to_table().column("a").to_pylist())
+
+
+def _in_turn(root: Path, *acts: Act) -> list[int]:
+    """What a lake like it holds when one transaction follows the other."""
+    table = _lake(root)
+    for act in acts:
+        with table.transaction() as tx:
+            act(tx)
+    return _values(table)
+
+
+@pytest.mark.parametrize("one, other", list(product(["listed", "told", "elsewhere"], repeat=2)))
+def test_rule_04_one_path_added_by_both_however_it_is_told(tmp_path: Path, one: str, other: str) -> None:
+    make_file(tmp_path, "p=1/f.parquet", {"a": [1]})
+    ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"], files=[])
+    size = (tmp_path / "p=1/f.parquet").stat().st_size
+
+    def add(tx, how: str) -> None:
+        told = {"path": ["p=1/f.parquet"], "size_bytes": [size], "row_count": [1]}
+        if how == "listed":
+            tx.add_files(["p=1/f.parquet"])
+        else:
+            more = {"partition": pa.array([{"p": 2}])} if how == "elsewhere" else {}
+            tx.add_files(pa.table({**told, **more}))
+
+    mine, theirs = ss.open(tmp_path), ss.open(tmp_path)
+    with pytest.raises(ss.CommitConflictError) as caught, mine.transaction() as late, theirs.transaction() as early:
+        add(early, one)
+        add(late, other)
+    assert caught.value.paths == ["p=1/f.parquet"] and ss.open(tmp_path).files().num_rows == 1
+
+
+def test_rule_04_a_sync_drops_its_copy_of_what_another_added(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = ss.open(lake), ss.open(lake)
+    real, left = table.timeline.publish, [_add("new")]
+
+    def publish(instant):
+        if left:
+            with other.transaction() as tx:
+                left.pop()(tx)
+        return real(instant)
+
+    monkeypatch.setattr(table.timeline, "publish", publish)
+    assert table.sync() == 3 and other.version == 2
+    assert sorted(live_paths(table)) == sorted([*LIVE, "new.parquet", "newer.parquet"])
+    with pytest.raises(ss.CommitConflictError) as caught, ss.open(lake, index_path=None).transaction() as tx:
+        tx.remove(["f.parquet"])
+        (lake / "f.parquet").unlink()
+        table.sync()  # the file went: whoever would take it out decided on what is no more
+    assert caught.value.paths == ["f.parquet"]
+
+
+def test_rule_04_adding_what_is_live_at_once_or_since(lake: Path) -> None:
+    table = ss.open(lake)
+    with pytest.raises(ss.InvalidArgumentError, match="replace"), table.transaction() as tx:
+        _add("f")(tx)
+    with pytest.raises(ss.InvalidArgumentError, match=r"f\.parquet"), table.transaction() as tx:
+        _remove("g")(tx)
+        _add("new", "f")(tx)
+    with table.transaction() as tx:  # taken out and added in one: it is read anew
+        _remove("f")(tx)
+        _add("f")(tx)
+    assert table.version == 2 and _values(table) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("came_back_by", ["rollback", "restore", "add"])
+def test_a_removal_decided_on_a_file_that_went_and_came_back(lake: Path, came_back_by: str) -> None:
+    """The path is live, and the file is not the one that was read."""
+    mine, other = ss.open(lake), ss.open(lake)
+    with pytest.raises(ss.CommitConflictError) as caught, mine.transaction() as tx:
+        _remove("f")(tx)
+        with other.transaction() as away:
+            _remove("f")(away)
+        if came_back_by == "rollback":
+            other.rollback(2)
+        elif came_back_by == "restore":
+            other.restore(1)
+        else:
+            with other.transaction() as back:
+                _add("f")(back)
+    assert caught.value.paths == ["f.parquet"] and _values(other.refresh()) == [0, 1, 2]
+
+
+def test_removals_of_different_files_are_company_though_each_read_the_others(lake: Path) -> None:
+    """Write skew: each keeps a file because the other is there, and takes its own. Reads are of a snapshot, and rule 4
+    looks at files that were removed, not at those that were read: both commit. Who must not, removes what it relied on
+    by replacing it with itself, and meets the other."""
+    mine, other = ss.open(lake), ss.open(lake)
+    with mine.transaction() as late, other.transaction() as early:
+        _remove("f")(early)
+        _remove("g")(late)
+    assert live_paths(mine) == ["h.parquet"]
+    for name in ("f", "g"):
+        with mine.transaction() as tx:
+            _add(name)(tx)
+    other.refresh()
+    with pytest.raises(ss.CommitConflictError) as caught, mine.transaction() as late, other.transaction() as early:
+        _remove("f")(early)
+        _replace("g", "g")(early)
+        _remove("g")(late)
+        _replace("f", "f")(late)
+    assert set(caught.value.paths) == {"f.parquet", "g.parquet"} and "g.parquet" in live_paths(ss.open(lake))
+
+
+@pytest.mark.parametrize("is_filled_again", [False, True])
+def test_rule_04_a_log_joins_a_slice_whose_base_went_with_its_partition(tmp_path: Path, is_filled_again: bool) -> None:
+    """A partition that is emptied is gone, and comes back under another number: the slice is met all the same."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    slice_of = {"file_group": "g", "slice_instant": "1"}
+    add_told(table, told_file("p=1/base", kind="base", **slice_of))
+    other = ss.open(tmp_path)
+    with pytest.raises(ss.CommitConflictError, match="slice was replaced") as caught, other.transaction() as tx:
+        tx.add_files(pa.Table.from_pylist([told_file("p=1/log", kind="log", **slice_of)]))
+        with table.transaction() as away:
+            away.remove(["p=1/base"])
+        if is_filled_again:
+            add_told(table, told_file("p=1/other"))
+    assert caught.value.paths == ["p=1/log"]
+
+
+def test_rule_18_two_states_of_one_commit(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    add_told(table, told_file("f", commit="c"))
+
+    def race(one: str, other: str) -> None:
+        mine, theirs = ss.open(tmp_path), ss.open(tmp_path)
+        with mine.transaction() as late, theirs.transaction() as early:
+            early.set_commit_state({"c": one})
+            late.set_commit_state({"c": other})
+
+    race("failed", "failed")
+    with pytest.raises(ss.CommitConflictError, match="'c'"):
+        race("inflight", "rolled_back")

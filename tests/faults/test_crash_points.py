@@ -1,0 +1,175 @@
+"""A crash before every call to the disk of every action: killed, or the power cut with what was not flushed lost.
+
+Each action runs once, on a disk that keeps what a restart would find at each of its calls; trees that nobody can tell
+apart are checked once. Whatever happened, the table opens at the version before or at one that the action made, whole;
+what was published is there; older versions are as they were; what the dead writer left never appears in the table; and
+the next commit works.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import skipstone as ss
+from example_counts import is_thorough
+from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
+from skipstone.engine.indexes.fine_paths import fine_paths
+from skipstone.engine.state import Timeline
+from skipstone.engine.state import timeline as timeline_module
+from skipstone.engine.storage.local import TEMPORARY_PREFIX
+from table_actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
+
+RANDOM_CUTS = 5  # a call, where many examples are asked for
+WHOLE_EVERY = 1 if is_thorough() else 5  # trees
+TREES_MAX = 1 << 30 if is_thorough() else 16
+
+
+@dataclass
+class Recording:
+    """One run of an action: a moment for each call, and what each version is once all is done.
+
+    promised    moment by moment: the version that was published before it, which no crash may lose
+    """
+
+    action: Action
+    moments: list[Moment]
+    promised: list[int]
+    pictures: dict[int, dict] = field(default_factory=dict)
+
+
+def record(action: Action, root: Path, patch: pytest.MonkeyPatch) -> Recording:
+    with without_flushes():
+        action.prepare(root)
+        first = ss.open(root).version if (root / ".skipstone").exists() else 0
+        before = {v: picture(ss.open(root, version=v)) for v in range(1, first + 1)}
+    published: list[tuple[int, int]] = []
+    real = Timeline.publish
+
+    with PowerDisk(root) as disk, patch.context() as patched:
+
+        def publish(self, instant) -> bool:
+            done = real(self, instant)
+            if done:
+                published.append((len(disk.moments), instant.version))
+            return done
+
+        patched.setattr(Timeline, "publish", publish)
+        action.act(root)
+    last = ss.open(root).version
+    assert [version for _, version in published] == list(range(first + 1, last + 1))
+    promised = [max((v for at, v in published if at <= i), default=first) for i in range(len(disk.moments))]
+    after = {v: picture(ss.open(root, version=v)) for v in range(first + 1, last + 1)}
+    return Recording(action, disk.moments, promised, before | after)
+
+
+def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
+    """(what happened, the tree that it left, the version that must be there at least)."""
+    for number, (moment, promised) in enumerate(zip(recording.moments, recording.promised, strict=True)):
+        for way in WAYS:
+            for turn in range(1 if way != "at random" else RANDOM_CUTS if is_thorough() else 0):
+                chance = random.Random(f"{recording.action.name} {number} {turn}")
+                told = f"{recording.action.name}, {way} before call {number}, {moment.call}"
+                yield told, moment.tree(way, chance), promised
+
+
+def check(recording: Recording, root: Path, promised: int, told: str, *, is_whole: bool) -> None:
+    """What every restart must find; with `is_whole` every byte, every older version, and a recovery."""
+    action = recording.action
+    if promised == 0 and not list((root / ".skipstone").glob("timeline/*/*.json")):
+        with pytest.raises(ss.NotATableError):
+            ss.open(root)
+        action.act(root)
+        assert picture(ss.open(root))["rows"] == recording.pictures[1]["rows"], told
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an index run that is missing would be told by a warning
+        table = ss.open(root)
+        assert promised <= table.version <= max(recording.pictures), told
+        assert picture(table) == recording.pictures[table.version], told
+        assert [f for f in table.verify(deep=is_whole) if not action.is_synced] == [], told
+        if is_whole:
+            check_older(recording, root, table.version, told)
+        rows = recording.pictures[max(recording.pictures) if action.is_synced else table.version]["rows"]
+        table.sync()
+        assert picture(table)["rows"] == rows, told
+        add_a_row(table)
+        assert ss.open(root).scan().count() == len(rows) + 1, told
+        if is_whole:
+            check_recovery(root, told)
+
+
+def check_older(recording: Recording, root: Path, version: int, told: str) -> None:
+    for older in range(1, version):
+        try:
+            rows = rows_of(ss.open(root, version=older))
+        except ss.NotATableError as error:
+            assert recording.action.is_cleaning and "was cleaned" in str(error), told
+        else:
+            assert rows == recording.pictures[older]["rows"], told
+
+
+def check_recovery(root: Path, told: str) -> None:
+    """A clean removes all that the dead writer left, and nothing else."""
+    table = ss.open(root)
+    was = picture(table)["rows"]
+    clean_all(table)
+    assert picture(table)["rows"] == was, told
+    assert table.verify(deep=True) == [], told
+    assert not table.timeline.markers.in_flight(), told
+    named: set[str] = set()
+    live: set[str] = set()
+    for version in readable_versions(table):
+        then = ss.open(root, version=version)
+        named |= {run.path for runs in (then.instant.manifest, *(i.runs for i in then.instant.indexes)) for run in runs}
+        fine = [fine_paths(then.readers, index, run) or () for index in then.instant.indexes for run in index.runs]
+        named |= {path for paths in fine for path in paths if path.startswith("runs/")}  # of runs that were merged
+        live |= set(then.files().column("path").to_pylist())
+    there = {p.relative_to(root / ".skipstone").as_posix() for p in (root / ".skipstone/runs").rglob("*.sbf")}
+    assert there == named, told
+    written = {p.relative_to(root).as_posix() for p in root.rglob("part-*.parquet")}
+    assert written <= live, told
+    assert not list(root.rglob(TEMPORARY_PREFIX + "*")), told
+    add_a_row(table)
+
+
+def readable_versions(table: ss.Table) -> list[int]:
+    """The versions that were not cleaned."""
+    gone = {v for low, high in table.instant.cleaned for v in range(low, high + 1)}
+    return [v for v in range(1, table.version + 1) if v not in gone]
+
+
+def spread(trees: list) -> list:
+    """At most `TREES_MAX` of the trees, spread evenly over the calls of the action, with the first and the last."""
+    step = (len(trees) - 1) / (TREES_MAX - 1)
+    return trees if step <= 1 else [trees[round(i * step)] for i in range(TREES_MAX)]
+
+
+def without_temporaries(tree: Tree) -> Tree:
+    """What the trees that are checked in a hurry differ in: nobody reads what bears a temporary's name."""
+    return {path: content for path, content in tree.items() if TEMPORARY_PREFIX not in path}
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
+    tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
+) -> None:
+    monkeypatch.setattr(timeline_module, "VERSIONS_A_FOLDER", 3)  # so that folders end, and are archived
+    recording = record(action, tmp_path / "origin", monkeypatch)
+    trees: dict[str, tuple[str, Tree, int]] = {}
+    count = 0
+    for told, tree, promised in crashes(recording):
+        count += 1
+        key = digest(tree if is_thorough() else without_temporaries(tree))
+        if key not in trees or trees[key][2] < promised:
+            trees[key] = told, tree, promised
+    for number, (told, tree, promised) in enumerate(spread(list(trees.values()))):
+        put_tree(tree, tmp_path / str(number))
+        with without_flushes():
+            check(recording, tmp_path / str(number), promised, told, is_whole=number % WHOLE_EVERY == 0)
+    print(f"{action.name}: {len(recording.moments)} calls, {count} crashes, {len(trees)} different trees")
+    record_property("crashes", count)

@@ -1,0 +1,137 @@
+"""Somebody else steps in before any call to the storage that an action makes, and is done before it goes on.
+
+Whatever the two did, in whatever order: each version is whole, nothing that a version names was removed, what the other
+did stands, and the action is done whole, or was refused and left nothing that anybody sees. A writer that was given up
+meanwhile publishes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import skipstone as ss
+from example_counts import is_thorough
+from faulty_storage import Fault, troubled
+from power_cut_disk import without_flushes
+from table_actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
+
+OTHERS: dict[str, Callable[[ss.Table], object]] = {
+    "clean": clean_all,
+    "commit": add_a_row,
+    "optimize": ss.Table.optimize,
+    "remove": lambda table: remove_one(table, "p=1/f.parquet"),
+    "index": lambda table: table.drop_index("a", kind="stats"),
+    "savepoint": lambda table: table.savepoint("theirs"),
+    "rollback": lambda table: table.rollback(table.version),
+}
+NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)  # the lake as it is then
+KEEP_ROWS = ("clean", "commit", "optimize", "index", "savepoint")
+STRIDE = 13  # calls, unless many examples are asked for
+SOME = ("write", "sync", "create_index bloom", "restore", "clean")
+
+
+def remove_one(table: ss.Table, path: str) -> None:
+    with table.transaction() as tx:
+        tx.remove([path])
+
+
+class Meetings:
+    """An action on copies of one lake, each met by somebody else at one of its calls."""
+
+    def __init__(self, action: Action, folder: Path):
+        self.action, self.folder = action, folder
+        action.prepare(folder / "origin")
+        self.before = self.rows_after(lambda root: None)
+        self.alone = self.rows_after(action.act)
+
+    def rows_after(self, act: Callable[[Path], object]) -> Counter:
+        root = self.folder / "alone"
+        shutil.copytree(self.folder / "origin", root, copy_function=shutil.copy2)
+        act(root)
+        rows = Counter(rows_of(ss.open(root)))
+        shutil.rmtree(root)
+        return rows
+
+    def meet(self, other: str, at: int) -> tuple[str, int]:
+        """What came of the action, and how many calls it made."""
+        root = self.folder / f"{other} {at}"
+        shutil.copytree(self.folder / "origin", root, copy_function=shutil.copy2)
+        theirs: list[ss.Table] = []
+
+        def meanwhile() -> None:
+            table = ss.open(root)
+            with contextlib.suppress(*NOT_FITTING):
+                OTHERS[other](table)
+                theirs.append(table)
+
+        refused: ss.SkipstoneError | None = None
+        with warnings.catch_warnings(), troubled(Fault("meanwhile", at, meanwhile=meanwhile)) as fault:
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "not indexed|files come back without statistics")
+            try:
+                self.action.act(root)
+            except ss.SkipstoneError as error:
+                refused = error
+            fault.is_on = False
+            told = f"{self.action.name}, met by {other} before call {at}: {refused!r}"
+            table = ss.open(root)
+            check_versions(table, told)
+            if other in KEEP_ROWS and theirs:
+                self.check_rows(table, other, is_done=refused is None, told=told)
+        add_a_row(table)
+        shutil.rmtree(root)
+        return ("refused" if refused else "done"), len(fault.calls)
+
+    def check_rows(self, table: ss.Table, other: str, *, is_done: bool, told: str) -> None:
+        """What each of them did stands."""
+        rows = Counter(rows_of(table))
+        change = Counter({repr(dict.fromkeys(table.schema.names) | {"p": 1}): 1} if other == "commit" else {})
+        mine = self.alone if is_done else self.before
+        if self.action.name in ("restore", "alter"):  # the row may be undone with the rest, or has other columns
+            assert sum(mine.values()) <= sum(rows.values()) <= sum((mine + change).values()), told
+        else:
+            assert rows in (mine + change, Counter({"not readable": 1})), told
+
+
+def check_versions(table: ss.Table, told: str) -> None:
+    """Every version that was not cleaned can be read, the newest is sound, and no transaction that made one was given
+    up."""
+    gone = {v for low, high in table.instant.cleaned for v in range(low, high + 1)}
+    fenced, made = set(), set()
+    for version in range(1, table.version + 1):
+        instant = table.timeline.read(version)
+        fenced |= set(instant.fenced)
+        made.add(instant.transaction)
+        if version not in gone:
+            numbers = [number for number, _ in picture(ss.open(table.location, version=version))["files"]]
+            assert len(set(numbers)) == len(numbers), told
+    assert not fenced & made, told
+    assert table.verify(deep=True) == [] or rows_of(table) == ["not readable"], told
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        a
+        for a in ACTIONS
+        if not a.name.startswith("create(") and a.name != "create" and (is_thorough() or a.name in SOME)
+    ],
+    ids=lambda a: a.name,
+)
+def test_an_action_that_another_meets_at_any_call(tmp_path: Path, action: Action) -> None:
+    outcomes = {"done": 0, "refused": 0}
+    with without_flushes():
+        meetings = Meetings(action, tmp_path)
+        for number, other in enumerate(OTHERS):
+            at, calls = 1 + (0 if is_thorough() else number % STRIDE), 1
+            while at <= calls or calls == 1:
+                outcome, calls = meetings.meet(other, at)
+                outcomes[outcome] += 1
+                at += 1 if is_thorough() else max(STRIDE, calls // 3)
+    print(f"{action.name}: {sum(outcomes.values())} meetings: {outcomes}")

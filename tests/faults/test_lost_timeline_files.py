@@ -1,0 +1,330 @@
+"""Files of the timeline that are lost, or another's: no read loops, none answers for another version."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import random
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from skipstone.engine.state import timeline as timelines
+from skipstone.engine.storage import local
+from timeline_lakes import VERSIONS, commit, file, lake, opened, rows
+
+
+@pytest.mark.parametrize(("of", "over"), [(3, 6), (3, 5), (6, 4), (6, 7), (3, 7), (5, 6)])
+def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:
+    lake(tmp_path)
+    shutil.copy(file(tmp_path, of), file(tmp_path, over))
+    told = rf"{over:010d}\.json: holds version {of}"
+    with pytest.raises(ss.CorruptionError, match=told):
+        opened(tmp_path, version=over)
+    if over >= VERSIONS:
+        for act in (opened, lambda root: ss.open(root).history()):
+            with pytest.raises(ss.CorruptionError, match=told):
+                act(tmp_path)
+        assert rows(opened(tmp_path, version=4)) == [2, 3, 4]
+    else:
+        table = opened(tmp_path)
+        assert rows(table) == [2, 3, 4, 5, 6]
+        assert [f.path for f in table.verify(deep=True)] == [timelines.instant_path(over)]
+        assert commit(table, 7) == 7 and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
+
+
+def test_an_instant_of_another_table_is_damage_under_its_own_number_too(tmp_path: Path) -> None:
+    lake(tmp_path / "mine"), lake(tmp_path / "other", 9)
+    shutil.copy(file(tmp_path / "other", 4), file(tmp_path / "mine", 4))
+    with pytest.raises(ss.CorruptionError, match=r"0004\.json: an instant of another table"):
+        opened(tmp_path / "mine", version=4)
+    table = opened(tmp_path / "mine")
+    found = {f.path: f.message for f in table.verify(deep=True)}
+    assert set(found) == {timelines.instant_path(v) for v in (4, 5)}
+    assert "another table" in found[timelines.instant_path(4)]
+    shutil.copy(file(tmp_path / "other", 7), file(tmp_path / "mine", 7))
+    with pytest.raises(ss.CorruptionError, match=r"0007\.json: an instant of another table"):
+        opened(tmp_path / "mine")
+    with pytest.raises(ss.CorruptionError, match=r"0007\.json: an instant of another table"):
+        commit(table, 99)
+
+
+def test_a_version_that_was_put_in_anothers_place_is_found(tmp_path: Path) -> None:
+    """Whole, of this table, under its own number: only its successor knows that it is not the one."""
+    lake(tmp_path, 3)
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    table, fork = opened(tmp_path), opened(tmp_path.with_name("copy"))
+    commit(fork, 44)
+    stale = opened(tmp_path)
+    commit(table, 4), commit(table, 5)
+    shutil.copy(file(tmp_path.with_name("copy"), 4), file(tmp_path, 4))
+    [finding] = opened(tmp_path).verify(deep=True)
+    assert (finding.kind, finding.path) == ("damaged", timelines.instant_path(5))
+    with pytest.raises(ss.CorruptionError, match=r"0005\.json: follows another version 4"):
+        commit(stale, 99)
+    assert rows(opened(tmp_path)) == [2, 3, 4, 5]
+
+
+def test_rule_44_a_commit_is_not_acknowledged_under_a_lost_name_that_nobody_reads(tmp_path: Path) -> None:
+    stale = lake(tmp_path, 3)
+    other = opened(tmp_path)
+    for number in (4, 5, 6):
+        commit(other, number)
+    file(tmp_path, 4).unlink()
+    with pytest.raises(
+        ss.CorruptionError, match=r"0005\.json: follows version 4, which is not there.*open\(\) the table"
+    ):
+        commit(stale, 99)
+    assert not file(tmp_path, 4).exists() and not list(tmp_path.glob("*.parquet"))[5:]
+    table = opened(tmp_path)  # an older gap is a finding, and blocks nobody
+    assert [(f.kind, f.path) for f in table.verify()] == [("missing", timelines.instant_path(4))]
+    assert commit(table, 7) == 7 and stale.refresh().version == 7 and rows(stale) == [2, 3, 4, 5, 6, 7]
+    assert table.history()["version"].to_pylist() == [1, 2, 3, 5, 6, 7]
+    table.clean(retain_versions=2)
+    assert table.optimize() and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_handle_below_a_gap_reads_beyond_it(tmp_path: Path) -> None:
+    below = lake(tmp_path, 3)
+    other = ss.open(tmp_path)
+    for number in (4, 5, 6):
+        commit(other, number)
+    timelines._seen.clear()
+    file(tmp_path, 4).unlink()
+    assert below.refresh().version == 6
+    below = ss.open(tmp_path, version=3)
+    (tmp_path / ".skipstone/timeline/HINT").unlink()
+    timelines._seen.clear()
+    assert below.refresh().version == 6
+
+
+def test_a_lost_newest_version_is_reported_and_nothing_is_committed_over_it(tmp_path: Path) -> None:
+    table = lake(tmp_path)
+    file(tmp_path, VERSIONS).unlink()
+    timelines._seen.clear()
+    with pytest.warns(UserWarning, match=rf"version {VERSIONS} was made, and is not there; version 5 is the newest"):
+        fallen = ss.open(tmp_path)
+    assert fallen.version == 5 and rows(fallen) == [2, 3, 4, 5]
+    with pytest.warns(UserWarning, match="repair"):
+        table.refresh()
+    with pytest.raises(ss.CorruptionError, match="repair"):
+        ss.open(tmp_path, strict=True)
+    assert [(f.kind, f.path) for f in fallen.verify()] == [("missing", timelines.instant_path(VERSIONS))]
+    before = sorted(p for p in tmp_path.rglob("*") if p.is_file())
+    for act in (lambda: commit(fallen, 99), lambda: fallen.savepoint("s"), lambda: fallen.clean(retain_versions=1)):
+        with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was made.*repair\(\)"):
+            act()
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
+
+
+_OTHERS = b"7 " + b"0" * 32 + b"\n"
+
+
+@pytest.mark.parametrize("hint", [b"", b"3", b"999999", b"9" * 40, _OTHERS, b"\xff\xfe", None, "folder"])
+def test_a_hint_that_is_none_of_ours_means_nothing(tmp_path: Path, hint: bytes | str | None) -> None:
+    table = lake(tmp_path)
+    path = tmp_path / ".skipstone/timeline/HINT"
+    path.unlink()
+    if hint == "folder":
+        path.mkdir()
+    elif hint is not None:
+        path.write_bytes(hint)
+    assert rows(opened(tmp_path, strict=True)) == [2, 3, 4, 5, 6] and table.verify() == []
+    assert commit(table, 7) == 7 and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
+    assert path.is_dir() or path.read_text() == f"7 {table.instant.table_id}\n"
+
+
+def test_a_hint_far_beyond_any_loss_means_nothing(tmp_path: Path) -> None:
+    table = lake(tmp_path, 3)
+    hint = tmp_path / ".skipstone/timeline/HINT"
+    hint.write_text(f"{10**14} {table.instant.table_id}\n")
+    assert opened(tmp_path, strict=True).version == 3 and not ss.repair(tmp_path).is_needed
+    assert table.verify() == [] and commit(table, 4) == 4
+
+
+def test_a_marker_knows_of_the_version_at_which_it_began(tmp_path: Path) -> None:
+    table = lake(tmp_path)
+    tx = table.transaction()
+    with contextlib.suppress(ZeroDivisionError), tx:
+        file(tmp_path, VERSIONS).unlink()
+        (tmp_path / ".skipstone/timeline/HINT").unlink()
+        found = opened(tmp_path).verify()
+        assert [(f.kind, f.path) for f in found] == [("missing", timelines.instant_path(VERSIONS))]
+        assert ss.repair(tmp_path).version == VERSIONS + 1
+        raise ZeroDivisionError
+    assert rows(opened(tmp_path)) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_abort_removes_nothing_that_a_lost_version_may_name(tmp_path: Path, goes_on: bool) -> None:
+    table = lake(tmp_path, 3)
+    work = table.distributed_transaction()
+    with ss.TaskWriter(work.task_spec()) as task:
+        task.write(pa.table({"x": [4]}))
+    with work.resume() as tx:
+        tx.add_task(task.result)
+    if goes_on:
+        commit(ss.open(tmp_path), 5)
+    file(tmp_path, 4).unlink()
+    timelines._seen.clear()
+    before = sorted(tmp_path.glob("*.parquet"))
+    work.abort(task.result)
+    assert len(before) == 3 + goes_on and sorted(tmp_path.glob("*.parquet")) == before
+
+
+def test_a_gap_at_the_end_of_a_folder_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "VERSIONS_A_FOLDER", 4)
+    stale = lake(tmp_path, 6)
+    other = ss.open(tmp_path)
+    for number in (7, 8, 9):
+        commit(other, number)
+    file(tmp_path, 7).unlink()
+    timelines._seen.clear()
+    for is_hinted in (True, False):
+        if not is_hinted:
+            (tmp_path / ".skipstone/timeline/HINT").unlink()
+        with pytest.raises(ss.CorruptionError, match="follows version 7, which is not there"):
+            commit(stale, 99)
+
+
+def test_gaps_do_not_keep_old_instants_from_their_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "VERSIONS_A_FOLDER", 10)
+    table = lake(tmp_path, 24)
+    for version in (4, 9):
+        file(tmp_path, version).unlink()
+    for _ in range(2):
+        table.timeline.archive(24)
+        assert not file(tmp_path, 4).exists() and b"archived" in file(tmp_path, 8).read_bytes()
+        times = {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
+    table.timeline.archive(24)
+    assert times == {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
+    table = opened(tmp_path)
+    assert table.history()["version"].to_pylist() == [v for v in range(1, 25) if v not in (4, 9)]
+    assert [f.path for f in table.verify(deep=True)] == [timelines.instant_path(v) for v in (4, 9)]
+    assert rows(opened(tmp_path, version=8)) == [2, 3, 4, 5, 6, 7, 8]
+
+
+# -- what it costs ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[collections.Counter]:
+    """Counts what is asked of the storage of the timeline and of markers."""
+    calls: collections.Counter = collections.Counter()
+
+    def counted(name: str, real: Callable) -> Callable:
+        def call(self, path: str, *args, **options):
+            if sys._getframe(1).f_code.co_filename != local.__file__ and path.startswith(("timeline", "pending")):
+                calls[name] += 1
+            return real(self, path, *args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "read", "read_entry", "list_folder", "put", "put_if_absent", "delete"):
+            patch.setattr(local.LocalStorage, name, counted(name, getattr(local.LocalStorage, name)))
+        yield calls
+
+
+def test_looking_for_losses_costs_a_commit_one_request_and_an_open_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake(tmp_path)
+    commit(table, 7)
+    with _asked(monkeypatch) as calls:
+        commit(table, 8)
+    assert calls == {"put": 2, "put_if_absent": 1, "delete": 1, "stat": 1, "read": 1, "list_folder": 1, "read_entry": 1}
+    table.forget()
+    with _asked(monkeypatch) as calls:
+        ss.open(tmp_path)
+    assert calls == {"read": 1, "read_entry": 2}
+    with _asked(monkeypatch) as calls:
+        ss.open(tmp_path)
+    assert calls == {"read": 1, "stat": 1, "read_entry": 1}
+
+
+# -- any losses ------------------------------------------------------------------------------------------------------
+
+_STEP = st.tuples(
+    st.sampled_from(["commit", "commit", "stale", "lose", "copy", "swap", "hint", "repair", "open", "old"]),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
+
+
+@settings(max_examples=examples(10), deadline=None, phases=[Phase.generate])
+@given(st.lists(_STEP, min_size=4, max_size=10), st.integers(0, 1000))
+def test_rule_44_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], seed: int
+) -> None:
+    """The model: each version's rows as they were when it was made. A read gives these, or an error of ours, or warns
+    and gives those of an older version; and what a commit acknowledged, the next fresh open shows."""
+    root = tmp_path_factory.mktemp("lake")
+    chance = random.Random(seed)
+    lake(root, 3)
+    made = {1: [], 2: [2], 3: [2, 3]}
+    handle, number = ss.open(root), 100
+
+    def fresh() -> ss.Table | None:
+        timelines._seen.clear()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                table = ss.open(root)
+            except ss.SkipstoneError:
+                return None
+        assert rows(table) == made[table.version]
+        assert table.version == max(made) or told
+        return table
+
+    hint = root / ".skipstone/timeline/HINT"
+    for step, one, other in steps:
+        # What stood last, and is lost together with the hint, nobody knows of.
+        while len(hint.read_bytes()) < 32 and not any(file(root, v).exists() for v in range(max(made), max(made) + 3)):
+            del made[max(made)]
+        versions = sorted(made)
+        first, second = versions[one % len(versions)], versions[other % len(versions)]
+        if step in ("commit", "stale"):
+            table = handle if step == "stale" else fresh()
+            if table is None:
+                continue
+            number += 1
+            timelines._seen.clear()
+            with contextlib.suppress(ss.SkipstoneError):
+                version = commit(table, number)
+                assert version not in made
+                made[version] = sorted([*made[max(made)], number])
+                assert rows(table) == made[version]
+                again = fresh()
+                assert again is not None and again.version == version
+        elif step == "lose":
+            file(root, chance.choice([first, max(made)])).unlink(missing_ok=True)
+        elif step == "copy" and file(root, first).exists():
+            text = file(root, first).read_bytes()
+            file(root, chance.choice([second, max(made) + 1])).write_bytes(text)
+        elif step == "swap" and file(root, first).exists() and file(root, second).exists():
+            one_text, other_text = file(root, first).read_bytes(), file(root, second).read_bytes()
+            file(root, first).write_bytes(other_text), file(root, second).write_bytes(one_text)
+        elif step == "hint":
+            hint.write_bytes(chance.choice([b"", b"2", b"999999"]))
+        elif step == "repair":
+            with contextlib.suppress(ss.SkipstoneError):
+                found = ss.repair(root)
+                if found.is_needed:
+                    assert found.version > max(made)
+                    made[found.version] = made[found.base]
+                    again = fresh()
+                    assert again is not None and again.version == found.version
+        elif step == "open":
+            fresh()
+        elif step == "old":
+            with contextlib.suppress(ss.SkipstoneError):
+                assert rows(ss.open(root, version=first)) == made[first]

@@ -1,0 +1,133 @@
+"""An error at every call to the storage, of every action: tried again or told of, and never wrong.
+
+An action that raises has changed nothing that anybody can see, left no file behind (unless it was refused to remove it:
+then its marker stands, so that nobody takes the file for somebody else's), and may be done again. One that does not
+raise is done whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import skipstone as ss
+from example_counts import is_thorough
+from faulty_storage import NEED_SPACE, READS, Fault, troubled
+from power_cut_disk import without_flushes
+from table_actions import ACTIONS, Action, rows_of
+
+SOME = ("create", "write", "replace", "sync", "create_index bloom", "alter", "restore", "optimize", "clean")
+METHODS = {  # what each kind of fault has a meaning for
+    "before": ("stat", "list_folder", *READS, *NEED_SPACE, "delete"),
+    "after": (*NEED_SPACE, "delete"),
+    "no space": NEED_SPACE,
+    "short": READS,
+}
+
+
+@dataclass
+class Trials:
+    """An action on copies of one lake, and what must come of it."""
+
+    action: Action
+    folder: Path
+    was: int = 0
+    version: int = 0
+    rows: dict[int, list[str]] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        self.action.prepare(self.folder / "origin")
+        done = self.copy("done")
+        if is_table(done):
+            self.was = ss.open(done).version
+        with troubled(Fault()) as fault:
+            self.action.act(done)
+        self.calls = fault.calls
+        self.version = ss.open(done).version
+        self.rows = {v: rows_of(ss.open(done, version=v)) for v in range(max(self.was, 1), self.version + 1)}
+        if self.action.is_synced:
+            self.rows[self.was] = ["not readable"]
+
+    def copy(self, name: str) -> Path:
+        shutil.copytree(self.folder / "origin", self.folder / name, copy_function=shutil.copy2)
+        return self.folder / name
+
+    def chosen(self, kind: str) -> list[int]:
+        """The calls at which a fault of a kind is tried: all of them, or one of every other sort, and
+        of the sorts between them where the next kind is tried."""
+        if is_thorough():
+            numbers = range(1, len(self.calls) + 1)
+        else:
+            each = sorted({call: number for number, call in enumerate(self.calls, start=1)}.values())
+            numbers = each[list(METHODS).index(kind) % 2 :: 2]
+        return [n for n in numbers if self.calls[n - 1][0] in METHODS[kind]]
+
+    def attempt(self, kind: str, at: int) -> str:
+        """One fault at one call; what came of it is checked, and named."""
+        root = self.copy(f"{kind} {at}")
+        before = files_of(root)
+        if is_table(root):
+            ss.open(root)  # as in `prepare`: what a process has read, it reads less often
+        outcome = "succeeded"
+        with troubled(Fault(kind, at)) as fault, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a run that could not be read, and is left out
+            try:
+                self.action.act(root)
+            except ss.SkipstoneError:
+                outcome = "reported"
+        call = fault.calls[at - 1] if at <= len(fault.calls) else ("no call", "")
+        told = f"{self.action.name}: {kind} call {at}, {' '.join(call)}"
+        version = ss.open(root).version if is_table(root) else 0
+        # A clean publishes first and removes then: what it could not remove is told of, and left to the next one.
+        last = self.version if outcome == "succeeded" or self.action.is_cleaning else self.version - 1
+        assert version == self.version if outcome == "succeeded" else self.was <= version <= last, told
+        if version:
+            table = ss.open(root)
+            if not (self.action.is_synced and version == self.was):
+                self.check_rows(table, told)
+                assert [f for f in table.verify(deep=True) if f.kind != "pending"] == [], told
+            if version == self.was and call[0] != "delete":
+                assert not sorted(map(str, files_of(root) - before)), told
+            if not self.action.is_synced:
+                table.sync()
+                self.check_rows(ss.open(root), told, version)
+        if version < self.version and version in (0, self.was):
+            self.action.act(root)
+        if version in (0, self.was):
+            self.check_rows(ss.open(root), told, self.version)
+        shutil.rmtree(root)
+        return outcome
+
+    def check_rows(self, table: ss.Table, told: str, version: int | None = None) -> None:
+        found = rows_of(table)
+        if found != self.rows[version or table.version]:  # a footer that came short: the file is pending, and told of
+            assert [f.kind for f in table.verify()] == ["pending"], told
+            table.sync()
+            assert rows_of(table) == self.rows[self.version], told
+
+
+def is_table(root: Path) -> bool:
+    return any((root / ".skipstone").glob("timeline/*/*.json"))
+
+
+def files_of(root: Path) -> set[Path]:
+    """Every file but the hint."""
+    return {p.relative_to(root) for p in root.rglob("*") if p.is_file() and p.name != "HINT"}
+
+
+@pytest.mark.parametrize(
+    "action", [a for a in ACTIONS if is_thorough() or a.name in SOME], ids=lambda action: action.name
+)
+def test_an_error_at_any_call_to_the_storage_is_tried_again_or_told_of(tmp_path: Path, action: Action) -> None:
+    trials = Trials(action, tmp_path)
+    outcomes = {"succeeded": 0, "reported": 0}
+    with without_flushes():
+        trials.prepare()
+        for kind in METHODS:
+            for at in trials.chosen(kind):
+                outcomes[trials.attempt(kind, at)] += 1
+    print(f"{action.name}: {len(trials.calls)} calls, {sum(outcomes.values())} faults: {outcomes}")

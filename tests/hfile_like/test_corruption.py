@@ -1,0 +1,137 @@
+"""Damaged sorted-block files: every flipped bit and every truncation is found or changes nothing, and checksums that
+were repaired after the damage do not get it past the structural checks.
+
+Some of the bits by default; every bit of the small files, and 100,000 of large ones, with SKIPSTONE_TEST=all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from example_counts import is_thorough
+from sorted_file_corruption import Job
+from sorted_file_layout import HEAD_BYTES, SECTION_BYTES, Layout, u
+from sorted_file_samples import COMPRESSIONS, file_of, names
+
+SUPPORT = Path(__file__).parents[1] / "support"
+PROGRAM = SUPPORT / "sorted_file_corruption.py"
+# Of files of many blocks, blocks of one kind.
+_LARGE_BYTES = 3500
+
+
+def harm(folder: Path, jobs: list[Job]) -> list[dict]:
+    """What came of jobs, which a process or two of their own do: one that has loaded compiled code keeps to it."""
+    assert len({job.compiled for job in jobs}) == 1
+    count = min(len(jobs), os.cpu_count() or 1) if is_thorough() else 1
+    parts = [jobs[i::count] for i in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        told = list(pool.map(_done, [folder / f"{i}" for i in range(count)], parts))
+    found: list[dict] = [{}] * len(jobs)
+    for i, part in enumerate(told):
+        found[i::count] = part
+    complaints = [f"{j.name}: {c}" for j, t in zip(jobs, found, strict=True) for c in t["complaints"]]
+    assert not complaints, "\n".join(complaints[:20])
+    return found
+
+
+def _done(folder: Path, jobs: list[Job]) -> list[dict]:
+    """What one process told of its jobs."""
+    folder.mkdir()
+    listed, place = folder / "jobs.json", folder / "place"
+    listed.write_text(json.dumps([{**asdict(job), "place": str(place), "folder": str(folder)} for job in jobs]))
+    done = subprocess.run([sys.executable, str(PROGRAM), str(listed)], capture_output=True, text=True, env=os.environ)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(told) != len(jobs):
+        name = jobs[min(len(told), len(jobs) - 1)].name
+        pytest.fail(f"{name} ended with {done.returncode} at {place.read_text()}\n{done.stderr[-3000:]}")
+    return told
+
+
+def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
+    """A job for each small file: every `share`-th bit, or with SKIPSTONE_TEST=all every one of those that are small."""
+    found = []
+    for i, name in enumerate(names()):
+        is_large = len(file_of(name)) >= _LARGE_BYTES
+        each = (7 if is_large else 1) if is_thorough() else share * (3 if is_large else 1)
+        found.append(Job(name, mode, share=each, first=(first + i) % each, **more))
+    return found
+
+
+def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    share = 1597
+    told = harm(tmp_path, jobs_of("flips", share))
+    # Only padding outside blocks may be touched unseen.
+    for name, one in zip(names(), told, strict=True):
+        sound = file_of(name)
+        padding = sum(8 * (r.stop - r.start) for r in Layout(sound).regions if r.kind == "padding")
+        assert one["harmless"] <= padding and one["tried"] >= 8 * len(sound) // (3 * share)
+
+
+def test_every_truncation_is_found(tmp_path: Path) -> None:
+    told = harm(tmp_path, jobs_of("cuts", 97))
+    assert all(one["refused"] == one["tried"] > 0 for one in told)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
+    jobs = jobs_of("repaired", 5209, first=7 + 2603 * compiled, compiled=compiled)
+    if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
+        jobs = [replace(job, share=max(3, job.share)) for job in jobs]
+    told = harm(tmp_path, jobs)
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
+    count = 3000 if is_thorough() else 5
+    told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=count, compiled=compiled))
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_random_bits_of_large_files(tmp_path: Path, repaired: bool) -> None:
+    more = {"count": 25_000 if is_thorough() else 100, "repaired": repaired, "compiled": repaired}
+    harm(tmp_path, [Job(f"large/{c}", "large", first=len(c), **more) for c in COMPRESSIONS])
+
+
+def test_a_read_past_a_section_is_a_crash() -> None:
+    """So that the tests above would see one."""
+    past = "import ctypes, guarded_memory as g, numpy as n; a = n.frombuffer(g.guarded(b'abcdefg'), 'u1')"
+    for length, ended in ((7, 0), (8, -signal.SIGSEGV)):
+        read = f"{past}; ctypes.string_at(a.ctypes.data, {length})"
+        assert subprocess.run([sys.executable, "-c", read], cwd=SUPPORT).returncode == ended
+
+
+def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
+    rounds = "3000" if is_thorough() else "10"
+    program = SUPPORT / "sorted_file_encoder_program.py"
+    done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_small_files_have_every_encoding() -> None:
+    """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
+    from skipstone.hfile_like import codec, keys, values
+
+    found: dict[str, set[int]] = {"codec": set(), "keys": set(), "values": set()}
+    for name in names():
+        data = file_of(name)
+        for offset, _ in Layout(data).blocks:
+            for s in range(u(data, offset + 12, 2)):
+                at = offset + HEAD_BYTES + SECTION_BYTES * s
+                found["codec"].add(data[at])
+                if s:
+                    found["keys" if s == 1 else "values"].add(data[at + 1])
+    known = {
+        "codec": {value for name, value in vars(codec).items() if name.startswith("CODEC_")},
+        "keys": {value for name, value in vars(keys).items() if name.startswith("ENCODING_")},
+        "values": {value for name, value in vars(values).items() if name.startswith("ENCODING_")},
+    }
+    assert found == known

@@ -1,0 +1,216 @@
+"""What no caller does on purpose: failures halfway, threads and garbage that come at the worst time, odd arguments."""
+
+import io
+import os
+import random
+import uuid
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from example_counts import is_thorough
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.errors import InvalidArgumentError, SkipstoneError, StorageError
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lookups, merge_runs
+from sorted_file_builders import numbered, written
+from test_sorted_file_kernels import kernels
+
+NO_COLUMNS = pa.schema([])
+
+
+class Fails:
+    """A file of which one write fails."""
+
+    def __init__(self, at: int):
+        self._left, self.data = at, b""
+
+    def write(self, data: memoryview) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise MemoryError
+        self.data += data
+
+
+@pytest.mark.parametrize("block_size", [1, 50, "auto"])
+def test_a_call_that_failed_halfway_is_the_end_of_a_file(block_size):
+    """Whoever catches the failure and goes on must not get a file that lacks entries."""
+    for at in range(2, 12):
+        target = Fails(at)
+        writer = SortedFileWriter(target, schema=NO_COLUMNS, block_size=block_size, compression="none")
+        failed = False
+        for low in range(0, 40, 10):
+            try:
+                writer.write([b"%03d" % i for i in range(low, low + 10)])
+                writer.end_group(str(low))
+            except MemoryError:
+                failed = True
+            except InvalidArgumentError:
+                assert failed
+        if failed:
+            with pytest.raises(InvalidArgumentError, match="aborted"):
+                writer.close()
+            with pytest.raises(SkipstoneError):
+                SortedFileReader(target.data)
+
+
+def test_a_failure_leaves_no_temporary(tmp_path, monkeypatch):
+    writer = SortedFileWriter(tmp_path / "f", schema=NO_COLUMNS, block_size=1, compression="none")
+    monkeypatch.setattr("skipstone.hfile_like.writer.build_block", Fails(1).write)
+    with pytest.raises((MemoryError, TypeError)):
+        writer.write([b"a", b"b", b"c"])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [-1, True, "5", 1.0, None, 1 << 40])
+def test_a_prefix_of_no_size_is_refused(size):
+    with pytest.raises(InvalidArgumentError, match="cut_prefix_bytes"):
+        SortedFileWriter(io.BytesIO(), schema=NO_COLUMNS, cut_prefix_bytes=size)
+
+
+@pytest.mark.parametrize("keys", ["abc", ["a"], (b"a", "b"), np.array(["a"]), iter("a")])
+def test_text_is_no_key(keys):
+    with pytest.raises(InvalidArgumentError, match="text"):
+        SortedFileReader(numbered(3)).get_many(keys)
+
+
+def test_a_file_of_text_is_refused():
+    with pytest.raises(InvalidArgumentError, match="binary file"):
+        SortedFileWriter(io.StringIO(), schema=NO_COLUMNS)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 22])
+def test_strings_that_fit_no_array_come_in_several(monkeypatch, cache_bytes):
+    """2 GiB is the most that offsets of 32 bits reach: here less."""
+    monkeypatch.setattr(lookups, "CHUNK_BYTES_MAX", 3000)
+    random = np.random.default_rng(3)
+    texts = [None if i % 7 == 0 else "é" * int(size) for i, size in enumerate(random.integers(0, 100, 200))]
+    batch = pa.record_batch({"s": pa.array(texts), "n": pa.array(range(200))})
+    keys = [b"%03d" % i for i in range(200)]
+    stored = written(keys, batch, [i % 11 == 0 for i in range(200)], block_size=900)
+    reader = SortedFileReader(stored, cache_bytes=cache_bytes)
+    for count in (0, 1, 40, 400):
+        asked = random.integers(0, 220, count).tolist()
+        for deleted in (False, True):
+            found = reader.get_many([b"%03d" % i for i in asked], include_deleted=deleted)
+            is_there = [i < 200 and (deleted or i % 11 != 0) for i in asked]
+            assert found["found"].to_pylist() == is_there
+            assert found["s"].to_pylist() == [texts[i] if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert found["n"].to_pylist() == [i if ok else None for i, ok in zip(asked, is_there, strict=True)]
+            assert count < 400 or found["s"].num_chunks > 1
+            found.validate(full=True)
+    again = reader.get_many([b"008"] * 200)
+    assert again["s"].to_pylist() == texts[8:9] * 200
+
+
+def test_blocks_that_are_decoded_for_another_compression_are_decoded_some_at_a_time():
+    texts = [b"%07d" % i + b"a" * 1993 for i in range(40_000)]
+    keys = [b"k%011d" % (i * i) for i in range(40_000)]
+    run = written(keys, pa.record_batch({"s": pa.array(texts, pa.binary())}), block_size=1 << 20, compression="zstd")
+    assert len(run) < 1 << 20, "one window of a merge"
+    del texts, keys
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with open(os.devnull, "wb") as target:
+            found = merge_runs([run], target, compression="none", block_size=1 << 20)
+    finally:
+        pa.set_memory_pool(before)
+    assert found.num_entries == 40_000 and found.size_bytes > 40_000_000
+    assert pool.max_memory() < 30_000_000
+
+
+def number_of(digits: int, from_zero: bool) -> Callable[[random.Random, int], str]:
+    least = 0 if from_zero else 10 ** (digits - 1)
+    return lambda chooser, _: str(chooser.randrange(least, 10**digits)).zfill(0 if from_zero else digits)
+
+
+FIELDS: list[Callable[[random.Random, int], str]] = [
+    *(number_of(digits, from_zero) for digits in (1, 2, 17, 18, 19, 20) for from_zero in (False, True)),
+    *(lambda chooser, i, at=at: str(at + i) for at in (0, 95, 990, 10**18 - 9, 2**64 - 9)),
+    *(lambda chooser, i, at=at: f"{at + i:05d}" for at in (0, 99_990)),
+    *(lambda chooser, _, size=size: chooser.randbytes(size).hex() for size in (1, 4, 7, 16)),
+    *(lambda chooser, i, v=v: str(uuid.UUID(int=chooser.getrandbits(128), version=v)) for v in (1, 4)),
+    lambda chooser, _: chooser.randbytes(5).hex().upper(),
+    lambda chooser, _: chooser.choice(["7", "1000000", "1000000000003"]),
+    lambda chooser, _: "é",
+    lambda chooser, _: "z" * chooser.randrange(4),
+]
+SLIPS: list[Callable[[str], str]] = [
+    lambda name: "",
+    lambda name: name[:-1],
+    lambda name: name + "0",
+    lambda name: "0" + name,
+    str.upper,
+    lambda name: name.replace("1", "g", 1),
+    lambda name: name.replace("9", "99999999999999999999", 1),
+]
+MAKE = st.tuples(
+    st.lists(st.integers(0, len(FIELDS) - 1), min_size=1, max_size=5), st.sampled_from(["-", "_", "/", ""])
+)
+
+
+def names(makes: list, lengths: list[int], slips: list[tuple[int, int]], seed: int) -> list[str]:
+    """Runs of names, each run of one make, which come back; a few of them fit almost."""
+    chooser = random.Random(seed)
+    found = []
+    for run, length in enumerate(lengths):
+        fields, between = makes[run % len(makes)]
+        found += [between.join(FIELDS[k](chooser, i) for k in fields) for i in range(length)]
+    for at, slip in slips:
+        found[at % len(found)] = SLIPS[slip](found[at % len(found)])
+    return found
+
+
+@settings(max_examples=1000 if is_thorough() else 15)
+@given(
+    makes=st.lists(MAKE, min_size=1, max_size=3),
+    lengths=st.lists(st.sampled_from([1, 17, 40, 150]), min_size=1, max_size=6),
+    slips=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, len(SLIPS) - 1)), max_size=3),
+    nulls=st.sampled_from([0.0, 0.0, 0.02, 0.9]),
+    block_size=st.sampled_from([300, 1500, 6000]),
+    compression=st.sampled_from(["none", "zstd"]),
+    pieces=st.sampled_from([7, 1000]),
+    seed=st.integers(0, 2**32),
+    compiled=st.tuples(st.booleans(), st.booleans()),
+)
+def test_blocks_of_makes_that_come_back_and_almost_fit(
+    makes, lengths, slips, nulls, block_size, compression, pieces, seed, compiled
+):
+    """Encoders remember the blocks before, which must be no more than a guess."""
+    chooser = random.Random(seed)
+    keys = sorted({b"%d/" % (i // 60) + name.encode() for i, name in enumerate(names(makes, lengths, slips, seed))})
+    texts: list[str | None] = [*names(makes[::-1], lengths, slips, seed + 1)][: len(keys)]
+    texts = [None if chooser.random() < nulls else text for text in texts]
+    column, target = pa.array(texts, pa.string()), io.BytesIO()
+    schema = pa.schema([("s", pa.string())])
+    options = {"block_size": block_size, "compression": compression}
+    with kernels(are_used=compiled[0]), SortedFileWriter(target, schema=schema, **options) as writer:
+        for low in range(0, len(keys), pieces):
+            part = column[low : low + pieces]
+            writer.write(keys[low : low + pieces], pa.record_batch([part], schema=schema))
+    with kernels(are_used=compiled[1]):
+        reader = SortedFileReader(target.getvalue())
+        table = reader.scan_table()
+        assert (table["key"].to_pylist(), table["s"].to_pylist()) == (keys, texts)
+        asked = [chooser.randrange(len(keys)) for _ in range(30)]
+        assert reader.get_many([keys[i] for i in asked])["s"].to_pylist() == [texts[i] for i in asked]
+        low, high = sorted(asked[:2])
+        assert reader.scan_table(start=keys[low], stop=keys[high])["s"].to_pylist() == texts[low:high]
+        assert [reader.get(keys[i]) for i in asked[:5]] == [{"s": texts[i]} for i in asked[:5]]
+        others = [keys[i] + b"0" for i in asked] + [keys[i][:-1] for i in asked]
+        assert reader.get_many(others)["found"].to_pylist() == [other in set(keys) for other in others]
+
+
+@pytest.mark.parametrize("taken_bytes", [0, None])
+def test_a_raw_file_that_takes_nothing_is_a_storage_error(taken_bytes):
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: memoryview) -> int | None:  # type: ignore[override]
+            return taken_bytes
+
+    with pytest.raises(StorageError, match="no more bytes"):
+        SortedFileWriter(Full(), schema=NO_COLUMNS)

@@ -1,0 +1,93 @@
+"""Keys of any content: whatever they are, each comes back, is found, and lies in the encoding that suits it."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skipstone.hfile_like import SortedFileReader
+from sorted_file_builders import written
+
+FIXED, BUNDLE, NUMBERS = 1, 2, 3
+
+
+def encodings(data: bytes) -> set[int]:
+    """Of the keys of every block: the second entry of its directory."""
+    return {data[block.offset + 16 + 16 + 1] for block in SortedFileReader(data).blocks()}
+
+
+def file_of(keys: list[bytes], **options) -> bytes:
+    return written(keys, pa.record_batch({"n": range(len(keys))}), **options)
+
+
+def check(keys: list[bytes], data: bytes, some: list[bytes]) -> None:
+    reader = SortedFileReader(data)
+    assert reader.verify() == []
+    table = reader.scan_table()
+    assert table["key"].to_pylist() == keys
+    assert table["n"].to_pylist() == list(range(len(keys)))
+    place = {key: i for i, key in enumerate(keys)}
+    asked = [near for key in some for near in (key, key + b"\0", key[:-1])]
+    assert reader.get_many(asked)["n"].to_pylist() == [place.get(key) for key in asked]
+    for key in asked[:9]:
+        row = reader.get(key)
+        assert (None if row is None else row["n"]) == place.get(key)
+        assert reader.scan_table(start=key).num_rows == sum(other >= key for other in keys)
+
+
+WORDS = st.sampled_from([b"", b"\0", b"\0\0", b"a", b"open", b"closed", b"\xff", b"\xff" * 9, b"ab\0"])
+TUPLES = st.builds(lambda n, word: n.to_bytes(4, "big") + b"\0\x01" + word, st.integers(0, 999), WORDS)
+KEYS = [
+    st.binary(max_size=4),
+    WORDS | st.binary(max_size=60),
+    TUPLES,
+    st.integers(0, 2**64 - 1).map(lambda n: n.to_bytes(8, "big")),
+    st.binary(min_size=20, max_size=20),
+    st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.sampled_from([0, 1, 255, 256, 65_536])),
+]
+
+
+@given(keys=st.one_of(st.sets(kind, min_size=1, max_size=50) for kind in KEYS), data=st.data())
+def test_any_keys_come_back(keys, data):
+    ordered = sorted(keys)
+    size, compression = data.draw(st.sampled_from([1, 300, 1 << 20])), data.draw(st.sampled_from(["zstd", "none"]))
+    file = file_of(ordered, block_size=size, compression=compression)
+    check(ordered, file, data.draw(st.lists(st.sampled_from(ordered), max_size=4)))
+
+
+def kinds() -> dict[int, list[bytes]]:
+    draw = random.Random(6)
+    words = [b"users", b"orders", b"x", b"log"]
+    return {
+        FIXED: sorted({draw.randbytes(12) for _ in range(400)}),
+        BUNDLE: sorted({b"/".join(draw.choice(words) for _ in range(6)) for _ in range(900)}),
+        NUMBERS: [b"k" + (1_000 * i + draw.randrange(999)).to_bytes(8, "big") for i in range(400)],
+    }
+
+
+@pytest.mark.parametrize("encoding", [FIXED, BUNDLE, NUMBERS])
+def test_keys_lie_in_the_encoding_that_suits_them(encoding):
+    keys = kinds()[encoding]
+    data = file_of(keys, block_size=1 << 20, compression="zstd")
+    assert encodings(data) == {encoding}
+    check(keys, data, keys[:: len(keys) // 3])
+
+
+def test_numbers_that_take_much_more_than_their_bytes_are_transposed():
+    keys = [b"k" + (i % 5 << 56 | i // 5).to_bytes(8, "big") for i in range(2_000)]
+    data = file_of(sorted(keys), block_size=1 << 20, compression="zstd")
+    assert encodings(data) == {FIXED}
+    check(sorted(keys), data, keys[::700])
+
+
+def test_keys_that_change_change_their_encoding():
+    names = [b"a%05d-%d" % (i, i * 7919 % 1000) for i in range(2_000)]
+    noise = sorted({b"b" + random.Random(i).randbytes(60) for i in range(600)})
+    numbers = [b"c" + i.to_bytes(8, "big") for i in range(3_000)]
+    keys = [*names, *noise, *numbers]
+    data = file_of(keys, block_size=8_000, compression="zstd")
+    assert encodings(data) == {BUNDLE, FIXED, NUMBERS}
+    check(keys, data, keys[::997])

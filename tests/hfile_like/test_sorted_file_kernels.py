@@ -1,0 +1,353 @@
+"""The compiled twins of the sorted-block file against the plain ones: the same bytes, the same answers, and what the
+plain one refuses, refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone.hfile_like
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from skipstone.errors import CorruptionError
+from skipstone.hfile_like import SortedFileReader, lazy, name_encoding
+from skipstone.hfile_like.codec import Encoded, Where
+from skipstone.hfile_like.key_encoding import encode_bundles, encode_bundles_plainly, encode_fixed
+from skipstone.hfile_like.keys import decode_keys
+from skipstone.hfile_like.names import NameStrings
+from skipstone.hfile_like.scanning import joined_column, joined_keys
+from skipstone.hfile_like.values import Column, encode_column
+from sorted_file_builders import written
+
+CAP = 1 << 20
+WHERE = Where("f", 0)
+FAMILIES = ("names", "keys", "columns")
+
+
+@contextmanager
+def kernels(*, are_used: bool) -> Iterator[None]:
+    """Compiled kernels for whatever little there is to do, or none."""
+    before, least = dict(lazy._loaded), lazy.USE_ABOVE_NS
+    found: dict[str, ModuleType | None] = {}
+    for family in FAMILIES:
+        found[family] = None
+        if are_used:
+            found[family] = __import__(f"skipstone.hfile_like.kernels_{family}", fromlist=["config"])
+    lazy._loaded.update(found)
+    lazy.USE_ABOVE_NS = -1 if are_used else least
+    try:
+        yield
+    finally:
+        lazy.USE_ABOVE_NS = least
+        lazy._loaded.clear()
+        lazy._loaded.update(before)
+
+
+def few(items: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(items, min_size=1, max_size=3).flatmap(st.sampled_from)
+
+
+PLAIN = st.integers(0, 12) | st.integers(0, 10**18 - 1) | st.integers(990, 1010)
+
+
+@st.composite
+def names(draw) -> list[bytes]:
+    """Names of one make, whose fields are of every kind, and some say the same as others."""
+    count = draw(st.integers(1, 40))
+    seed = draw(st.integers(0, 2**32))
+    random = np.random.default_rng(seed)
+    forms = draw(st.lists(st.sampled_from("pPlcrsuvhH-"), min_size=1, max_size=7))
+    fields: list[list[str]] = []
+    codes, drawn = random.integers(0, draw(st.integers(1, 12)), count), random.integers(0, 500, count)
+    for form in forms:
+        if form == "p":
+            fields.append([str(n) for n in random.integers(0, 10 ** draw(st.integers(1, 17)), count)])
+        elif form == "P":
+            fields.append([f"{n:07d}" for n in random.integers(0, 10**7, count)])
+        elif form == "l":
+            fields.append([str(5 + draw(st.just(3)) * i) for i in range(count)])
+        elif form == "c":
+            fields.append([str(n) for n in np.cumsum(random.integers(0, 9, count))])
+        elif form == "r":
+            fields.append([str((71, 9_000, 1_000_003)[c % 3] + n) for c, n in zip(codes, drawn, strict=True)])
+        elif form == "s":
+            fields.append([str(n) for n in (drawn if draw(st.booleans()) else codes * 1_000_007 + 10)])
+        elif form in "uv":
+            raw = np.sort(random.integers(0, 256, (count, 16), dtype=np.uint8), axis=0) if form == "u" else None
+            raw = random.integers(0, 256, (count, 16), dtype=np.uint8) if raw is None else raw
+            raw[:, 6] = raw[:, 6] & 0x0F | (0x40 if draw(st.booleans()) else 0x10)
+            raw[:, 8] = raw[:, 8] & 0x3F | 0x80
+            text = [row.tobytes().hex() for row in raw]
+            fields.append([f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in text])
+        elif form in "hH":
+            size = 4 if form == "h" else 7
+            fields.append(["a" + random.bytes(size).hex() + "f" for _ in range(count)])
+        else:
+            fields.append(["part"] * count)
+    rows = ["x" + "_".join(pieces) for pieces in zip(*fields, strict=True)]
+    if draw(st.integers(0, 9)) == 0:
+        rows[-1] = draw(st.sampled_from(["", "x", "x1_2_3_4_", "x" + "9" * 30]))
+    return [row.encode() for row in (sorted(rows) if draw(st.booleans()) else rows)]
+
+
+@given(items=names(), is_valid=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_names_are_encoded_to_the_same_bytes_and_read_the_same(items, is_valid):
+    column = pa.array([b"before", *items], pa.binary())[1:]
+    valid = np.array(is_valid[: len(items)])
+    rows = np.array([i for i in range(len(items)) if is_valid[-i]], dtype=np.int64)
+    for live in (None, valid if valid.any() else None):
+        for guess in name_encoding.guesses_of(column, live):
+            with kernels(are_used=False):
+                plain = name_encoding.encode_guess(guess, column, live)
+            with kernels(are_used=True):
+                compiled = name_encoding.encode_guess(guess, column, live)
+            assert compiled == plain
+            if plain is None:
+                continue
+            for use in (False, True):
+                with kernels(are_used=use):
+                    names = NameStrings(pa.binary(), len(items), plain[0], 0, CAP, WHERE)
+                    whole, some = names.take(slice(0, len(items)), live), names.take(rows, None)
+                whole.validate(full=True)
+                assert whole.to_pylist() == [
+                    v if live is None or ok else None for v, ok in zip(items, valid, strict=True)
+                ]
+                assert live is not None or some.to_pylist() == [items[i] for i in rows]
+
+
+def outcome(encoding: int, raw: bytes, count: int) -> list[bytes] | None:
+    try:
+        keys = decode_keys(encoding, memoryview(raw), count, CAP, WHERE)
+        found = keys.to_arrow()
+        found.validate(full=True)
+        return found.to_pylist()
+    except CorruptionError:
+        return None
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128])), max_size=3)
+
+
+def damaged(raw: bytes, flips: list[tuple[int, int]]) -> bytes:
+    data = bytearray(raw)
+    for place, bit in flips:
+        data[place % len(data)] ^= bit
+    return bytes(data)
+
+
+def names_outcome(raw: bytes, count: int) -> list[bytes] | None:
+    try:
+        found = NameStrings(pa.binary(), count, raw, 0, CAP, WHERE).take(slice(0, count), None)
+        found.validate(full=True)
+        return found.to_pylist()
+    except CorruptionError:
+        return None
+
+
+@given(items=names(), flips=FLIPS, cut=st.integers(0, 3), more=st.integers(-1, 1))
+def test_what_is_damaged_is_refused_by_both_or_reads_the_same(items, flips, cut, more):
+    column = pa.array(sorted(set(items)), pa.binary())
+    sections = {2: encode_bundles_plainly(column)}
+    if len({len(item) for item in items}) == 1:
+        sections[1] = encode_fixed(column)
+    encoded = name_encoding.NameEncoder().encode(column, None)
+    if encoded is not None:
+        sections[8] = encoded[0]
+    for encoding, raw in sections.items():
+        # Most of a template's meaning is in its first bytes: half of the flips go there.
+        near = [(place % 400 if i % 2 else place, bit) for i, (place, bit) in enumerate(flips)]
+        bad = damaged(raw[: len(raw) - 8 * cut] or raw, near)
+        count = max(1, len(column) + more)
+        with kernels(are_used=False):
+            plain = names_outcome(bad, count) if encoding == 8 else outcome(encoding, bad, count)
+        with kernels(are_used=True):
+            if encoding == 8:
+                assert names_outcome(bad, count) == plain
+                continue
+            assert outcome(encoding, bad, count) == plain
+            joined = joined_keys([Encoded(encoding, 0, bad)] * 2, [count] * 2, CAP)
+        assert joined is None or joined.to_pylist() == 2 * plain
+
+
+@given(items=st.sets(st.binary(max_size=3) | st.binary(min_size=20, max_size=40) | st.text("ab", max_size=30)
+                     .map(str.encode), min_size=1, max_size=60))  # fmt: skip
+def test_bundles_are_the_same_bytes(items):
+    column = pa.array(sorted(items), pa.binary())
+    with kernels(are_used=True):
+        assert encode_bundles(column) == encode_bundles_plainly(column)
+        raw = encode_bundles(column)
+        assert joined_keys([Encoded(2, 0, raw)] * 3, [len(items)] * 3, CAP).to_pylist() == sorted(items) * 3
+
+
+@given(width=st.integers(1, 40), count=st.integers(1, 40), seed=st.integers(0, 99), shared=st.integers(0, 9))
+def test_transposed_keys_of_any_width_are_the_same(width, count, seed, shared):
+    rows = np.random.default_rng(seed).integers(0, 256, (count, width), dtype=np.uint8)
+    rows[:, : min(shared, width - 1)] = 7
+    items = sorted({row.tobytes() for row in rows})
+    raw = encode_fixed(pa.array(items, pa.binary()))
+    with kernels(are_used=True):
+        assert joined_keys([Encoded(1, 0, raw)] * 2, [len(items)] * 2, CAP).to_pylist() == items * 2
+
+
+KINDS = [
+    pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(),
+    pa.float64(), pa.bool_(), pa.date32(), pa.time32("ms"), pa.time64("us"), pa.timestamp("us", "UTC"),
+    pa.duration("s"), pa.decimal128(20, 3), pa.binary(5), pa.string(), pa.binary(), pa.large_string(),
+]  # fmt: skip
+
+
+@st.composite
+def columns(draw) -> list[pa.Array]:
+    """A column in pieces, as the blocks of a file hold it."""
+    kind = draw(st.sampled_from(KINDS))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    pieces = []
+    for _ in range(draw(st.integers(1, 4))):
+        count = draw(st.integers(1, 30))
+        if pa.types.is_boolean(kind):
+            column = pa.array(random.random(count) < draw(st.sampled_from([0.0, 0.5, 1.0])))
+        elif kind in (pa.string(), pa.binary(), pa.large_string()):
+            texts = ["", "é", "long" * 5, "b"] if draw(st.booleans()) else [f"p{i * 7}-{i}" for i in range(99)]
+            column = pa.array(random.choice(texts, count).tolist(), pa.string()).cast(kind)
+        else:
+            spread = draw(st.sampled_from([0, 1, 1 << 8, 1 << 20, 1 << 40]))
+            base, step = random.integers(0, 256, 16, dtype=np.uint8), draw(st.sampled_from([0, 3, -5]))
+            numbers = random.integers(0, spread + 1, count) + np.arange(count) * step
+            wide = np.zeros((count, 16), dtype=np.uint8) + base
+            wide[:, :8] = (wide[:, :8].copy().view("<i8")[:, 0] + numbers).astype("<i8").view(np.uint8).reshape(-1, 8)
+            if pa.types.is_decimal(kind):
+                wide[:, 7:] = 0
+            elif pa.types.is_time(kind) or pa.types.is_date(kind):
+                wide[:] = (numbers % 86_400).astype("<i8").repeat(2).view(np.uint8).reshape(-1, 16)
+            data = np.ascontiguousarray(wide[:, : kind.byte_width])
+            column = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+        share = draw(st.sampled_from([0.0, 0.0, 0.3, 1.0]))
+        missing = pa.array(random.random(count) < share)
+        pieces.append(pa.compute.if_else(missing, pa.nulls(count, kind), column))
+    return pieces
+
+
+@given(pieces=columns(), flips=FLIPS)
+def test_columns_are_encoded_and_read_the_same(pieces, flips):
+    with kernels(are_used=False):
+        encoded = [encode_column(piece) for piece in pieces]
+    with kernels(are_used=True):
+        assert [encode_column(piece) for piece in pieces] == encoded
+        sections = [Encoded(one.encoding, one.flags, one.raw) for one in encoded]
+        joined = joined_column(pieces[0].type, sections, [len(piece) for piece in pieces], CAP)
+    assert joined is None or joined.equals(pa.concat_arrays(pieces))
+    assert joined is not None or pieces[0].type == pa.large_string() or {8, 9} & {one.encoding for one in encoded}
+    if joined is not None:
+        joined.validate(full=True)
+    assume(flips and sections[-1].raw)
+    bad = sections[-1]._replace(raw=damaged(sections[-1].raw, flips))
+    try:
+        with kernels(are_used=False):
+            plain = Column(pieces[0].type, len(pieces[-1]), bad.encoding, bad.flags, bad.raw, CAP, WHERE).to_arrow()
+            plain.validate(full=True)
+    except (CorruptionError, pa.ArrowInvalid):
+        plain = None
+    with kernels(are_used=True):
+        again = joined_column(pieces[0].type, [bad, bad], [len(pieces[-1])] * 2, CAP)
+    if plain is not None and again is not None:
+        assert again.equals(pa.concat_arrays([plain, plain])) or pa.types.is_floating(pieces[0].type)
+
+
+def test_many_blocks_scan_as_one_block_does():
+    keys = [f"d={i // 500}/part-{i:06d}-{i * 7919 % 1000}.parquet".encode() for i in range(3_000)]
+    values = pa.record_batch({
+        "n": pa.array([None if i % 9 == 0 else i * i for i in range(3_000)], pa.int64()),
+        "s": pa.array([f"city {i % 700}" for i in range(3_000)]),
+        "b": pa.array([i % 3 == 0 for i in range(3_000)]),
+    })  # fmt: skip
+    gone = [i % 17 == 0 for i in range(3_000)]
+    reader = SortedFileReader(written(keys, values, gone, block_size=2_000))
+    whole = SortedFileReader(written(keys, values, gone, block_size=1 << 25))
+    assert (reader.num_blocks > 50, whole.num_blocks) == (True, 1)
+    for use in (False, True):
+        with kernels(are_used=use):
+            for options in (
+                {},
+                {"include_deleted": True},
+                {"columns": ["s"]},
+                {"start": keys[70], "stop": keys[2_345]},
+            ):
+                some, same = reader.scan_table(**options), whole.scan_table(**options)
+                assert some.equals(same)
+                some.validate(full=True)
+
+
+WARM = """
+import io
+import pyarrow as pa
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
+
+FAMILIES = {families}
+modules = [lazy.load(family) for family in FAMILIES]
+keys = [f'd={{i // 500}}/part-{{i:06d}}-{{i * 7919 % 1000}}.parquet'.encode() for i in range(9_000)]
+values = pa.record_batch({{'n': [i * i for i in range(9_000)], 's': [f'c {{i % 700}}' for i in range(9_000)]}})
+for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
+    runs = []
+    for each in (1, 3):
+        target = io.BytesIO()
+        with SortedFileWriter(target, schema=values.schema) as writer:
+            writer.write(sorted(some)[::each], values[: len(some[::each])])
+        runs.append(target.getvalue())
+    assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
+    assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
+found = {{f: [k.stats for k in vars(m).values() if hasattr(k, 'stats')] for f, m in zip(FAMILIES, modules)}}
+for family, stats in found.items():
+    print(family, sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats))
+"""
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="it is about the compiler's cache")
+def test_a_second_process_compiles_nothing(tmp_path):
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0"}
+    there = Path(skipstone.hfile_like.__file__).parent.glob("kernels_*.py")
+    families = sorted(path.stem.removeprefix("kernels_") for path in there)
+    program = WARM.format(families=families)
+
+    def counts() -> dict[str, tuple[int, int]]:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        told = [line.split() for line in done.stdout.splitlines()]
+        return {family: (int(misses), int(hits)) for family, misses, hits in told}
+
+    counts()
+    # Of every family something was used, and nothing compiled.
+    again = counts()
+    assert len(again) == len(families) >= 4
+    assert all(not misses and hits for misses, hits in again.values()), again
+
+
+def test_a_long_scan_that_is_left_leaves_no_thread_and_no_damage_unseen():
+    keys = [b"%06d-%s" % (i, bytes([97 + i % 7]) * (i % 5)) for i in range(40_000)]
+    data = bytearray(written(keys, pa.record_batch({"n": range(40_000)}), block_size=1_000))
+    with kernels(are_used=True):
+        reader = SortedFileReader(bytes(data))
+        assert reader.num_blocks > 6 * 64
+        scan = reader.scan()
+        for _ in range(5):
+            next(scan)
+        assert any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())
+        scan.close()
+        assert not any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())
+        assert reader.scan_table()["key"].to_pylist() == keys
+        last = reader.blocks()[-1]
+        data[last.offset + 16 + 3 * 16 + 2] ^= 1
+        with pytest.raises(CorruptionError):
+            SortedFileReader(bytes(data)).scan_table()
+    assert not any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())

@@ -1,0 +1,318 @@
+"""What a sorted-block file claims is checked, claim by claim: each check by name, and before memory is taken."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from skipstone.commands.output import values
+from skipstone.errors import CorruptionError, InvalidArgumentError
+from skipstone.hfile_like import (
+    SortedFileReader,
+    SortedFileWriter,
+    read_block_range,
+    read_strided_rows,
+)
+from skipstone.hfile_like.block import Block, build_block
+from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
+from skipstone.hfile_like.keys import decode_keys
+from sorted_file_layout import repair_block, repair_trailer
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("s", pa.string()),
+        ("d", pa.decimal128(9, 2)),
+        ("b", pa.bool_()),
+        ("z", pa.int8()),
+        ("t", pa.uint32()),
+        ("k", pa.string()),
+        ("w", pa.large_binary()),
+        ("c", pa.bool_()),
+    ]
+)
+
+
+def sample(compression: str, count: int = 24) -> bytes:
+    target = io.BytesIO()
+    with SortedFileWriter(
+        target,
+        schema=SCHEMA,
+        compression=compression,
+        block_size=2500,
+        summaries=["n", "s", "b"],
+    ) as writer:
+        rows = [
+            {
+                "n": i,
+                "s": None if i % 3 else "é" * i,
+                "d": i,
+                "b": i % 2 == 0,
+                "z": None,
+                "t": 10**9 + i * i,
+                "k": "base" if i % 4 else "lög",
+                "w": b"x" * 300,
+                "c": True,
+            }
+            for i in range(count)
+        ]
+        batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+        keys = [b"key/%d/%s" % (i // 10, b"x" * (i % 10)) for i in range(count)]
+        order = sorted(range(count), key=keys.__getitem__)
+        writer.write([keys[i] for i in order], batch.take(order), [i % 5 == 0 for i in order])
+        writer.end_group("g")
+        writer.write_strided("rows", np.arange(40, dtype=np.uint8).reshape(5, 8), 8)
+        writer.put_meta("m", b"meta" * 20)
+    return target.getvalue()
+
+
+def test_verify_reports_each_part_that_is_damaged():
+    data = bytearray(sample("zstd"))
+    reader = SortedFileReader(bytes(data))
+    blocks, section = reader.blocks(), reader.strided_sections()["rows"]
+    assert reader.verify() == []
+    data[0] ^= 1
+    data[blocks[0].offset + 40] ^= 1
+    data[blocks[1].offset + blocks[1].length - 9] ^= 1
+    data[section.offset + 12] ^= 1
+    data[section.offset + 4 * 12] ^= 1
+    # The header is checked on opening where it is in the tail: open with a short tail.
+    findings = SortedFileReader(bytes(data), tail_bytes=64).verify()
+    assert [f.check for f in findings] == [
+        "magic",
+        "block checksum",
+        "section checksum",
+        "row checksum",
+        "row checksum",
+    ]
+    assert [f.offset for f in findings] == [
+        0,
+        blocks[0].offset,
+        blocks[1].offset,
+        section.offset + 12,
+        section.offset + 48,
+    ]
+
+
+def test_errors_say_file_offset_and_check(tmp_path):
+    path = tmp_path / "run.skb"
+    data = bytearray(sample("zstd"))
+    block = SortedFileReader(bytes(data)).blocks()[1]
+    data[block.offset + 50] ^= 4
+    path.write_bytes(data)
+    with SortedFileReader(path) as reader, pytest.raises(CorruptionError) as caught:
+        reader.get(block.first_key)
+    assert (caught.value.path, caught.value.offset, caught.value.check) == (str(path), block.offset, "block checksum")
+
+
+def test_a_block_at_another_place_is_found():
+    data = sample("none")
+    reader = SortedFileReader(data)
+    sizes = {}
+    for block in reader.blocks():
+        sizes.setdefault(block.length, []).append(block)
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=pa.schema([("n", pa.int64())]), block_size=1, compression="none") as writer:
+        writer.write([b"a", b"b"], pa.record_batch({"n": [1, 2]}))
+    data = bytearray(target.getvalue())
+    first, second = SortedFileReader(bytes(data)).blocks()
+    assert first.length == second.length
+    data[first.offset : first.offset + first.length] = data[second.offset : second.offset + second.length]
+    with pytest.raises(CorruptionError, match="checksum"):
+        SortedFileReader(bytes(data)).get(b"a")
+
+
+def test_rule_30_rows_are_bound_to_their_place():
+    data = bytearray(sample("zstd"))
+    section = SortedFileReader(bytes(data)).strided_sections()["rows"]
+    for position in range(section.length_bytes):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[section.offset + position] ^= 1 << bit
+            with pytest.raises(CorruptionError, match=f"row {position // 12} "):
+                read_strided_rows(SourceOf(damaged), section, range(5))
+    data[section.offset : section.offset + 12] = data[section.offset + 12 : section.offset + 24]
+    with pytest.raises(CorruptionError, match="row 0 "):
+        read_strided_rows(SourceOf(data), section, [0])
+    assert read_strided_rows(SourceOf(data), section, [1]).tolist() == [list(range(8, 16))]
+
+
+class SourceOf:
+    def __init__(self, data):
+        self.data, self.size = bytes(data), len(data)
+
+    def read_ranges(self, ranges):
+        return [self.data[o : o + n] for o, n in ranges]
+
+
+def test_checksums_are_affine_in_the_offset():
+    offsets = np.array([0, 1, 255, 256, 2**32, 2**40 + 12345, 2**63 - 1], dtype=np.uint64)
+    assert place_crcs(offsets).tolist() == [zlib.crc32(int(o).to_bytes(8, "little")) for o in offsets]
+    assert checksum_at(8, b"ab", b"c") ^ place_crc(8) ^ place_crc(99) == checksum_at(99, b"abc")
+
+
+# -- damage whose checksums were repaired -----------------------------------------------------------------------------
+
+
+def test_a_block_that_claims_to_be_huge_is_refused_before_memory_is_taken():
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=pa.schema([]), block_size=1 << 20) as writer:
+        writer.write([b"%08d" % i for i in range(1000)])
+    data = bytearray(target.getvalue())
+    block = SortedFileReader(bytes(data)).blocks()[0]
+    # The directory's second entry is the keys: its last four bytes are the raw length.
+    for claimed in (2**28, 2**32 - 1):
+        damaged = bytearray(data)
+        at = block.offset + 16 + 16 + 8
+        damaged[at : at + 4] = claimed.to_bytes(4, "little")
+        repair_block(damaged, block.offset, block.length)
+        with pytest.raises(CorruptionError, match=r"claim|fit"):
+            SortedFileReader(bytes(damaged)).get(b"%08d" % 5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "count", "raw"),
+    [
+        (1, 92, struct.pack("<II", 99, 100) + bytes(8)),
+        (1, 5, struct.pack("<II", 3, 3) + b"abc"),
+        (1, 1000, struct.pack("<II", 101, 100) + bytes(100 + 1000)),
+        (1, 2, struct.pack("<II", 1, 0) + b"a"),
+        (1, 1, b"abc"),
+        (2, 1000, struct.pack("<IBBH", 100, 1, 1, 0) + bytes(100) + bytes(63) + bytes(1000)),
+        (2, 17, struct.pack("<IBBH", 0, 1, 1, 0) + bytes([255, 0]) + bytes(17)),
+        (2, 17, struct.pack("<IBBH", 0, 3, 1, 0) + bytes(100)),
+        (2, 1, struct.pack("<IBBH", 2**31, 1, 1, 0) + bytes(100)),
+        (2, 1, struct.pack("<IBBH", 0, 1, 4, 0) + b"\0" + struct.pack("<I", 2**32 - 1)),
+        (3, 1, b"\0" * 20),
+        (3, 1, struct.pack("<IIQQ", 0, 0, 0, 0)),
+        (3, 2, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(3)),
+        (3, 1, struct.pack("<IIQQ", 8, 0, 0, 1) + bytes(7)),
+        (3, 1, struct.pack("<IIQQ", 9, 0, 0, 1) + bytes(1)),
+        (3, 1, struct.pack("<IIQQ", 2**32 - 1, 0, 0, 1) + bytes(100)),
+        (3, 60_000, struct.pack("<IIQQ", 8, 0, 0, 1)),
+        (4, 1, b"\0" * 20),
+        (9, 1, b"\0" * 20),
+    ],
+)
+def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
+    with pytest.raises(CorruptionError) as caught:
+        decode_keys(encoding, memoryview(raw), count, 50_000, Where("f", 7)).to_arrow()
+    assert (caught.value.path, caught.value.offset) == ("f", 7)
+
+
+@pytest.mark.parametrize(
+    ("at", "forged", "why"),
+    [
+        (4, 120 + 8, "do not fill it"),
+        (4, 120 - 8, "does not fit its block|do not fill it"),
+        (4, 56, "directory of a block is cut short"),
+        (4, 2**31, "a block claims"),
+        (4, 121, "a block claims"),
+        (8, 0, "claims 0 entries"),
+        (8, 2**20 + 1, "claims 1048577 entries"),
+        (16 + 4, 2**31, "does not fit its block"),
+        (16 + 8, 2**28 + 1, "does not fit its block"),
+        (12, 0x1000, "directory of a block is cut short"),
+        (12, 2, "0 value columns, the schema 1"),
+    ],
+)
+def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
+    schema = pa.schema([("n", pa.int32())])
+    block = build_block(
+        8, pa.array([b"a/1", b"a/22", b"b"]), [pa.array([7, None, 9], pa.int32())], np.array([0, 1, 0]), None
+    )
+    assert len(block) == 120
+    assert Block(memoryview(block), Where("f", 8), schema).entries == 3
+    damaged = bytearray(block + bytes(64))
+    damaged[at : at + 4] = forged.to_bytes(4, "little")
+    end = 16 + 16 * int.from_bytes(damaged[12:14], "little")
+    damaged[:4] = checksum_at(8, damaged[4:end]).to_bytes(4, "little")
+    with pytest.raises(CorruptionError, match=why):
+        Block(memoryview(damaged), Where("f", 8), schema)
+
+
+def test_a_frame_is_not_decompressed_past_its_cap():
+    frame = zstandard.ZstdCompressor().compress(bytes(1 << 20))
+    where = Where("f", 7)
+    assert len(decompress(memoryview(frame), 1, 1 << 20, 1 << 20, where)) == 1 << 20
+    with pytest.raises(CorruptionError, match="claim to be"):
+        decompress(memoryview(frame), 1, 1 << 20, (1 << 20) - 1, where)
+    with pytest.raises(CorruptionError, match="claim to be"):
+        decompress(memoryview(frame[:20]), 1, 1 << 20, 1 << 20, where)
+    with pytest.raises(CorruptionError, match="not of the"):
+        decompress(memoryview(frame), 1, 1000, 1 << 20, where)
+
+
+def index_of(data: bytes) -> int:
+    """Where the index of an uncompressed file begins: its count of blocks."""
+    footer = int.from_bytes(data[-48:-40], "little")
+    count = int.from_bytes(data[footer : footer + 8], "little")
+    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(count)]
+    return footer + 8 + count * 16 + lengths[0]
+
+
+@pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
+def test_an_index_that_points_out_of_the_file_is_refused(place):
+    data = bytearray(sample("none"))
+    at = index_of(data) + 16
+    assert int.from_bytes(data[at : at + 8], "little") == SortedFileReader(bytes(data)).blocks()[0].offset
+    data[at : at + 8] = place.to_bytes(8, "little")
+    repair_trailer(data)
+    with pytest.raises(CorruptionError, match="does not lie in the file"):
+        SortedFileReader(bytes(data))
+
+
+def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
+    data = bytearray(sample("none"))
+    blocks = SortedFileReader(bytes(data)).blocks()
+    at = index_of(data) + 16 + 12 * len(blocks)
+    assert data[at] == blocks[0].entries
+    data[at] += 1
+    repair_trailer(data)
+    with pytest.raises(CorruptionError, match="not the one that the index describes"):
+        SortedFileReader(bytes(data)).get(blocks[0].first_key)
+
+
+def test_values_that_python_cannot_hold_come_as_arrow_has_them():
+    columns = {
+        "late": pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "nowhere": pa.array([5], pa.timestamp("us", "No/Where")),
+        "other": pa.array([1], pa.int8()),
+    }
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=pa.record_batch(columns).schema) as writer:
+        writer.write([b"k"], pa.record_batch(columns))
+    found = SortedFileReader(target.getvalue()).get(b"k")
+    assert found == {name: column[0] for name, column in columns.items()} | {"other": 1}
+    # `skipstone inspect --keys` prints them.
+    assert [values(column) for column in columns.values()][1:] == [["5 timestamp[us, tz=No/Where]"], [1]]
+    far = pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("us"))
+    assert values(far) == ["<value out of range: -4611686018427387904>"]
+
+
+@pytest.mark.parametrize("junk", [b"", b"x", b"x" * 55, b"x" * 56, b"PAR1" + bytes(200) + b"PAR1", bytes(70_000)])
+def test_what_is_no_such_file_is_refused(junk):
+    with pytest.raises(CorruptionError):
+        SortedFileReader(junk)
+
+
+def test_a_block_range_that_is_none_is_refused():
+    data = sample("zstd")
+    group = SortedFileReader(data).groups()["g"]
+    for offset, length in (
+        (group.offset, group.length - 8),
+        (group.offset + 8, group.length),
+        (group.offset, 5),
+        (0, 64),
+        (len(data) - 10, 100),
+        (group.offset, 2**40),
+    ):
+        with pytest.raises(CorruptionError):
+            read_block_range(data, offset, length, SCHEMA)
+    with pytest.raises(CorruptionError, match="9 value columns, the schema 1"):
+        read_block_range(data, group.offset, group.length, pa.schema([("n", pa.int64())]))
+    with pytest.raises(InvalidArgumentError):
+        read_block_range(data, -1, 10, SCHEMA)

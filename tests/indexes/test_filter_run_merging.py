@@ -1,0 +1,503 @@
+"""Merging filter runs: what a look-up reads stays bounded, members keep what they hold, and nothing grows by it."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import examples, is_thorough
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from power_cut_disk import without_flushes
+from skipstone import col
+from skipstone.bloom import SplitBlockFilter, solve_blocks
+from skipstone.engine.indexes.bloom import coarse, filters
+from skipstone.engine.indexes.bloom import joining as filter_joining
+from skipstone.engine.indexes.bloom import merge as filter_merging
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
+from skipstone.engine.indexes.bloom.filters import FilterRun, FilterRunWriter
+from skipstone.engine.indexes.bloom.joining import Opened, join_runs
+from skipstone.engine.indexes.bloom.merge import merged_all, merged_filters
+from skipstone.engine.state import Run
+from skipstone.engine.state.runs import RunReaders
+from skipstone.engine.storage import Counted, LocalStorage
+from skipstone.hfile_like import StridedSection
+
+SCHEMA = pa.schema([("k", pa.int64())])
+FINE = (StridedSection("fine", 8, 1, 32),)
+Task = tuple[list[int], np.ndarray]  # numbers of files, hashes
+
+
+def _hashes(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 1 << 64, count, dtype=np.uint64)
+
+
+def _filter(hashes: np.ndarray, hash_name: str = "int", blocks: int | None = None) -> SplitBlockFilter:
+    return SplitBlockFilter.build_from_hashes(hashes, blocks or solve_blocks(len(hashes), 0.01), hash_name)
+
+
+def _written(storage: Counted, name: str, tasks: Sequence[Task], hash_name: str = "int") -> Run:
+    with FilterRunWriter(storage, f"{name}.sbf", 0.01) as writer:
+        for files, hashes in tasks:
+            place = FileFilter(FINE, hash_name)
+            writer.add_task([(file, f"tasks/{file}.sbf", place) for file in files], _filter(hashes, hash_name))
+        return writer.finish((1, 1))
+
+
+def _paths() -> Iterator[str]:
+    return (f"merged-{number}.sbf" for number in range(1_000_000))
+
+
+def _found(storage: Counted, runs: Sequence[Run], hashes: np.ndarray, hash_name: str = "int") -> set[int]:
+    """The files in which some hash may be, by any run."""
+    readers = RunReaders(storage)
+    asked = [FilterRun(readers, run).files_with([lambda name: hashes if name == hash_name else None]) for run in runs]
+    return {int(file) for answer in asked for file in answer[0]}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Counted]:
+    with without_flushes():
+        yield Counted(LocalStorage(tmp_path))
+
+
+# -- joining ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(10, 400))
+@given(data=st.data())
+def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
+    storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))
+    paths, held = _paths(), {}
+    runs: tuple[Run, ...] = ()
+    with pytest.MonkeyPatch.context() as patch, without_flushes():
+        for module, name, values in (
+            (filter_merging, "COMMIT_BYTES", (1 << 10, 1 << 24)),
+            (filter_merging, "SMALL_BYTES", (1, 1 << 24)),
+            (filter_merging, "RUN_BYTES_MAX", (20_000, 1 << 30)),
+            (filter_joining, "MEMBERS_MAX", (1, 3, 1 << 15)),
+            (filter_joining, "CHUNK_BYTES", (1, 4_000, 1 << 24)),
+            (filters, "MEMBERS_MAX", (2, 1024)),
+            (coarse, "PIECE_BYTES", (1, 1 << 22)),
+            (coarse, "BATCH_BYTES", (1, 1 << 24)),
+        ):
+            patch.setattr(module, name, data.draw(st.sampled_from(values), label=name))
+        number = 0
+        for step in range(data.draw(st.integers(1, 12), label="steps")):
+            tasks: list[Task] = []
+            for _ in range(data.draw(st.integers(1, 4))):
+                files = [number + i for i in range(data.draw(st.integers(1, 3)))]
+                number = files[-1] + data.draw(st.integers(1, 2))
+                hashes = _hashes(number, data.draw(st.sampled_from([0, 1, 40, 900, 6_000])))
+                tasks.append((files, hashes))
+            name = data.draw(st.sampled_from(["int", "int", "bytes"]))
+            held |= {file: (name, hashes) for files, hashes in tasks for file in files}
+            runs = (*runs, _written(storage, f"run-{step}", tasks, name))
+            if data.draw(st.booleans()):
+                runs = merged_filters(storage, runs, lambda: next(paths))
+            if data.draw(st.integers(0, 3)) == 0:
+                gone = data.draw(st.sets(st.sampled_from(sorted(held)), max_size=len(held)))
+                held = {file: what for file, what in held.items() if file not in gone}
+                live = np.array(sorted(held), dtype=np.uint64)
+                runs = merged_all(storage, runs, lambda: next(paths), live)
+                assert merged_all(storage, runs, lambda: next(paths), live) == runs
+        for name in ("int", "bytes"):
+            of_name = {file: hashes for file, (other, hashes) in held.items() if other == name}
+            others = held.keys() - of_name
+            for file, hashes in list(of_name.items())[-12:]:
+                for some in (hashes, hashes[:1]):
+                    assert not len(some) or {file, *others} <= _found(storage, runs, some, name)
+        readers = RunReaders(storage)
+        located = {file: place for run in runs for file, place in _located(readers, run, held).items()}
+        assert {file: place[0] for file, place in located.items()} == {file: f"tasks/{file}.sbf" for file in held}
+        assert all(place[1].hash_name == held[file][0] for file, place in located.items())
+
+
+def _located(readers: RunReaders, run: Run, held: dict) -> dict[int, tuple[str, FileFilter]]:
+    return FilterRun(readers, run).located(np.array(sorted(held), dtype=np.uint64))
+
+
+def test_rule_31_members_of_unlike_sizes_are_not_stretched_by_merging_again_and_again(storage: Counted) -> None:
+    chance = random.Random(4)
+    paths, runs, own_bytes = _paths(), (), 0
+    for step in range(40):
+        hashes = _hashes(step, chance.choice([3, 30, 300, 3_000, 30_000]))
+        own_bytes += _filter(hashes).words.nbytes
+        runs = (*runs, _written(storage, f"run-{step}", [([step], hashes)]))
+        runs = (join_runs(storage, [Opened.of(storage, run) for run in runs], next(paths), (1, 1)),)
+    (whole,) = runs
+    opened = Opened.of(storage, whole)
+    assert opened.coarse.members == opened.file_count == 40
+    # 36 bytes are stored for 32 of a group of one member; a group is less than 2.2 times what its members need.
+    assert opened.coarse_bytes <= 2.2 * own_bytes * 36 / 32
+    misses = sum(len(_found(storage, runs, _hashes(1_000 + i, 1))) for i in range(200))
+    # At 1%, 80 expected of 8,000; more than 130 by chance less than once in a million.
+    assert misses <= 130
+
+
+def test_what_was_repeated_is_left_out_again(storage: Counted) -> None:
+    large, small = _hashes(1, 2_000), _hashes(2, 1_200)
+    both = _written(storage, "both", [([1], large), ([2], small)])
+    opened = Opened.of(storage, both)
+    assert len(opened.coarse.hashes) == 1, "near in size: one group, in which the smaller is repeated"
+    alone = join_runs(storage, [opened], "alone.sbf", (1, 1), np.array([2], dtype=np.uint64))
+    assert alone is not None
+    assert Opened.of(storage, alone).coarse_bytes == 36 * solve_blocks(len(small), 0.01)
+    assert _found(storage, [alone], small[:1]) == {2}
+    assert join_runs(storage, [opened], "none.sbf", (1, 1), np.array([7], dtype=np.uint64)) is None
+    assert not (Path(storage.root) / "none.sbf").exists()
+
+
+def test_the_newest_run_tells_of_a_file_that_is_in_several(storage: Counted) -> None:
+    old = _written(storage, "old", [([1, 2], _hashes(1, 50))])
+    new = _written(storage, "new", [([2], _hashes(2, 50))])
+    merged = join_runs(storage, [Opened.of(storage, run) for run in (old, new)], "merged.sbf", (1, 2))
+    assert merged is not None
+    assert _found(storage, [merged], _hashes(1, 50)[:1]) == {1}
+    assert _found(storage, [merged], _hashes(2, 50)[:1]) == {2}
+
+
+def test_damaged_runs_are_left_as_they_are(storage: Counted) -> None:
+    runs = tuple(_written(storage, f"run-{i}", [([i], _hashes(i, 3_000))]) for i in range(4))
+    for number, at in ((1, 100), (3, -30)):  # a row of a group; the footer
+        path = Path(storage.root) / runs[number].path
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+    paths = _paths()
+    merged = merged_all(storage, runs, lambda: next(paths))
+    assert [run in runs for run in merged] == [False, True, True] and merged[1:] == (runs[1], runs[3])
+    assert _found(storage, merged[:1], _hashes(0, 1)) | _found(storage, merged[:1], _hashes(2, 1)) == {0, 2}
+    assert merged_all(storage, merged, lambda: next(paths)) == merged
+    assert merged_filters(storage, runs, lambda: next(paths)) == runs
+
+
+def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> None:
+    runs = tuple(_written(storage, f"run-{i}", [([i], _hashes(i, 900))]) for i in range(5))
+    paths, made = _paths(), {}
+    (first,) = merged_all(storage, runs, lambda: next(paths), None, made)
+    # A commit came first, and merged the last of them with its own.
+    meanwhile = join_runs(storage, [Opened.of(storage, runs[4])], "other.sbf", (1, 1))
+    assert meanwhile is not None
+    (again,) = merged_all(storage, (*runs[:4], meanwhile), lambda: next(paths), None, made)
+    assert [_found(storage, [again], _hashes(i, 1)) for i in range(5)] == [{i} for i in range(5)]
+    assert _found(storage, [first], _hashes(4, 1)) == {4}
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 200_000)
+    paths, runs, most, added = _paths(), (), 0, 0
+    for step in range(250):
+        runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 1_500))]))
+        added += runs[-1].size_bytes
+        before = set(runs)
+        runs = merged_filters(storage, runs, lambda: next(paths))
+        most = max(most, *(run.size_bytes for run in runs if run not in before), 0)
+        entries = sum(run.entries for run in runs)
+        assert len(runs) <= 1 + np.log(entries) / np.log(filter_merging.RATIO) + 2 * added / 200_000
+    assert most <= 1.1 * 200_000
+    assert {path.name for path in Path(storage.root).iterdir()} >= {run.path for run in runs}
+    runs = merged_all(storage, runs, lambda: next(paths))
+    assert len(runs) == 1
+    assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(250))
+
+
+def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
+    paths, runs = _paths(), ()
+    for step in range(60):
+        runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 3_000))]))
+        runs = merged_filters(storage, runs, lambda: next(paths))
+        if step == 12:
+            path = Path(storage.root) / runs[-1].path
+            path.write_bytes(path.read_bytes()[:-1])
+        if step == 30:
+            path = Path(storage.root) / runs[-1].path
+            data = bytearray(path.read_bytes())
+            data[100] ^= 1  # a row of a group
+            path.write_bytes(data)
+    assert len(runs) <= 3 * 4
+
+
+def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = _hashes(1, 90_000)
+    runs = [_written(storage, f"run-{i}", [([10 * i + j], hashes) for j in range(10)]) for i in range(6)]
+    opened = [Opened.of(storage, run) for run in runs]
+    assert sum(one.coarse_bytes for one in opened) > 7e6
+    monkeypatch.setattr(filter_joining, "CHUNK_BYTES", 1 << 18)
+    tracemalloc.start()
+    merged = join_runs(storage, opened, "merged.sbf", (1, 1))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert merged is not None and len(Opened.of(storage, merged).coarse.hashes) == 1
+    assert peak_bytes < 2e6, "rows that are read, the same to be written, with checksums"
+
+
+class _Far(LocalStorage):
+    """A folder whose every read is a request, as in an object store."""
+
+    gap_bytes = 256 * 1024
+
+
+def _requests(storage: Counted, run: Run, hashes: np.ndarray, readers: RunReaders) -> tuple[int, int, set[int]]:
+    before = storage.reading()
+    found = _found_with(readers, run, hashes)
+    after = storage.reading()
+    return after[0] - before[0], after[1] - before[1], found
+
+
+def _found_with(readers: RunReaders, run: Run, hashes: np.ndarray) -> set[int]:
+    return set(FilterRun(readers, run).files_with([lambda _: hashes])[0].tolist())
+
+
+def test_a_value_costs_a_run_of_many_tasks_three_requests_and_a_hit_one_more(tmp_path: Path) -> None:
+    storage, tasks = Counted(_Far(tmp_path)), 5_000
+    with without_flushes():
+        held = [([2 * i, 2 * i + 1], _hashes(i, 3)) for i in range(tasks)]  # hardly any false hits
+        small = [_written(storage, f"run-{i}", held[i * 1000 : (i + 1) * 1000]) for i in range(5)]
+        run = join_runs(storage, [Opened.of(storage, one) for one in small], "merged.sbf", (1, 1))
+    assert run is not None
+    row_bytes = 32 * tasks + 4
+    absent = [key for key in _hashes(99_999, 6) if not _found(storage, [run], np.array([key]))][:5]
+    assert len(absent) == 5
+    readers = RunReaders(storage)
+    requests, size_bytes, _ = _requests(storage, run, np.array(absent[:1]), readers)
+    assert requests <= 3 and size_bytes <= row_bytes + 66_000, "a look at the file, its tail, one row"
+    assert _requests(storage, run, np.array(absent[1:2]), readers)[:2] == (1, row_bytes)
+    requests, size_bytes, found = _requests(storage, run, held[77][1][:1], readers)
+    assert {154, 155} <= found and requests <= 2 and size_bytes <= row_bytes + 300_000
+
+
+def test_many_values_are_read_in_few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Counted(_Far(tmp_path))
+    with without_flushes():
+        run = _written(storage, "run", [([i], _hashes(i, 100_000)) for i in range(30)])  # 4,096 rows of 960 bytes
+    readers = RunReaders(storage)
+    FilterRun(readers, run)
+    many = _hashes(5, 1_000)[:1_000]
+    requests, size_bytes, found = _requests(storage, run, many, readers)
+    assert (requests, found >= {5}) == (1, True) and size_bytes <= run.size_bytes, "the whole group is cheaper"
+    monkeypatch.setattr(coarse, "BATCH_BYTES", 1 << 20)
+    in_pieces, _, again = _requests(storage, run, many, readers)
+    assert again == found and in_pieces <= 6
+    for module, name in ((filters, "REQUEST_BYTES_REMOTE"), (_Far, "gap_bytes")):
+        monkeypatch.setattr(module, name, 1 << 10)
+    few = _requests(storage, run, many[:3], readers)
+    assert few[:2] == (3, 3 * 964)
+
+
+# -- the public face --------------------------------------------------------------------------------------------------
+
+
+def _empty(root: Path) -> ss.Table:
+    table = ss.create(root, schema=SCHEMA)
+    table.create_index("k", kind="bloom", fpp=0.0001)
+    return table
+
+
+def _keys(commit: int, count: int = 60) -> np.ndarray:
+    return np.random.default_rng([3, commit]).integers(0, 1 << 60, count)
+
+
+def _commit(table: ss.Table, commit: int) -> None:
+    with table.transaction() as tx:
+        tx.write(pa.table({"k": _keys(commit)}, schema=SCHEMA))
+
+
+def _runs(table: ss.Table) -> tuple[Run, ...]:
+    return next(index for index in table.instant.indexes if index.kind == "bloom").runs
+
+
+def _key(commit: int) -> object:
+    return col("k") == int(_keys(commit)[commit % 60])
+
+
+def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
+    """(requests, bytes) of asking the filters."""
+    plan = table.scan(where)
+    plan.files()
+    step = next(step for step in plan.steps if step.name == "filter")
+    return step.requests, step.bytes_read
+
+
+def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
+    """3 requests a run where nothing is known, one afterwards; runs are bounded, and few after optimize."""
+    count = 2_000 if is_thorough() else 150
+    with without_flushes():
+        table = _empty(tmp_path)
+        for commit in range(count):
+            _commit(table, commit)
+            assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(filter_merging.RATIO) + 1
+        for _ in range(2):
+            runs = len(_runs(table))
+            table.forget()
+            with ss.open(tmp_path) as fresh:
+                cold, cold_bytes = _filter_step(fresh, _key(3))
+                assert cold <= 5 * runs and cold_bytes <= runs * (1 << 17)
+                assert _filter_step(fresh, _key(count // 2))[0] <= 2 * runs
+                for commit in range(0, count, 7):
+                    assert fresh.scan(_key(commit)).count() == 1
+            table.optimize()
+        assert len(_runs(table)) == 1 and runs == 1
+        version = table.version
+        assert table.optimize() == version
+
+
+def test_optimize_lets_go_of_files_that_went_and_old_versions_still_read(tmp_path: Path) -> None:
+    with without_flushes():
+        table = _empty(tmp_path)
+        for commit in range(12):
+            _commit(table, commit)
+        full = table.version
+        paths = table.files().sort_by("file_id")["path"].to_pylist()
+        with table.transaction() as tx:
+            tx.remove(paths[:9])
+        before = sum(run.entries for run in _runs(table))
+        table.optimize()
+        assert sum(run.entries for run in _runs(table)) == 2 * 3 < before  # a file and its task
+        version = table.version
+        assert table.optimize() == version
+        assert [table.scan(_key(commit)).count() for commit in range(12)] == [0] * 9 + [1] * 3
+        with ss.open(tmp_path, version=full) as then:
+            assert [then.scan(_key(commit)).count() for commit in range(12)] == [1] * 12
+        table.rollback(full + 1)  # the removal: its files come back, and no filter speaks of them
+        assert [table.scan(_key(commit)).count() for commit in range(12)] == [1] * 12
+        table.optimize()
+        assert [table.scan(_key(commit)).files().num_rows for commit in range(12)] == [1] * 12
+        assert table.verify(deep=True) == []
+
+
+def test_an_empty_table_keeps_no_run(tmp_path: Path) -> None:
+    with without_flushes():
+        table = _empty(tmp_path)
+        _commit(table, 0)
+        with table.transaction() as tx:
+            tx.remove(table.files()["path"].to_pylist())
+        table.optimize()
+        assert _runs(table) == ()
+        _commit(table, 1)
+        assert table.scan(_key(1)).count() == 1 and table.scan(_key(0)).count() == 0
+
+
+def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
+    with without_flushes():
+        table = _empty(tmp_path)
+        for commit in range(8):
+            _commit(table, commit)
+        table.optimize()
+    (run,) = _runs(table)
+    path = tmp_path / ".skipstone" / run.path
+    data = bytearray(path.read_bytes())
+    with ss.hfile_like.SortedFileReader(path) as reader:
+        section = reader.strided_sections()["coarse/0"]
+    for row in range(section.rows):
+        data[section.offset + row * (section.stride + 4)] ^= 1
+    path.write_bytes(data)
+    table.forget()
+    with ss.open(tmp_path) as fresh, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fresh.scan(_key(2)).files().num_rows == 8
+        assert fresh.scan(_key(2)).count() == 1
+    with ss.open(tmp_path, strict=True) as strict, pytest.raises(ss.CorruptionError):
+        strict.scan(_key(2)).files()
+
+
+# -- kept in memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def budget() -> Iterator[Callable[[int], None]]:
+    """Sets the budget of the process's cache, which is empty at first, for the length of a test."""
+    before = ss.cache_info().budget_bytes
+    ss.set_cache_budget(0)
+    ss.set_cache_budget(before)
+    yield ss.set_cache_budget
+    ss.set_cache_budget(before)
+
+
+def _used(table: ss.Table) -> int:
+    return ss.cache_info().by_root.get(table.index_storage.uri, 0)
+
+
+def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
+    with without_flushes():
+        table = _empty(tmp_path)
+        for commit in range(10):
+            _commit(table, commit)
+    table.forget()
+    with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
+        assert _filter_step(plain, _key(0))[0] > 0 and _filter_step(plain, _key(2))[0] > 0
+        without = _used(plain)
+        assert _filter_step(kept, _key(1))[0] > 0
+        assert _used(kept) > without
+        for commit in (1, 5, 7):
+            assert _filter_step(kept, _key(commit)) == (0, 0)
+            assert kept.scan(_key(commit)).files().num_rows == plain.scan(_key(commit)).files().num_rows == 1
+        assert _filter_step(plain, _key(2))[0] > 0
+        with ss.open(tmp_path, cache="coarse") as other:  # what the process keeps serves the next handle
+            assert _filter_step(other, _key(0))[1] == 0  # its files are looked at
+        kept.forget()
+        assert _used(kept) == 0
+
+
+def test_a_cache_never_passes_its_budget_and_answers_all_the_same(tmp_path: Path, budget: Callable) -> None:
+    with without_flushes():
+        tables = _empty(tmp_path)
+        for commit in range(13):
+            _commit(tables, commit)
+    assert len(_runs(tables)) > 1
+    for size_bytes in (0, 1, 300, 1_000, 3_000, 30_000, 1 << 20):
+        budget(size_bytes)
+        with ss.open(tmp_path, cache="coarse") as table:
+            for commit in [*range(13), 3, 3]:
+                assert table.scan(_key(commit)).files().num_rows == 1
+                assert ss.cache_info().used_bytes <= size_bytes
+    assert _used(table) > 1_000
+
+
+def test_groups_that_nobody_asks_any_more_make_room(tmp_path: Path, budget: Callable) -> None:
+    with without_flushes():
+        table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64()), ("j", pa.int64())]))
+        table.create_index(["k", "j"], kind="bloom", fpp=0.0001)
+        with table.transaction() as tx:
+            tx.write(pa.table({"k": _keys(0), "j": _keys(1)}))
+    table.forget()
+    asked = (("k", 0), ("j", 1), ("k", 0))
+    with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
+        for name, commit in asked:
+            _filter_step(plain, col(name) == int(_keys(commit)[0]))
+        rest = ss.cache_info().used_bytes
+        _filter_step(kept, col("k") == int(_keys(0)[0]))
+        group = ss.cache_info().used_bytes - rest
+        budget(rest + group)  # room for one of the two groups
+        for name, commit in asked:
+            costs = [_filter_step(kept, col(name) == int(_keys(commit)[i]))[0] for i in range(20)]
+            assert costs[-1] == 0 and ss.cache_info().used_bytes <= rest + group
+
+
+def test_a_dropped_index_answers_nothing(tmp_path: Path) -> None:
+    with without_flushes():
+        _commit(_empty(tmp_path), 0)
+        with ss.open(tmp_path, cache="coarse") as table:
+            assert table.scan(_key(0)).files().num_rows == 1
+            table.drop_index("k", kind="bloom")
+            assert table.scan(col("k") == -7).files().num_rows == 0  # by bounds
+            table.create_index("k", kind="bloom", fpp=0.0001)
+            _commit(table, 1)
+            assert [table.scan(_key(commit)).files().num_rows for commit in (0, 1)] == [1, 1]
+
+
+@pytest.mark.parametrize("odd", ["all", True])
+def test_odd_caches_are_refused(tmp_path: Path, odd: object) -> None:
+    _empty(tmp_path)
+    with pytest.raises(ss.InvalidArgumentError, match="cache"):
+        ss.open(tmp_path, cache=odd)

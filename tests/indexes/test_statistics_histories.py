@@ -1,0 +1,188 @@
+"""Histories of statistics indexes that lose rows where an aggregate is believed of files that it never met, or where a
+damaged run is met by those who write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import kept_paths, live_paths, make_file
+
+
+def _partitioned(root: Path) -> ss.Table:
+    """x is 1 and 2 in the files of p=1, 7 in that of p=2."""
+    for path, value in (("p=1/a", 1), ("p=1/b", 2), ("p=2/a", 7)):
+        make_file(root, f"{path}.parquet", {"x": [value]})
+    return ss.create(root)
+
+
+def _once(work: Callable[[], object]) -> Callable[..., None]:
+    """Progress that does something at the first call: what another writer does while an index is built."""
+    left = [work]
+
+    def progress(*_: object) -> None:
+        if left:
+            left.pop()()
+
+    return progress
+
+
+def test_rule_20_a_file_that_left_behind_a_refreshed_index_lends_its_place_to_none(tmp_path: Path) -> None:
+    """Commits do not tell an index that is refreshed which files go. Where one came in the place of another, and its
+    entries were published without an aggregate because some commit came between, the counts were equal."""
+    table = _partitioned(tmp_path)
+    table.drop_index("x", kind="stats")
+    table.create_index("x", kind="stats", maintain="refresh")
+    make_file(tmp_path, "p=1/c.parquet", {"x": [500]})
+    with table.transaction() as tx:
+        tx.replace(["p=1/a.parquet"], ["p=1/c.parquet"])
+    other = ss.open(tmp_path)
+    table.refresh_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    other.refresh()
+    other.drop_index("x", kind="bloom")
+    for fresh in (other, ss.open(tmp_path)):
+        assert kept_paths(fresh, "x = 500") == ["p=1/c.parquet"] and fresh.scan("x > 7").count() == 1
+        assert kept_paths(fresh, "x = 1") == []
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
+@pytest.mark.filterwarnings("ignore:an index run is damaged")
+def test_a_damaged_statistics_run_hinders_no_commit(tmp_path: Path, how: str) -> None:
+    """A commit merges its run into those before it: what it cannot read it leaves, and merges what is newer."""
+    table = _partitioned(tmp_path)
+    for number in range(12):
+        if number == 2:  # the run of `create` is the oldest, and grows past what comes later
+            _damage([tmp_path / ".skipstone" / run.path for run in _stats_runs(table)], how)
+            table = ss.open(tmp_path)
+        make_file(tmp_path, f"p=1/later{number}.parquet", {"x": [100 + number]})
+        with table.transaction() as tx:
+            tx.add_files([f"p=1/later{number}.parquet"])
+        for fresh in (table, ss.open(tmp_path)):
+            assert fresh.scan(f"x = {100 + number} OR x = 7").count() == 2
+            assert f"p=1/later{number}.parquet" in kept_paths(fresh, "x > 99")
+    assert len(_stats_runs(table)) <= 6  # merged among themselves, as ever
+    written = {str(f.relative_to(tmp_path / ".skipstone")) for f in (tmp_path / ".skipstone/runs").rglob("*.sbf")}
+    named = set()
+    for version in range(1, table.version + 1):
+        instant = ss.open(tmp_path, version=version).instant
+        named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
+    assert written <= named  # no merge that was given up left anything
+    table.drop_index("x", kind="stats")
+    table.create_index("x", kind="stats")
+    assert kept_paths(table, "x = 105") == ["p=1/later5.parquet"] and len(live_paths(table)) == 15
+    assert table.scan("x < 100").count() == 3
+
+
+def _stats_runs(table: ss.Table) -> list:
+    return [run for index in table.instant.indexes if index.kind == "stats" for run in index.runs]
+
+
+def _damage(paths: list[Path], how: str) -> None:
+    for path in paths:
+        data = path.read_bytes()
+        if how == "gone":
+            path.unlink()
+        elif how == "cut":
+            path.write_bytes(data[: len(data) // 2])
+        else:
+            at = len(data) // 3
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+
+
+def test_partition_values_decide_beside_data(tmp_path: Path) -> None:
+    """A leaf over partition columns is known of each file, whatever stands beside it in an OR."""
+    for p in (1, 2):
+        for number in range(4):
+            make_file(tmp_path, f"p={p}/{number}.parquet", {"x": [100 * p + 10 * number, 100 * p + 10 * number + 5]})
+    table = ss.create(tmp_path)
+    ones = [f"p=1/{number}.parquet" for number in range(4)]
+    assert kept_paths(table, "p = 1 OR x = 200") == [*ones, "p=2/0.parquet"]
+    assert kept_paths(table, "(p = 1 AND x = 110) OR (p = 2 AND x < 207)") == ["p=1/1.parquet", "p=2/0.parquet"]
+    assert kept_paths(table, "NOT (p = 2 AND x >= 200)") == ones
+    with table.transaction() as tx:
+        tx.remove([f"p=2/{number}.parquet" for number in range(4)])
+    assert kept_paths(table, "p = 1 OR x = 200") == ones  # the entries of a partition that went are there still
+    plan = table.scan("p = 1 AND x < 1000")
+    for path in ones:
+        (tmp_path / path).unlink()
+    assert plan.count() == 8
+
+
+@pytest.mark.filterwarnings("ignore:no statistics")
+def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tmp_path: Path) -> None:
+    """Two refreshes at once: one reads two files that the other finds gone for a moment. Published last, the other made
+    holes of what was covered; filled again, they were counted twice, in the place of two that never were."""
+    table = _partitioned(tmp_path)
+    table.drop_index("x", kind="stats")
+    for name in "cde":
+        make_file(tmp_path, f"p=1/{name}.parquet", {"x": [500]})
+
+    def add() -> None:
+        with ss.open(tmp_path).transaction() as tx:
+            tx.add_files([f"p=1/{name}.parquet" for name in "cde"])
+
+    table.create_index("x", kind="stats", progress=_once(add))  # the aggregate of a and b is not published
+    hidden = [tmp_path / f"p=1/{name}.parquet" for name in "cd"]
+    for path in hidden:
+        path.rename(path.with_suffix(".hidden"))
+
+    def refresh() -> None:
+        for path in hidden:
+            path.with_suffix(".hidden").rename(path)
+        ss.open(tmp_path).refresh_index("x", kind="stats")
+
+    table.refresh_index("x", kind="stats", progress=_once(refresh))
+    table.refresh_index("x", kind="stats")
+    for fresh in (table, ss.open(tmp_path)):
+        assert kept_paths(fresh, "x = 1") == ["p=1/a.parquet"] and fresh.scan("x < 3").count() == 2
+
+
+def test_a_build_that_another_commit_met_is_whole_after_a_refresh(tmp_path: Path) -> None:
+    """What came between added no file, so nothing was left to cover, and scans could not know it."""
+    table = _partitioned(tmp_path)
+    table.drop_index("x", kind="stats")
+    other = ss.open(tmp_path)
+    table.create_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    made = table.version
+    table.refresh_index("x", kind="stats")
+    index = table.instant.index_of("stats", table.instant.columns["x"])
+    assert index is not None and index.coverage.is_whole(table.version) and table.version == made + 1
+    table.refresh_index("x", kind="stats")
+    assert table.version == made + 1 and table.scan("x = 7").count() == 1
+
+
+@pytest.mark.filterwarnings("ignore:no statistics")
+def test_statistics_of_no_file_leave_none(tmp_path: Path) -> None:
+    table = ss.create(tmp_path / "empty", schema=pa.schema([("x", pa.int64())]))
+    table.drop_index("x", kind="stats")
+    table.create_index("x", kind="stats")
+    assert not list((tmp_path / "empty").rglob("*.sbf"))
+    make_file(tmp_path / "lake", "a.parquet", {"x": [1]})
+    table = ss.create(tmp_path / "lake")
+    table.drop_index("x", kind="stats")
+    before = set((tmp_path / "lake").rglob("*.sbf"))
+    (tmp_path / "lake/a.parquet").unlink()
+    table.create_index("x", kind="stats")
+    assert set((tmp_path / "lake").rglob("*.sbf")) == before
+
+
+def test_rule_20_a_file_taken_out_by_who_did_not_measure_for_an_index_is_counted_off(tmp_path: Path) -> None:
+    """A writer that began before the index was made: it does not cover what that adds, yet what that takes out leaves
+    its aggregate, or a file whose entry came without one took its place."""
+    table = _partitioned(tmp_path)
+    table.drop_index("x", kind="stats")
+    make_file(tmp_path, "p=1/c.parquet", {"x": [500]})
+    with ss.open(tmp_path).transaction() as tx:
+        tx.replace(["p=1/a.parquet"], ["p=1/c.parquet"])
+        table.create_index("x", kind="stats")
+    table.refresh()
+    other = ss.open(tmp_path)
+    table.refresh_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    table.refresh_index("x", kind="stats")
+    table.drop_index("x", kind="bloom")
+    for fresh in (table, ss.open(tmp_path)):
+        assert kept_paths(fresh, "x = 500") == ["p=1/c.parquet"] and fresh.scan("x > 7").count() == 1

@@ -1,0 +1,227 @@
+"""Statistics made, refreshed and dropped while others commit: answers stay right, and what came meanwhile waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import commit_rows, kept_paths, live_paths, make_file, told_stats
+from stats_lakes import ROWS, check_answers, file_columns, index_told, runs_of, stats_lake, stored_files
+
+
+def _between(root: Path, what: str) -> tuple[Callable, list[str]]:
+    """A progress that does something through another handle at its first call, and what was committed."""
+    done: list[str] = []
+
+    def progress(step: str, at: int, total: int | None) -> None:
+        if not done:
+            done.append("")
+            other = ss.open(root)
+            if "commit" in what:
+                done[0] = commit_rows(other, file_columns(70))[0]
+            if "removal" in what:
+                with other.transaction() as tx:
+                    tx.remove(["1.parquet", "3.parquet"])
+
+    return progress, done
+
+
+@pytest.mark.parametrize("meanwhile", ["commit", "removal", "commit and removal"])
+def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path: Path, meanwhile: str) -> None:
+    table = stats_lake(tmp_path)
+    progress, (done) = _between(tmp_path, meanwhile)
+    table.create_index("y", kind="stats", progress=progress)
+    late = [path for path in done if path]
+    assert table.version == 3 + ("and" in meanwhile)
+    for fresh in (table, ss.open(tmp_path)):
+        check_answers(fresh, tmp_path)
+        assert kept_paths(fresh, "y = 5000") == late  # not covered, so it may match
+        found = index_told(fresh, "y")
+        assert found["files_total"] - found["files_covered"] == len(late)
+    version = table.version
+    table.refresh_index("y", kind="stats")
+    assert table.version == version + 1  # where only files went, the coverage did not say that none is missing
+    table.refresh_index("y", kind="stats")
+    assert table.version == version + 1
+    for fresh in (table, ss.open(tmp_path)):
+        check_answers(fresh, tmp_path)
+        assert kept_paths(fresh, "y = 5000") == []
+        assert (
+            index_told(fresh, "y")["files_covered"] == index_told(fresh, "y")["files_total"] == len(live_paths(fresh))
+        )
+
+
+def test_a_handle_of_an_older_version_builds_what_it_sees(tmp_path: Path) -> None:
+    old = stats_lake(tmp_path)
+    other = ss.open(tmp_path)
+    (late,) = commit_rows(other, file_columns(70))
+    with other.transaction() as tx:
+        tx.remove(["3.parquet"])
+    old.create_index("y", kind="stats")
+    assert old.version == 4 and kept_paths(old, "y = 5000") == [late]
+    check_answers(old, tmp_path)
+    (unseen,) = commit_rows(other, file_columns(80))  # by a handle that has not seen the index
+    for fresh in (other, ss.open(tmp_path)):
+        check_answers(fresh, tmp_path)
+        assert kept_paths(fresh, "y = 299") == sorted([late, unseen])
+        assert kept_paths(fresh, "x = 701 OR y = 997") == sorted(["0.parquet", late, unseen])
+        assert kept_paths(fresh, "y = 299 AND x < 800") == [late]
+    other.refresh_index("y", kind="stats")
+    check_answers(other, tmp_path)
+    assert kept_paths(other, "y = 5000") == [] and kept_paths(other, "y = 199") == [unseen]
+
+
+@pytest.mark.parametrize("how", ["written", "attached", "told"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how: str, partitioned: bool) -> None:
+    folder = "p=1/" if partitioned else ""
+    for number in (0, 1):
+        make_file(tmp_path, f"{folder}{number}.parquet", file_columns(number))
+    make_file(tmp_path, "p=2/9.parquet" if partitioned else "9.parquet", file_columns(9))
+    table = ss.create(tmp_path, columns=["x"])
+    given = {
+        "path": f"{folder}late",
+        "size_bytes": 1,
+        "row_count": ROWS,
+        **told_stats(x=(700, 707, 0), y=(293, 300, 0)),
+    }
+    with ss.open(tmp_path).transaction() as tx:
+        if how == "written":
+            rows = pa.table(file_columns(70))
+            tx.write(rows.append_column("p", pa.array([1] * ROWS, pa.int32())) if partitioned else rows)
+        elif how == "attached":
+            tx.add_files([make_file(tmp_path, f"{folder}late", file_columns(70))])
+        else:
+            given["size_bytes"] = (tmp_path / make_file(tmp_path, f"{folder}late", file_columns(70))).stat().st_size
+            tx.add_files(pa.Table.from_pylist([given]))
+        table.create_index("y", kind="stats")
+    fresh = ss.open(tmp_path)
+    (late,) = set(live_paths(fresh)) - set(live_paths(table))
+    check_answers(fresh, tmp_path)
+    # Nobody looked for y in what was written and attached, so it waits; what was told was told of y too.
+    assert kept_paths(fresh, "y = 299") == [late]
+    assert kept_paths(fresh, "y = 5000") == ([] if how == "told" else [late])
+    fresh.refresh_index("y", kind="stats")
+    check_answers(fresh, tmp_path)
+    assert kept_paths(fresh, "y = 5000") == [] and kept_paths(fresh, "y = 299") == [late]
+    assert index_told(fresh, "y")["files_covered"] == 4
+
+
+def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+
+    def rival(*_: object) -> None:
+        if not _has_statistics(tmp_path, "y"):
+            ss.open(tmp_path).create_index("y", kind="stats")
+
+    before = stored_files(tmp_path)
+    with pytest.raises(ss.CommitConflictError, match="another writer made"):
+        table.create_index("y", kind="stats", progress=rival)
+    fresh = ss.open(tmp_path)
+    assert fresh.version == 2 and kept_paths(fresh, "y = 1000") == ["0.parquet"]
+    assert len(stored_files(tmp_path)) == len(before) + 4  # nothing of the one that lost is left
+
+
+def _has_statistics(root: Path, column: str) -> bool:
+    table = ss.open(root)
+    return table.instant.index_of("stats", table.instant.columns[column]) is not None
+
+
+def test_a_column_dropped_while_its_statistics_are_built(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+
+    def rival(*_: object) -> None:
+        other = ss.open(tmp_path)
+        if "y" in other.schema.names:
+            other.alter(drop="y")
+
+    with pytest.raises(ss.CommitConflictError, match="dropped"):
+        table.create_index("y", kind="stats", progress=rival)
+
+
+def test_an_index_dropped_while_it_is_refreshed(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index("y", kind="stats", maintain="refresh")
+    commit_rows(table, file_columns(70))
+
+    def rival(*_: object) -> None:
+        if _has_statistics(tmp_path, "y"):
+            ss.open(tmp_path).drop_index("y", kind="stats")
+
+    with pytest.raises(ss.CommitConflictError, match="dropped"):
+        table.refresh_index("y", kind="stats", progress=rival)
+    check_answers(ss.open(tmp_path), tmp_path)
+
+
+def test_statistics_that_commits_leave_behind(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path)
+    table.create_index("y", kind="stats", maintain="refresh")
+    runs = runs_of(table, "y")
+    (late,) = commit_rows(table, file_columns(70))
+    assert runs_of(table, "y") == runs  # nothing is written to it
+    with table.transaction() as tx:
+        tx.remove(["0.parquet"])
+    for fresh in (table, ss.open(tmp_path)):
+        check_answers(fresh, tmp_path)
+        assert kept_paths(fresh, "y = 5000") == [late] and index_told(fresh, "y")["files_covered"] == 3
+    assert json.loads(index_told(table, "y")["options"])["maintain"] == "refresh"
+    version = table.refresh_index("y", kind="stats")
+    assert kept_paths(table, "y = 5000") == [] and kept_paths(table, "y = 299") == [late]
+    assert table.scan("y = 299").row_groups().num_rows == 1
+    assert table.refresh_index("y", kind="stats") == version
+    check_answers(table, tmp_path)
+
+
+def test_two_indexes_that_lack_different_files_are_used_leaf_by_leaf(tmp_path: Path) -> None:
+    table = stats_lake(tmp_path, columns=[])
+    table.create_index("x", kind="stats", maintain="refresh")
+    (first,) = commit_rows(table, file_columns(70))  # which x lacks
+    table.create_index("y", kind="stats", maintain="refresh")
+    (second,) = commit_rows(table, file_columns(80))  # which both lack
+    table.refresh_index("x", kind="stats")
+    (third,) = commit_rows(table, file_columns(90))  # which both lack
+    covered = {name: index_told(table, name)["files_covered"] for name in "xy"}
+    assert covered == {"x": 6, "y": 5} and index_told(table, "x")["files_total"] == 7
+    told = {  # x speaks of all but the third, y of all but the second and the third
+        "x = 701": [first, third],
+        "y = 299": [first, second, third],
+        "x = 801 AND y = 199": [second, third],
+        "x = 701 AND y = 199": [third],
+        "x = 801 AND y = 299": [second, third],
+        "x = 11 OR y = 989": ["1.parquet", second, third],
+        "x = 701 OR y = 1000": ["0.parquet", first, second, third],
+        "NOT (x < 800 OR y > 200)": [second, third],
+        "NOT (x >= 10 AND y <= 990)": ["0.parquet", second, third],
+        "x = 5000 AND (y = 5000 OR s = 'no')": [third],
+        "x < y": sorted({*live_paths(table)} - {first}),
+    }
+    for fresh in (table, ss.open(tmp_path)):
+        for where, kept in told.items():
+            assert kept_paths(fresh, where) == sorted(kept), where
+        check_answers(fresh, tmp_path)
+
+
+def test_files_that_went_while_nobody_refreshed_leave_no_aggregate(tmp_path: Path) -> None:
+    """Of two files that an aggregate speaks of one goes, and a build that is not first leaves another out: the counts
+    would agree again, and the file that came would be lost."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int64())])
+    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
+    (first,) = commit_rows(table, {"a": [1], "b": [1], "p": [1]})
+    commit_rows(table, {"a": [2], "b": [2], "p": [1]})
+    commit_rows(table, {"a": [3], "b": [3], "p": [2]})
+    table.create_index("b", kind="stats", maintain="refresh")
+    with table.transaction() as tx:
+        tx.remove([first])
+    commit_rows(table, {"a": [900], "b": [900], "p": [1]})
+    rival = ss.open(tmp_path)
+    done: list[str] = []
+    table.refresh_index(
+        "b", kind="stats", progress=lambda *_: done or done.extend(commit_rows(rival, {"a": [4], "b": [4], "p": [1]}))
+    )
+    table.refresh_index("b", kind="stats")
+    for fresh in (table, ss.open(tmp_path)):
+        assert [fresh.scan(f"b = {value}").count() for value in (1, 2, 3, 4, 900)] == [0, 1, 1, 1, 1]

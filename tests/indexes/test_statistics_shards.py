@@ -1,0 +1,304 @@
+"""Statistics cut into shards by key range and into blocks with summaries: a look-up reads its own part and no other."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.engine.indexes.stats import format as stats
+from skipstone.engine.state import Run
+from skipstone.engine.state import run_writing as writing
+from skipstone.engine.storage import local
+
+WIDE = [f"c{number:02}" for number in range(100)]
+FILES = 1000
+
+
+def _told(names: list[str], **bounds: tuple) -> pa.Table:
+    """Files that are only told of, with (minima, maxima) of columns."""
+    count = len(names)
+    nothing = pa.array(np.zeros(count, dtype=np.int64))
+    parts = [
+        pa.StructArray.from_arrays([pa.array(low), pa.array(high), nothing], ["min", "max", "null_count"])
+        for low, high in bounds.values()
+    ]
+    return pa.table(
+        {
+            "path": names,
+            "size_bytes": np.full(count, 10),
+            "row_count": np.full(count, 10),
+            "stats": pa.StructArray.from_arrays(parts, list(bounds)),
+        }
+    )
+
+
+def _add(table: ss.Table, names: list[str], **bounds: tuple) -> None:
+    with table.transaction() as tx:
+        tx.add_files(_told(names, **bounds))
+
+
+def _paths(table: ss.Table, where: str) -> list[str]:
+    return table.scan(where).files().column("path").to_pylist()
+
+
+@contextmanager
+def _reads() -> Iterator[list[tuple[str, int, int]]]:
+    """(path, offset, length) of every range that is read of any file."""
+    found: list[tuple[str, int, int]] = []
+    real = local.LocalStorage.read_ranges
+
+    def read_ranges(self, path, ranges):
+        found.extend((path, offset, length) for offset, length in ranges)
+        return real(self, path, ranges)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local.LocalStorage, "read_ranges", read_ranges)
+        yield found
+
+
+def _check_ranges(runs: tuple[Run, ...]) -> None:
+    """Shards of one run stand together, in the order of their keys, and no key range meets another."""
+    for before, after in pairwise(runs):
+        if before.segments == after.segments:
+            assert before.first_key <= before.last_key <= after.first_key <= after.last_key
+
+
+# -- one column of many -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, dict[str, np.ndarray]]:
+    """Of a hundred columns, each file holds one value a column. Blocks, and what is written at once, are as small as
+    the table is: a column has some of its own, as it has in one of a hundred thousand files."""
+    schema = pa.schema([(name, pa.int64()) for name in WIDE])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "BLOCK_BYTES", 60_000)
+        patch.setattr(writing, "_ROWS_AT_ONCE", FILES)
+        table = ss.create(tmp_path_factory.mktemp("wide"), schema=schema, columns=[])
+        table.create_index(WIDE, kind="stats", shard_bytes=20_000)
+        values = {name: np.random.default_rng(n).integers(0, 2**60, FILES) for n, name in enumerate(WIDE)}
+        _add(table, [f"f{n}" for n in range(FILES)], **{name: (v, v) for name, v in values.items()})
+    return table, values
+
+
+def test_a_look_up_opens_the_shard_of_its_column_and_no_other(wide: tuple[ss.Table, dict]) -> None:
+    table, values = wide
+    index = table.instant.indexes[1]
+    size = sum(run.size_bytes for run in index.runs)
+    assert len(index.runs) > 30 and max(run.size_bytes for run in index.runs) < 3 * 20_000
+    _check_ranges(index.runs)
+    for name in ("c00", "c42", "c43", "c99"):
+        prefix = stats.file_prefix(table.instant.columns[name])
+        holding = [run.path for run in index.runs if run.may_hold(prefix)]
+        assert len(holding) == 1
+        table.forget()
+        fresh = ss.open(table.location)
+        with _reads() as found:
+            plan = fresh.scan(f"{name} = {values[name][7]}")
+            assert plan.files().column("path").to_pylist() == ["f7"]
+        assert {path for path, *_ in found} == {*holding, *(run.path for run in table.instant.manifest)}
+        of_index = [length for path, _, length in found if path in holding]
+        assert len(of_index) <= 2 and sum(of_index) < 0.03 * size
+        told = sum(step.bytes_read for step in plan.steps), sum(step.requests for step in plan.steps)
+        assert told[0] == sum(length for *_, length in found) and told[1] >= len(found)
+
+
+def test_two_columns_open_two_shards(wide: tuple[ss.Table, dict]) -> None:
+    table, values = wide
+    runs = {run.path for run in table.instant.indexes[1].runs}
+    for where in (f"c10 = {values['c10'][3]} AND c90 = {values['c90'][3]}", "c10 < c90"):
+        table.forget()
+        with _reads() as found:
+            kept = _paths(ss.open(table.location), where)
+        assert len({path for path, *_ in found} & runs) == 2
+        assert kept == (["f3"] if "AND" in where else [f"f{n}" for n in np.flatnonzero(values["c10"] < values["c90"])])
+
+
+def test_a_column_that_no_predicate_names_is_not_opened(wide: tuple[ss.Table, dict]) -> None:
+    table, _ = wide
+    table.forget()
+    fresh = ss.open(table.location)
+    with _reads() as found:
+        assert len(fresh.scan().files()) == FILES
+    assert not {path for path, *_ in found} & {run.path for run in table.instant.indexes[1].runs}
+
+
+@pytest.mark.filterwarnings("ignore:an index run is damaged")
+def test_damage_to_one_shard_is_felt_by_its_columns_alone(wide: tuple[ss.Table, dict]) -> None:
+    table, values = wide
+    shard = next(
+        r for r in table.instant.indexes[1].runs if r.may_hold(stats.file_prefix(table.instant.columns["c42"]))
+    )
+    path = Path(table.index_storage.root) / shard.path
+    data = path.read_bytes()
+    table.forget()
+    path.write_bytes(data[: len(data) // 2])
+    try:
+        fresh = ss.open(table.location)
+        assert _paths(fresh, f"c60 = {values['c60'][5]}") == ["f5"]
+        with pytest.warns(UserWarning, match="left out"):
+            assert len(_paths(fresh, f"c42 = {values['c42'][5]}")) == FILES
+        assert _paths(fresh, f"c42 = 1 AND c60 = {values['c60'][5]}") == ["f5"]
+    finally:
+        path.write_bytes(data)
+        table.forget()
+
+
+# -- one block of many ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 64])
+def test_a_shard_holds_a_row_however_small_it_is_to_be(tmp_path: Path, shard_bytes: int) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.drop_index(["a", "b"], kind="stats")
+    for value in range(3):
+        with table.transaction() as tx:
+            tx.write(pa.table({"a": [value], "b": [-value]}))
+    table.create_index(["a", "b"], kind="stats", shard_bytes=shard_bytes)
+    assert table.scan("a = 1 AND b = -1").files().num_rows == 1
+    assert table.verify(deep=True) == []
+
+
+def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
+    count = 100_000
+    table = ss.create(tmp_path, schema=pa.schema([("c", pa.int64()), ("r", pa.int64())]))
+    low, scattered = np.arange(count) * 10, np.random.default_rng(0).permutation(count)
+    _add(table, [f"f{n}" for n in range(count)], c=(low, low + 9), r=(scattered, scattered))
+    (run,) = table.instant.indexes[0].runs
+    prefix = stats.file_prefix(table.instant.columns["c"])
+    blocks = [b for b in table.readers.reader(run).blocks() if b.first_key.startswith(prefix)]
+    assert len(blocks) >= 3
+    table.forget()
+    fresh = ss.open(tmp_path)
+    assert _paths(fresh, "c = -1") == []  # the footer, whose summaries answer
+    with _reads() as found:
+        plan = fresh.scan("c = 5005")
+        assert plan.files().column("path").to_pylist() == ["f500"]
+    of_index = [(offset, length) for path, offset, length in found if path == run.path]
+    assert of_index == [(blocks[0].offset, blocks[0].length)]
+    step = next(step for step in plan.steps if step.name == "statistics")
+    assert (step.came_in, step.went_out, step.bytes_read) == (count, 1, blocks[0].length)
+    for where in ("c < 0", "c > 2000000", "c IS NULL", "c = 5005 AND c = 900000"):
+        with _reads() as found:
+            assert _paths(fresh, where) == []
+        assert not [path for path, *_ in found if path == run.path], where
+    sought = int(scattered[500])
+    with _reads() as found:  # the scattered column is only asked about the files that the clustered one left
+        assert _paths(fresh, f"c BETWEEN 4000 AND 6000 AND r = {sought}") == ["f500"]
+    assert len([path for path, *_ in found if path == run.path]) == 2
+
+
+# -- over many commits ------------------------------------------------------------------------------------------------
+
+
+def test_runs_stay_few_and_shards_apart_over_sixty_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "BLOCK_BYTES", 4000)
+    table = ss.create(tmp_path, schema=pa.schema([(name, pa.int64()) for name in "abc"]), columns=[])
+    table.create_index(list("abc"), kind="stats", shard_bytes=6000)
+    rng = np.random.default_rng(1)
+    live: dict[str, int] = {}
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for commit in range(60):
+        values = rng.integers(0, 10_000, int(rng.integers(20, 60)))
+        names = [f"{commit}-{n}" for n in range(len(values))]
+        gone = [name for name in live if commit % 5 == 4 and rng.random() < 0.2]
+        with table.transaction() as tx:
+            tx.add_files(_told(names, a=(values, values), b=(-values, -values), c=(values * 7, values * 7)))
+            tx.remove(gone)
+        live = {name: value for name, value in live.items() if name not in gone} | dict(
+            zip(names, values.tolist(), strict=True)
+        )
+        runs = table.instant.indexes[1].runs
+        _check_ranges(runs)
+        _check_ranges(table.instant.manifest)
+        entries = sum(run.entries for run in runs)
+        assert len({run.segments for run in runs}) <= 1 + math.log2(entries)
+        # Of one column, a look-up meets about one shard a level.
+        for name, sign in {"a": 1, "b": -1, "c": 7}.items():
+            value = int(values[0])
+            assert sorted(_paths(table, f"{name} = {sign * value}")) == sorted(n for n, v in live.items() if v == value)
+    assert len(runs) > 6
+    size = max(run.size_bytes for run in runs)
+    assert size < 4 * 6000 + 10_000
+
+
+COLUMNS = ("a", "s")
+VALUES = st.integers(-20, 20)
+
+
+@given(data=st.data())
+@settings(max_examples=examples(25))
+def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
+    """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps."""
+    with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(stats, "BLOCK_BYTES", data.draw(st.sampled_from([200, 1000, 5000])))
+        patch.setattr(writing, "_ROWS_AT_ONCE", data.draw(st.sampled_from([20, 1 << 17])))
+        schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.int64())])
+        parts = ["p"] if data.draw(st.booleans()) else []
+        table = ss.create(root, schema=schema if parts else schema.remove(2), partitioning=parts, columns=[])
+        shard_bytes = data.draw(st.sampled_from([1000, 4000]))
+        for columns in data.draw(st.sampled_from([[["a", "s"]], [["a"], ["s"]]])):
+            table.create_index(columns, kind="stats", shard_bytes=shard_bytes)
+        live: dict[str, tuple | None] = {}
+        for commit in range(data.draw(st.integers(1, 5))):
+            _change(data.draw, table, live, commit, bool(parts))
+            for index in table.instant.indexes:
+                _check_ranges(index.runs)
+            handle = table if data.draw(st.booleans()) else ss.open(root)
+            value, other = data.draw(VALUES), data.draw(VALUES)
+            for where, may in _questions(value, other).items():
+                wanted = sorted(name for name, bounds in live.items() if bounds is None or may(*bounds))
+                assert sorted(_paths(handle, where)) == wanted, where
+        assert {finding.kind for finding in table.verify(deep=True)} <= {"missing"}  # files that were only told of
+
+
+def _change(draw: st.DrawFn, table: ss.Table, live: dict[str, tuple | None], commit: int, has_parts: bool) -> None:
+    """Files with bounds, or without any, come; some go."""
+    gone = [name for name in live if draw(st.integers(0, 3)) == 0] if draw(st.booleans()) else []
+    count = draw(st.integers(0, 40))
+    start, width = draw(VALUES), draw(st.integers(0, 5))
+    names = [f"p={n % 3}/{commit}-{n}" if has_parts else f"{commit}-{n}" for n in range(count)]
+    step = draw(st.sampled_from([0, 1, 7]))
+    low = np.array([start + (step * n) % 23 for n in range(count)], dtype=np.int64)
+    high = low + width
+    texts = [[_text(v) for v in bounds.tolist()] for bounds in (low, high)]
+    with table.transaction() as tx:
+        if count:
+            files = _told(names, a=(low, high), s=tuple(texts))
+            is_silent = draw(st.integers(0, 4)) == 0
+            tx.add_files(files.drop_columns(["stats"]) if is_silent else files)
+            bounds = zip(low.tolist(), high.tolist(), strict=True)
+            live.update(zip(names, [None] * count if is_silent else bounds, strict=True))
+        if gone:
+            tx.remove(gone)
+    for name in gone:
+        del live[name]
+
+
+def _text(value: int) -> str:
+    return f"{value + 1000:04}"
+
+
+def _questions(v: int, w: int) -> dict:
+    """Predicates, and what they may be of a file whose values lie within low and high."""
+    return {
+        f"a = {v}": lambda low, high: low <= v <= high,
+        f"s = '{_text(v)}' OR a = {w}": lambda low, high: low <= v <= high or low <= w <= high,
+        f"a > {v} AND s < '{_text(w)}'": lambda low, high: high > v and low < w,
+        f"NOT (a <= {v})": lambda low, high: high > v,
+        f"a IN ({v}, {w}) AND s IS NOT NULL": lambda low, high: low <= v <= high or low <= w <= high,
+        "a IS NULL": lambda low, high: False,
+    }

@@ -1,0 +1,458 @@
+"""Tables that follow an Iceberg table's metadata: right without a sync, fast after one, and never another's rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import sys
+import uuid
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from log_lakes import catalog, delete_equal, delete_positions, multiset, newest_metadata, read_iceberg
+
+pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
+pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    FixedType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimeType,
+    UUIDType,
+)
+
+SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
+
+
+def _rows(*values, p="x"):
+    return pa.table([values, [p] * len(values)], schema=SCHEMA)
+
+
+def _values(table, where=None):
+    return sorted(table.scan(where).to_table().column("a").to_pylist())
+
+
+def _ours(table, where=None):
+    return multiset(table.scan(where).to_table())
+
+
+def _made(folder, schema=SCHEMA, identity=("p",)):
+    """(pyiceberg's table, its directory)."""
+    their = catalog(folder).create_table("lake.t", schema)
+    with their.update_spec() as update:
+        for name in identity:
+            update.add_identity(name)
+    return their, folder / "lake" / "t"
+
+
+@pytest.fixture
+def pair(tmp_path):
+    their, lake = _made(tmp_path)
+    their.append(_rows(1, 2))
+    their.append(_rows(10, 20, p=None))
+    return their, lake
+
+
+def test_live_files_and_partition_values_come_from_the_metadata(pair):
+    """An empty string is no null: two partitions."""
+    their, lake = pair
+    their.append(_rows(30, p=""))
+    their.delete("a = 1")
+    table = ss.create(lake, source="iceberg")
+    assert _values(table) == [2, 10, 20, 30]
+    assert _values(table, "p = ''") == [30]
+    assert _values(table, "p IS NULL") == [10, 20]
+    assert table.scan("p IS NULL").files().num_rows == 1
+    assert table.files().num_rows == 3
+    assert sorted(table.partitions().column("row_count").to_pylist()) == [1, 1, 2]
+    assert table.verify(deep=True) == []
+
+
+VALUES = {
+    "b": pa.array([True, False, None]),
+    "i": pa.array([-5, 7, None], pa.int32()),
+    "d": pa.array([dt.date(1969, 1, 1), dt.date(2020, 2, 29), None]),
+    "ts": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(1, 1, 1), None], pa.timestamp("us", "UTC")),
+    "ntz": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(9999, 1, 1), None], pa.timestamp("us")),
+    "dec": pa.array([Decimal("-1.50"), Decimal("0.00"), None], pa.decimal128(9, 2)),
+    "f": pa.array([1.5, -0.25, None], pa.float64()),
+    "s": pa.array(["a/b=c%d e\"'é𝄞", "__HIVE_DEFAULT_PARTITION__", None]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_partition_values_of_every_type_are_those_of_the_metadata(tmp_path, name):
+    data = pa.table({"a": pa.array([1, 2, 3]), "k": VALUES[name]})
+    their, lake = _made(tmp_path, data.schema, ["k"])
+    table = ss.create(lake, source="iceberg")
+    their.append(data)
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert multiset(table.scan().to_table()) == multiset(data)
+        for row in range(2):
+            plan = table.scan(ss.col("k") == VALUES[name][row].as_py())
+            assert (plan.count(), plan.files().num_rows) == (1, 1)
+            assert plan.to_table().column("a").to_pylist() == [row + 1]
+        assert table.scan("k IS NULL").to_table().column("a").to_pylist() == [3]
+        table.sync()
+
+
+def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
+    words = ListType(6, StructType(NestedField(7, "x", StringType(), required=True)), element_required=True)
+    schema = Schema(
+        NestedField(1, "u", UUIDType()),
+        NestedField(2, "fixed", FixedType(4)),
+        NestedField(3, "t", TimeType()),
+        NestedField(4, "a", LongType(), required=True),
+        NestedField(5, "l", words),
+        NestedField(8, "m", MapType(9, StringType(), 10, LongType())),
+        NestedField(11, "s", StructType(NestedField(12, "k", LongType(), required=True)), required=True),
+    )
+    their = catalog(tmp_path).create_table("lake.t", schema)
+    lake = tmp_path / "lake" / "t"
+    arrow = their.schema().as_arrow()
+    ids = pa.array([bytes(range(16)), None], pa.binary(16))
+    values = [
+        pa.ExtensionArray.from_storage(arrow.field("u").type, ids),
+        pa.array([b"abcd", None], pa.binary(4)),
+        pa.array([dt.time(1, 2, 3), None], pa.time64("us")),
+        pa.array([1, 2]),
+        pa.array([[{"x": "q"}], None], arrow.field("l").type),
+        pa.array([[("k", 1)], None], arrow.field("m").type),
+        pa.array([{"k": 1}, {"k": 2}], arrow.field("s").type),
+    ]
+    data = pa.Table.from_arrays(values, schema=arrow)
+    their.append(data)
+    table = ss.create(lake, source="iceberg")
+    their.append(data)
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        found = table.scan().to_table()
+        assert multiset(found.drop(["u"])) == multiset(read_iceberg(lake).drop(["u"]))
+        assert found.column("u").to_pylist() == [uuid.UUID(bytes=bytes(range(16))), None] * 2
+        assert table.scan("u = '00010203-0405-0607-0809-0a0b0c0d0e0f'").count() == 2
+        assert table.scan("u <> '00010203-0405-0607-0809-0a0b0c0d0e0f'").count() == 0
+        assert table.scan("a = 2 AND s.k = 2").count() == 2
+        assert table.scan(ss.col("fixed") == b"abcd").count() == 2
+        table.sync()
+
+
+def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(pair):
+    their, lake = pair
+    ss.create(lake, source="iceberg")
+    their.append(_rows(3, 30))
+    their.delete("a = 10")
+    table = ss.open(lake)
+    assert table.version == 1
+    assert _values(table) == [1, 2, 3, 20, 30]
+    assert multiset(read_iceberg(lake)) == _ours(table)
+    assert (table.scan().count(), table.scan().min("a"), table.scan().max("a")) == (5, 1, 30)
+    assert table.scan("a = 10").count() == 0
+    assert table.files().column("file_id").null_count == 2
+    assert table.scan("p IS NULL").files().num_rows == 1
+    assert [table.sync() for _ in range(3)] == [2, 2, 2]
+    assert _values(table) == [1, 2, 3, 20, 30]
+    assert table.scan("a = 31").files().num_rows == 0
+
+
+def test_rule_01_a_handle_pins_a_pair_and_a_version_what_it_recorded(pair):
+    """Rule 1."""
+    their, lake = pair
+    table = ss.create(lake, source="iceberg")
+    their.append(_rows(3))
+    table.refresh()
+    their.append(_rows(4))
+    table.create_index("a", kind="bloom")
+    assert _values(table) == [1, 2, 3, 10, 20]
+    table.sync()
+    assert _values(table) == [1, 2, 3, 4, 10, 20]
+    assert _values(ss.open(lake, version=2)) == [1, 2, 10, 20]
+
+
+def test_manifests_that_are_merged_bring_nothing_new(pair):
+    their, lake = pair
+    with their.transaction() as change:
+        change.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    table = ss.create(lake, source="iceberg")
+    known = set(table.files().column("file_id").to_pylist())
+    for value in (3, 4, 5):
+        their.append(_rows(value))
+    table.sync()
+    assert known < set(table.files().column("file_id").to_pylist())
+    assert _values(table) == [1, 2, 3, 4, 5, 10, 20]
+
+
+def test_rule_11_snapshots_that_expired_are_read_anew(pair):
+    """Rule 11."""
+    their, lake = pair
+    table = ss.create(lake, source="iceberg")
+    their.append(_rows(3))
+    their.delete("a = 1")
+    their.maintenance.expire_snapshots().older_than(dt.datetime.now() + dt.timedelta(days=1)).commit()
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _values(table) == [2, 3, 10, 20]
+        table.sync()
+
+
+def test_a_table_that_was_rolled_back_is_followed(pair):
+    their, lake = pair
+    first = their.current_snapshot().snapshot_id
+    their.append(_rows(3))
+    table = ss.create(lake, source="iceberg")
+    their.manage_snapshots().rollback_to_snapshot(first).commit()
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _values(table) == [1, 2, 10, 20]
+        table.sync()
+
+
+@pytest.mark.parametrize("is_rolled_back", [True, False])
+def test_a_change_of_the_partition_spec_without_new_data_is_followed(pair, is_rolled_back):
+    """The snapshot is the one that is known, and its files lie in other partitions."""
+    their, lake = pair
+    first = their.current_snapshot().snapshot_id
+    if is_rolled_back:
+        their.append(_rows(3))
+    table = ss.create(lake, source="iceberg")
+    if is_rolled_back:
+        their.manage_snapshots().rollback_to_snapshot(first).commit()
+        table.sync()
+    with their.update_spec() as update:
+        update.remove_field("p")
+    for found in (ss.open(lake), table.refresh()):
+        assert found.partitions().column("partition").to_pylist() == [""]
+        assert multiset(found.scan().to_table()) == multiset(read_iceberg(lake))
+    table.sync()
+    assert multiset(ss.open(lake).scan().to_table()) == multiset(read_iceberg(lake))
+
+
+def test_rule_11_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
+    _, lake = pair
+    table = ss.create(lake, source="iceberg", index_path=tmp_path / "index")
+    shutil.rmtree(lake)
+    other = catalog(tmp_path)
+    other.drop_table("lake.t")
+    data = pa.table({"a": [7], "z": ["new"]})
+    other.create_table("lake.t", data.schema).append(data)
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.scan("z = 'new'").to_table().to_pylist() == [{"a": 7, "z": "new"}]
+        assert table.scan().count() == 1
+        table.sync()
+
+
+def test_rule_02_position_deletes_are_another_identity_of_their_file(tmp_path):
+    """Rules 2 and 19: what its metadata count is never an answer."""
+    their, lake = _made(tmp_path, pa.schema([("a", pa.int64())]), ())
+    their.append(pa.table({"a": list(range(10))}))
+    their.append(pa.table({"a": [100]}))
+    table = ss.create(lake, source="iceberg")
+    (path,) = table.scan("a = 5").files().column("path").to_pylist()
+    for rows in ([2], [5]):
+        delete_positions(lake, f"file://{lake}/{path}", rows)
+        table.refresh()
+        for _ in ("unsynced", "synced"):
+            assert path in table.scan("a = 2").files().column("path").to_pylist()
+            assert _ours(table) == multiset(read_iceberg(lake))
+            assert table.scan("a < 50").count() == read_iceberg(lake).num_rows - 1
+            table.sync()
+        assert table.scan("a = 100").count() == 1
+    assert (table.scan("a IN (2, 3, 5)").count(), table.scan("a BETWEEN 2 AND 5").max("a")) == (1, 4)
+    with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
+        table.scan("a < 50").fragments()
+    assert table.version == 3
+    other = ss.create(lake, source="iceberg", index_path=tmp_path / "index")
+    assert _ours(other) == multiset(read_iceberg(lake))
+    assert sorted(ss.open(lake, version=2).scan("a < 9").to_table().column("a").to_pylist()) == [0, 1, 3, 4, 5, 6, 7, 8]
+
+
+def _check_unreadable(table, where, path):
+    for ask in (lambda plan: plan.count(), lambda plan: plan.to_table(), lambda plan: plan.max("a")):
+        with pytest.raises(ss.NotReadableError) as caught:
+            ask(table.scan(where))
+        assert caught.value.paths == [path]
+
+
+def test_equality_deletes_are_respected(tmp_path):
+    """They apply to files that were there before them; which rows they mean only their own readers can tell."""
+    their, lake = _made(tmp_path, pa.schema([("a", pa.int64())]), ())
+    their.append(pa.table({"a": [1, 2, 3]}))
+    table = ss.create(lake, source="iceberg")
+    (path,) = table.files().column("path").to_pylist()
+    delete_equal(lake, "a", [2])
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        _check_unreadable(table, "a <= 3", path)
+        table.sync()
+
+
+def test_a_column_is_its_id(pair):
+    """Renamed, dropped, made again: statistics follow the id, and old files are read by it."""
+    their, lake = pair
+    table = ss.create(lake, source="iceberg")
+    table.create_index("a", kind="bloom")
+    with their.update_schema() as update:
+        update.rename_column("a", "b")
+    with their.update_schema() as update:
+        update.add_column("a", LongType())
+        update.add_column("n", StringType())
+    their.append(pa.table({"b": [3], "p": ["x"], "a": [7], "n": ["new"]}))
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.schema.names == ["b", "p", "a", "n"]
+        assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
+        assert table.scan("b = 20").to_table().column("b").to_pylist() == [20]
+        assert table.scan("a = 7").to_table().column("b").to_pylist() == [3]
+        assert table.scan("a IS NULL").count() == 4
+        table.sync()
+    assert table.scan("b = 5").files().num_rows == 0
+    with their.update_schema() as update:
+        update.delete_column("b")
+    table.sync()
+    assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
+    assert table.indexes().column("kind").to_pylist() == ["stats", "stats"]
+
+
+def test_types_that_widen_keep_their_statistics(tmp_path):
+    their, lake = _made(tmp_path, pa.schema([("a", pa.int32())]), ())
+    their.append(pa.table({"a": pa.array([1, 2], pa.int32())}))
+    table = ss.create(lake, source="iceberg")
+    with their.update_schema() as update:
+        update.update_column("a", LongType())
+    their.append(pa.table({"a": [1 << 40]}))
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _values(table) == [1, 2, 1 << 40]
+        assert _values(table, f"a = {1 << 40}") == [1 << 40]
+        table.sync()
+    assert table.scan("a = 5").files().num_rows == 0
+
+
+def test_nested_fields_that_were_renamed_are_refused(tmp_path):
+    their, lake = _made(tmp_path, pa.schema([("s", pa.struct([("k", pa.int64())]))]), ())
+    their.append(pa.table({"s": [{"k": 1}]}))
+    with their.update_schema() as update:
+        update.rename_column("s.k", "j")
+    with pytest.raises(ss.SchemaError, match=r"'s\.k'"):
+        ss.create(lake, source="iceberg")
+
+
+def test_only_values_that_every_file_is_partitioned_by_are_partitions(tmp_path):
+    """Specs that change: what some files are not partitioned by is a column as others; transforms are none."""
+    schema = pa.schema([("a", pa.int64()), ("p", pa.string()), ("t", pa.timestamp("us"))])
+    their = catalog(tmp_path).create_table("lake.t", schema)
+    lake = tmp_path / "lake" / "t"
+    with their.update_spec() as update:
+        update.add_field("p", IdentityTransform(), "p")
+    when = [dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]
+    their.append(pa.table([[1, 2], ["x", "y"], when], schema=schema))
+    table = ss.create(lake, source="iceberg")
+    assert table.partitions().column("partition").to_pylist() in (["p=x", "p=y"], ["p=y", "p=x"])
+    assert table.scan("t = '2021-01-01'").files().num_rows == 1
+    with their.update_spec() as update:
+        update.add_field("t", DayTransform(), "t_day")
+    assert table.refresh().partitions().num_rows == 2
+    with their.update_spec() as update:
+        update.remove_field("p")
+        update.remove_field("t_day")
+    their.append(pa.table([[3, 4], ["x", "y"], when], schema=schema))
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.partitions().column("partition").to_pylist() == [""]
+        assert _values(table, "p = 'x'") == [1, 3]
+        assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
+        table.sync()
+
+
+def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path):
+    """Files of others that were taken over; a rename afterwards is followed."""
+    their, lake = _made(tmp_path, SCHEMA, ())
+    pq.write_table(_rows(5, 6), tmp_path / "made.parquet")
+    their.add_files([f"file://{tmp_path}/made.parquet"])
+    table = ss.create(lake, source="iceberg")
+    assert _values(table, "a = 5") == [5]
+    assert table.scan("a = 7").files().num_rows == 0
+    assert table.files().column("path").to_pylist() == [str(tmp_path / "made.parquet")]  # outside the table
+    with their.update_schema() as update:
+        update.rename_column("a", "b")
+    pq.write_table(_rows(8).rename_columns(["b", "p"]), tmp_path / "more.parquet")
+    their.add_files([f"file://{tmp_path}/more.parquet"])
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.scan("b >= 6").to_table().sort_by("b").column("b").to_pylist() == [6, 8]
+        assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
+        table.sync()
+
+
+def test_the_metadata_file_may_be_named(pair):
+    """Where a catalog says what counts: one of a commit that failed may lie there under a higher number."""
+    their, lake = pair
+    counts = their.metadata_location
+    table = ss.create(counts, source="iceberg")
+    their.append(_rows(3))
+    later = newest_metadata(lake)
+    assert _values(ss.open(counts)) == [1, 2, 10, 20]
+    assert _values(ss.open(f"file://{later}")) == [1, 2, 3, 10, 20]
+    assert _values(table.refresh()) == [1, 2, 10, 20]
+    (later.parent / f"{later.name.split('-')[0]}-lost.metadata.json").write_bytes(later.read_bytes())
+    with pytest.raises(ss.NotReadableError, match="catalog"):
+        ss.open(lake)
+    assert _values(ss.open(their.metadata_location)) == [1, 2, 3, 10, 20]
+
+
+def test_a_version_hint_leads_to_the_newest(pair):
+    """Tables of a Hadoop catalog: v3.metadata.json, and a hint that may be late."""
+    their, lake = pair
+    folder = lake / "metadata"
+    locations = [entry.metadata_file for entry in their.metadata.metadata_log] + [their.metadata_location]
+    for number, location in enumerate(locations):
+        shutil.move(location.removeprefix("file://"), folder / f"v{number + 1}.metadata.json")
+    (folder / "version-hint.text").write_text("2")
+    assert _values(ss.create(lake, source="iceberg")) == [1, 2, 10, 20]
+
+
+def test_an_empty_table_gains_files(tmp_path):
+    their, lake = _made(tmp_path)
+    table = ss.create(lake, source="iceberg")
+    assert (table.scan().count(), table.files().num_rows) == (0, 0)
+    their.append(_rows(1))
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert _values(table) == [1]
+        table.sync()
+
+
+def test_rule_11_the_metadata_is_its_owners(pair):
+    _, lake = pair
+    table = ss.create(lake, source="iceberg")
+    with pytest.raises(ss.InvalidArgumentError, match="iceberg log"):
+        table.transaction().__enter__()
+
+
+def test_bad_input_gets_our_errors(pair, tmp_path, monkeypatch):
+    _, lake = pair
+    with pytest.raises(ss.NotATableError, match="Iceberg"):
+        ss.create(tmp_path / "lake", source="iceberg")
+    newest = newest_metadata(lake)
+    text = newest.read_text()
+    newest.write_text(text[: len(text) // 2])
+    with pytest.raises(ss.StorageError, match="pyiceberg"):
+        ss.create(lake, source="iceberg")
+    newest.write_text(json.dumps({**json.loads(text), "format-version": 99}))
+    with pytest.raises(ss.StorageError, match="pyiceberg"):
+        ss.create(lake, source="iceberg")
+    newest.write_text(text)
+    monkeypatch.setitem(sys.modules, "pyiceberg.table", None)
+    with pytest.raises(ss.InvalidArgumentError, match=r"skipstone\[iceberg\]"):
+        ss.create(lake, source="iceberg")

@@ -1,0 +1,218 @@
+"""DuckDB as an optional reader: the same rows in the same types, and nothing of its own semantics."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import predicate_strategies as base
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lake_strategies import lakes, make_file, simple_predicates
+from oracle import multiset
+from skipstone import col
+from wide_rows import GROUP_ROWS, at_positions, same, wide_table
+
+pytest.importorskip("duckdb")
+
+
+def both(table: ss.Table, where: object = None, **options: object) -> pa.Table:
+    """What both readers give, which is the same."""
+    by_arrow = table.scan(where, **options).to_table()
+    plan = table.scan(where, reader="duckdb", **options)
+    by_duckdb = plan.to_table()
+    assert by_duckdb.schema == by_arrow.schema
+    assert repr(base.rows_of(by_duckdb)) == repr(base.rows_of(by_arrow))
+    assert plan.count() == by_arrow.num_rows
+    return by_duckdb
+
+
+@given(st.data())
+@settings(max_examples=examples(20))
+def test_both_readers_give_the_same_rows(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    table, lake = data.draw(lakes(str(tmp_path_factory.mktemp("lake"))))
+    for where, _ in data.draw(simple_predicates(table.schema)).values():
+        both(table, where)
+    partitions = set(table.instant.partitioning)
+    own = pa.schema([field for field in table.schema if field.name not in partitions])
+    if len(own):
+        both(table, data.draw(base.predicates(own)))
+    columns = data.draw(st.lists(st.sampled_from(table.schema.names), unique=True))
+    found = both(table, columns=columns)
+    assert found.num_rows == len(lake.rows(table.version))
+
+
+ODD = {
+    "half": (pa.float16(), [np.float16(1.5), None, np.float16("nan")]),
+    "u8": (pa.uint8(), [0, 255, None]),
+    "u32": (pa.uint32(), [0, 2**32 - 1, None]),
+    "u64": (pa.uint64(), [0, 2**64 - 1, None]),
+    "big": (pa.decimal128(38, 10), [Decimal("1.0000000001"), Decimal("-9" * 1 + "9" * 27), None]),
+    "d256": (pa.decimal256(50, 2), [Decimal("1.25"), Decimal(10**40), None]),
+    "t32": (pa.time32("ms"), [dt.time(1, 2, 3), dt.time(23, 59, 59, 999000), None]),
+    "t64": (pa.time64("ns"), [dt.time(1, 2, 3), dt.time(23, 59, 59, 999999), None]),
+    "ts_ms": (pa.timestamp("ms"), [0, -(2**62), None]),
+    "ts_us": (pa.timestamp("us"), [2**63 - 1, -(2**63), None]),
+    "ts_zone": (pa.timestamp("us", "Europe/Paris"), [2**62, -1, None]),
+    "ts_ns": (pa.timestamp("ns", "UTC"), [2**63 - 1, -(2**63), None]),
+    "day": (pa.date32(), [2**31 - 1, -(2**31), None]),
+    "day64": (pa.date64(), [0, 86_400_000, None]),
+    "span": (pa.duration("us"), [1, -1, None]),
+    "raw": (pa.binary(), [b"", b"\xff\x00", None]),
+    "large": (pa.large_binary(), [b"a", b"\xff", None]),
+    "fixed": (pa.binary(2), [b"ab", b"\xff\x00", None]),
+    "text": (pa.large_string(), ["a\0b", "é", None]),
+    "view": (pa.string_view(), ["a" * 40, "é", None]),
+    "list": (pa.list_(pa.int32()), [[1, None], [], None]),
+    "map": (pa.map_(pa.string(), pa.int8()), [[("a", 1)], [], None]),
+    "in": (pa.struct([("x", pa.int8()), ("s", pa.string_view())]), [{"x": 1, "s": "p"}, {"x": None, "s": None}, None]),
+    "code": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None]),
+    "f32": (pa.float32(), [float("nan"), -0.0, None]),
+    "f64": (pa.float64(), [float("inf"), 5e-324, None]),
+    "nothing": (pa.null(), [None, None, None]),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"store_schema": False}, {"use_deprecated_int96_timestamps": True}], ids=str)
+def test_every_type_comes_back_as_it_is(tmp_path: Path, options: dict) -> None:
+    columns = {name: pa.array(values, kind) for name, (kind, values) in ODD.items()}
+    if options.get("use_deprecated_int96_timestamps"):
+        columns = {name: column for name, column in columns.items() if not name.startswith("ts_")}
+        columns["ts"] = pa.array([0, 1, None], pa.timestamp("us"))
+    rows = pa.table({"n": [0, 1, 2], **columns})
+    pq.write_table(rows, tmp_path / "a.parquet", **options)
+    table = ss.create(tmp_path)
+    assert both(table, col("n").is_in([0, 2])).num_rows == 2
+    for name in columns:
+        both(table, col("n") == 1, columns=[name])
+
+
+def test_positions_by_duckdb(tmp_path: Path) -> None:
+    rows = wide_table()
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=GROUP_ROWS)
+    plan = ss.create(tmp_path).scan(reader="duckdb")
+    for positions in ([0], [11_999, 12_000, 29_999], [20_000]):
+        wanted = np.array(positions, dtype=np.int64)
+        same(at_positions(plan, {"a.parquet": wanted}, exact=True), rows.take(pa.array(wanted)))
+
+
+ODD_PATHS = [
+    "a b.parquet",
+    "it's.parquet",
+    'say "x".parquet',
+    "日本 é.parquet",
+    "[ab].parquet",
+    "*.parquet",
+    "a?.parquet",
+]
+ODD_PATHS += [
+    "{x,y}.parquet",
+    "a;b--c.parquet",
+    "%41.parquet",
+    "p=1/x.parquet",
+    "back\\slash.parquet",
+    "n=9/n=8/d.parquet",
+]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_odd_paths(tmp_path: Path, path: str) -> None:
+    make_file(tmp_path, path, {"n": [1, 2], "s": ["a", "b"]})
+    for other in ("a.parquet", "ab.parquet", "b.parquet"):  # what a pattern would find besides
+        make_file(tmp_path, other, {"n": [1, 2], "s": ["x", "y"]})
+    table = ss.create(tmp_path, partitioning=None, files=[path])
+    assert both(table, "n = 1").to_pylist() == [{"n": 1, "s": "a"}]
+
+
+@pytest.mark.parametrize("names", [("a", "A"), ("file_row_number", "b"), ('say "x"', "it's"), ("filename", "select")])
+def test_odd_names(tmp_path: Path, names: tuple[str, str]) -> None:
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], names[0]: ["a", "b"], names[1]: ["c", "d"]})
+    found = both(ss.create(tmp_path), "n = 2")
+    assert found.to_pylist() == [{"n": 2, names[0]: "b", names[1]: "d"}]
+
+
+def test_renamed_added_and_widened_columns(tmp_path: Path) -> None:
+    make_file(
+        tmp_path,
+        "f.parquet",
+        {"n": pa.array([1, 2], pa.int32()), "a": ["x", "y"], "b": pa.array([1.5, 2.5], pa.float32())},
+    )
+    table = ss.create(tmp_path)
+    table.alter(rename={"a": "c"})
+    table.alter(widen={"n": pa.int64(), "b": pa.float64()})
+    table.alter(add={"d": pa.string()})
+    make_file(tmp_path, "g.parquet", {"n": [2, 3], "c": ["p", "q"], "b": [0.1, 0.2], "d": ["new", None]})
+    table.sync()
+    found = both(table, "n = 2")
+    assert multiset(base.rows_of(found)) == multiset(
+        [{"n": 2, "c": "y", "b": 2.5, "d": None}, {"n": 2, "c": "p", "b": 0.1, "d": "new"}]
+    )
+
+
+def test_texts_that_are_no_utf8_are_left_to_pyarrow(tmp_path: Path) -> None:
+    bad = pa.array([b"ok", b"\xff\xfe"]).view(pa.string())
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": bad})
+    table = ss.create(tmp_path)
+    for reader in ("pyarrow", "duckdb"):
+        found = table.scan("n = 2", reader=reader).to_table().column("s")
+        assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+
+
+def test_explain_tells_who_read(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"], "list": [[1], [2]]})
+    plan = ss.create(tmp_path).scan("n = 1", reader="duckdb")
+    plan.to_table()
+    assert "few rows by DuckDB, but list by pyarrow" in plan.explain()
+
+
+def test_rule_38_another_file_is_noticed_before_and_after_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import skipstone.engine.scan.by_duckdb as by_duckdb
+
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
+    table = ss.create(tmp_path)
+    assert both(table, "n = 1").num_rows == 1
+    real: Callable = by_duckdb.rows_by_duckdb
+
+    def quick(*arguments: object) -> dict:
+        make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
+        return real(*arguments)
+
+    monkeypatch.setattr(by_duckdb, "rows_by_duckdb", quick)
+    for _ in range(2):  # at first it is overwritten while it is read, then before
+        with pytest.raises(ss.NotReadableError, match="overwritten"):
+            table.scan("n = 1", reader="duckdb").to_table()
+
+
+def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:
+    """DuckDB must not remember a file by its time of change, which says less than our identity does."""
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
+    table = ss.create(tmp_path)
+    both(table, "n = 2")
+    times = os.stat(tmp_path / "f.parquet")
+    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["c", "d"]})
+    os.utime(tmp_path / "f.parquet", ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    table.sync()
+    assert both(table, "n = 2").to_pylist() == [{"n": 2, "s": "d"}]
+
+
+def test_a_reader_that_cannot_serve_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_file(tmp_path, "f.parquet", {"n": [1, 2]})
+    table = ss.create(tmp_path)
+    with pytest.raises(ss.InvalidArgumentError, match="reader= is one of pyarrow, duckdb, not 'arrow'"):
+        table.scan(reader="arrow")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ss.InvalidArgumentError, match=r"skipstone\[duckdb\]"):
+        table.scan(reader="duckdb")
+    assert table.scan("n = 1").to_table().num_rows == 1

@@ -1,0 +1,337 @@
+"""Text, tuples, Arrow expressions and `col` to one tree; and the tree to text again."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from predicate_strategies import predicates, schemas, tables
+from skipstone.engine.predicates import (
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNaN,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    StartsWith,
+    Unknown,
+    col,
+    matches,
+    parse,
+    prepare,
+    unknowns,
+)
+from skipstone.errors import PredicateError, SkipstoneError
+
+X = Column("x")
+
+
+@settings(max_examples=examples(160))
+@given(schemas().flatmap(predicates))
+def test_printed_predicates_read_back_equal(node):
+    assert parse(str(node)) == node
+    assert pickle.loads(pickle.dumps(node)) == node
+    assert hash(pickle.loads(pickle.dumps(node))) == hash(node)
+
+
+@settings(max_examples=examples(80))
+@given(
+    st.text(min_size=1), st.text() | st.binary() | st.floats() | st.decimals(places=5) | st.integers() | st.datetimes()
+)
+def test_any_name_and_any_literal_read_back(name, value):
+    try:
+        node = col(name) == value
+    except PredicateError:
+        assert isinstance(value, str) and not value.isascii()  # a lone surrogate
+        return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return
+    assert parse(str(node)) == node
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("x = 1", Comparison("=", X, Literal(1))),
+        ("x == 1", Comparison("=", X, Literal(1))),
+        ('"x" <> 1', Comparison("!=", X, Literal(1))),
+        ("`x` <=> NULL", Comparison("<=>", X, Literal(None))),
+        ("a.`b c`.d = 1", Comparison("=", Column("a.b c.d"), Literal(1))),
+        ("a.b.c.d.e.f = 1", Comparison("=", Column("a.b.c.d.e.f"), Literal(1))),
+        ("x = -1.50", Comparison("=", X, Literal(pa.scalar("-1.5").cast(pa.decimal128(3, 2))))),
+        ("x = 1e3", Comparison("=", X, Literal(1000.0))),
+        ("x = 5L", Comparison("=", X, Literal(5))),
+        ("x = 'it''s'", Comparison("=", X, Literal("it's"))),
+        ("x = 'it\\'s'", Comparison("=", X, Literal("it's"))),
+        ("x = X'00ff'", Comparison("=", X, Literal(b"\x00\xff"))),
+        ("x = DATE '2020-02-29'", Comparison("=", X, Literal(pa.scalar(18321, pa.date32())))),
+        ("x = CAST('1.5' AS DOUBLE)", Comparison("=", X, Literal(1.5))),
+        ("CAST(x AS DECIMAL(5, 2)) > 1", Comparison(">", Cast(X, pa.decimal128(5, 2)), Literal(1))),
+        ("x", Comparison("=", X, Literal(True))),
+        ("NOT x", Not(Comparison("=", X, Literal(True)))),
+        ("x IS TRUE", Comparison("<=>", X, Literal(True))),
+        ("x IN (1, NULL)", In(X, (Literal(1), Literal(None)))),
+        ("x NOT IN (1)", In(X, (Literal(1),), negated=True)),
+        ("x LIKE 'a%'", Like(X, "a%")),
+        ("x NOT LIKE 'a%'", Not(Like(X, "a%"))),
+        ("x LIKE 'a!%' ESCAPE '!'", Like(X, "a!%", "!")),
+        ("x NOT LIKE 'a!%' ESCAPE '!'", Not(Like(X, "a!%", "!"))),
+        ("startswith(x, 'p')", StartsWith(X, "p")),
+        ("isnan(x)", IsNaN(X)),
+        ("x IS NOT NULL", Not(IsNull(X))),
+        ("x BETWEEN 1 AND 2", And((Comparison(">=", X, Literal(1)), Comparison("<=", X, Literal(2))))),
+        ("x NOT BETWEEN 1 AND 2", Not(And((Comparison(">=", X, Literal(1)), Comparison("<=", X, Literal(2)))))),
+        ("TRUE", Constant(True)),
+        ("x AND TRUE OR NULL", Or((And((Comparison("=", X, Literal(True)), Constant(True))), Constant(None)))),
+    ],
+)
+def test_what_texts_mean(text, node):
+    assert parse(text) == node
+
+
+def test_rule_39_double_quotes_are_names_and_single_quotes_strings():
+    assert parse("\"x\" = 'y'") == Comparison("=", X, Literal("y"))
+    assert parse('x = "y"') == Comparison("=", X, Column("y"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["upper(x) = 'A'", "x + 1 > 2", "x IN (SELECT 1)", "x RLIKE 'a'", "x ILIKE 'a%'", "x = current_date()", "-x = 1",
+     "TRY_CAST(x AS INT) = 1", "x LIKE y", "x IN (y)", "(x > 1) IS NULL", "CASE WHEN x = 1 THEN TRUE ELSE FALSE END",
+     "EXISTS (SELECT 1)", "x LIKE ANY ('a%', 'b%')", "x[0] = 1", "x = ?", "x = :p", "array_contains(x, 1)"],
+)  # fmt: skip
+def test_what_is_not_understood_is_unknown_and_never_raises(text):
+    node = parse(text)
+    assert [type(found) for found in unknowns(node)] == [Unknown], node
+    assert unknowns(node)[0].reason
+    beside = parse(f"NOT ({text}) AND y = 1")
+    assert isinstance(beside, And) and beside.children[1] == Comparison("=", Column("y"), Literal(1))
+    assert len(unknowns(beside)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "x =", "= 1", "x = 1 y", "x = 1; y = 2", "SELECT 1", "DROP TABLE x", "(x = 1", "x = 1)", "x = 'a",
+     "x IN 1 2", "x = 1 AND", "x = DATE '2020-13-01'", "x = TIMESTAMP 'noon'", "AND", "x ! 1", "x = X'zz", "--", ";"],
+)  # fmt: skip
+def test_text_that_is_no_predicate_raises(text):
+    with pytest.raises(PredicateError):
+        parse(text)
+
+
+def test_errors_show_the_place():
+    with pytest.raises(PredicateError) as caught:
+        parse("x = 1 AND\ny = ")
+    assert caught.value.text == "x = 1 AND\ny = "
+    assert caught.value.position == 12
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.position == 12 and str(again) == str(caught.value)
+
+
+@settings(max_examples=examples(120))
+@given(st.text(alphabet="xy1.'\"`()<>=!-,;%\\ \nANDORTInullike*[]{}:?@#$", max_size=25))
+def test_no_text_raises_anything_else(text):
+    with contextlib.suppress(SkipstoneError):
+        parse(text)
+
+
+def test_long_chains_do_not_exhaust_the_stack():
+    schema = pa.schema([("x", pa.int64())])
+    text = " OR ".join(f"x = {n}" for n in range(1500))
+    assert len(prepare(text, schema).values) == 1500
+    node = col("x") == 0
+    for n in range(1, 1500):
+        node = node | (col("x") == n)
+    assert len(prepare(node, schema).values) == 1500
+    with pytest.raises(PredicateError):
+        prepare("(" * 20_000 + "x = 1" + ")" * 20_000, schema)
+    deep = col("x") == 0
+    for _ in range(20_000):
+        deep = ~deep
+    with pytest.raises(PredicateError):
+        prepare(deep, schema)
+    assert parse(deep, schema) is deep
+    expression = pc.field("x") == 0
+    for n in range(3000):
+        expression = expression | (pc.field("x") == n)
+    with pytest.raises(PredicateError, match="isin"):
+        parse(expression)
+
+
+# -- the builder ------------------------------------------------------------------------------------------------------
+
+
+def test_the_builder_builds():
+    x = col("x")
+    assert (x == 1) == Comparison("=", X, Literal(1))
+    assert (x != 1) == Comparison("!=", X, Literal(1))
+    assert (x > 1) == Comparison(">", X, Literal(1))
+    assert (x <= col("y")) == Comparison("<=", X, Column("y"))
+    assert x.eq_missing(None) == Comparison("<=>", X, Literal(None))
+    assert x.is_in({1: 0}.keys()) == In(X, (Literal(1),))
+    assert x.not_in([None]) == In(X, (Literal(None),), negated=True)
+    assert x.between(1, 2) == And((x >= 1, x <= 2))
+    assert x.is_not_null() == Not(IsNull(X))
+    assert (x & ~col("y")) == And((parse("x"), Not(parse("y"))))
+    assert ((x == 1) & (x == 2) & (x == 3)) == And((x == 1, x == 2, x == 3))
+    assert ((x == 1) | x) == Or((x == 1, parse("x")))
+    assert (x.cast(pa.int64()) > 1) == Comparison(">", Cast(X, pa.int64()), Literal(1))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: bool(x == 1),
+        lambda x: bool(x),
+        lambda x: (x == 1) and (x == 2),
+        lambda x: 1 < x < 3,
+        lambda x: not x,
+        lambda x: x == None,  # noqa: E711
+        lambda x: x != None,  # noqa: E711
+        lambda x: x < None,
+        lambda x: x & 5,
+        lambda x: (x == 1) & 5,
+        lambda x: x.is_in("abc"),
+        lambda x: x.is_in(5),
+        lambda x: x.like(5),
+        lambda x: x.like("a", escape="ab"),
+        lambda x: x.starts_with(5),
+        lambda x: x == object(),
+        lambda x: x == (x == 1),
+        lambda x: x.cast("int"),
+        lambda x: col(""),
+        lambda x: col(5),
+    ],
+)
+def test_the_builder_refuses(build):
+    with pytest.raises(PredicateError):
+        build(col("x"))
+
+
+def test_hints_say_what_to_write():
+    with pytest.raises(PredicateError, match=r"& \| ~"):
+        bool(col("x") == 1)
+    with pytest.raises(PredicateError, match="is_null"):
+        col("x") == None  # noqa: B015, E711
+
+
+def test_literals_of_unlike_kinds_differ():
+    assert len({Literal(1), Literal(True), Literal(1.0), Literal("1"), Literal(0.0), Literal(-0.0), Literal(b"1")}) == 7
+    assert Literal(float("nan")) == Literal(float("nan"))
+
+
+@pytest.mark.parametrize("where", [5, 1.5, object(), {"x": 1}, b"x = 1", [], [1], [("x", "=")], [("x", "~", 1)], [[]],
+                                   [("x", "in", 5)], [("x", "in", "abc")], [("x", "=", [1])], [(1, "=", 1)],
+                                   [("x", "=", 1), [("x", "=", 1)]]])  # fmt: skip
+def test_what_is_no_predicate_raises(where):
+    with pytest.raises(PredicateError):
+        parse(where)
+
+
+def test_none_keeps_every_row():
+    assert parse(None) == Constant(True)
+    assert parse(True) == Constant(True)
+
+
+# -- Arrow expressions ------------------------------------------------------------------------------------------------
+
+
+EXPRESSIONS = [
+    (pc.field("i") == 1) & (pc.field("s") > "a"),
+    (pc.field("i") != pa.scalar(1, pa.int8())) | pc.field("flag"),
+    ~(pc.field("i") < 2),
+    pc.field("i").isin([1, None]),
+    ~pc.field("i").isin([1, 3]),
+    ~pc.field("i").isin([]),
+    pc.field("i").is_null(),
+    ~pc.field("i").is_valid() | (pc.field("st", "x") >= 2),
+    pc.starts_with(pc.field("s"), "a"),
+    pc.match_like(pc.field("s"), "%\\_%"),
+    pc.field("s") == 'b" or (i == 1',
+    pc.field("i").cast(pa.float64()) > 1.5,
+    pc.field("i") >= pc.field("j"),
+    pc.scalar(True) & (pc.field("i") == 1),
+    pc.field("flag"),
+    ~pc.field("f").is_nan(),
+    pc.field("t") > pa.scalar(1, pa.timestamp("ns")),
+    (pc.field("i") == None) | (pc.field("i") == 3),  # noqa: E711
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
+def test_arrow_expressions_mean_what_arrow_says(expression):
+    table = pa.table(
+        {
+            "row": [0, 1, 2, 3],
+            "i": pa.array([1, 2, None, 3], pa.int32()),
+            "j": [1, None, 2, 4],
+            "s": ["ab", "a_", None, 'b" or (i == 1'],
+            "flag": [True, False, None, False],
+            "f": [1.0, float("nan"), None, 2.0],
+            "st": pa.array([{"x": 1}, {"x": 2}, None, {"x": None}]),
+            "t": pa.array([0, 1, None, 2], pa.timestamp("ns")),
+        }
+    )
+    node = parse(expression)
+    assert unknowns(node) == []
+    found = table.filter(matches(prepare(expression, table.schema), table))
+    assert found["row"].to_pylist() == table.filter(expression)["row"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pc.field("i") + 1 > 2,
+        pc.field("i").is_null(nan_is_null=True),
+        pc.starts_with(pc.field("s"), "a", ignore_case=True),
+        pc.is_in(pc.field("i"), value_set=pa.array([1]), skip_nulls=True),
+        pc.field(0) == 1,
+        pc.field("l") == pa.scalar([1]),
+        pc.if_else(pc.field("flag"), True, False),
+    ],
+    ids=str,
+)
+def test_arrow_expressions_not_understood_are_unknown(expression):
+    assert len(unknowns(parse(expression))) == 1
+    beside = parse(expression & (pc.field("j") == 1))
+    assert len(unknowns(beside)) == 1
+
+
+def test_arrow_expressions_keep_what_they_understand_beside_what_they_do_not():
+    node = parse((pc.field("i") + 1 > 2) & (pc.field("j") == 1))
+    assert isinstance(node, And) and node.children[1] == Comparison("=", Column("j"), Literal(1))
+
+
+# -- weight -----------------------------------------------------------------------------------------------------------
+
+
+def test_predicates_import_neither_sqlglot_nor_numba_nor_pandas():
+    code = (
+        "import sys; from skipstone.engine.predicates import col, parse; parse([('x', '=', 1)]); col('x') > 1; "
+        "print([name for name in ('sqlglot', 'numba', 'pandas', 'difflib') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_the_strategies_make_tables_of_their_schemas(data):
+    schema = data.draw(schemas())
+    assert data.draw(tables(schema)).schema == schema

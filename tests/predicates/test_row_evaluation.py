@@ -1,0 +1,393 @@
+"""Binding and our evaluator: the outcome of every row is what an evaluator of plain Python says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from predicate_strategies import predicates, row_matches, rows_of, schemas, tables
+from skipstone.arrays import to_numpy
+from skipstone.engine.predicates import (
+    Constant,
+    Leaf,
+    Unknown,
+    bind,
+    col,
+    columns_of,
+    leaves_of,
+    matches,
+    parse,
+    prepare,
+    probe_values,
+    simplify,
+    unknowns,
+)
+from skipstone.errors import PredicateError, SchemaError
+
+
+@st.composite
+def cases(draw):
+    schema = draw(schemas())
+    return draw(tables(schema)), draw(predicates(schema))
+
+
+@settings(max_examples=examples(160))
+@given(cases())
+def test_every_row_as_plain_python_has_it(case):
+    table, node = case
+    expected = [row_matches(node, row) for row in rows_of(table)]
+    bound = bind(node, table.schema)
+    assert unknowns(bound) == []
+    assert matches(bound, table).to_pylist() == expected, str(bound)
+    simple = simplify(bound)
+    assert matches(simple, table).to_pylist() == expected, str(simple)
+    assert simplify(simple) == simple
+    assert bind(bound, table.schema) == bound
+
+
+@settings(max_examples=examples(80))
+@given(cases())
+def test_bound_predicates_print_pickle_and_read_back(case):
+    table, node = case
+    bound = simplify(bind(node, table.schema))
+    assert pickle.loads(pickle.dumps(bound)) == bound
+    assert hash(pickle.loads(pickle.dumps(bound))) == hash(bound)
+    again = prepare(str(bound), table.schema)
+    assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))
+
+
+@settings(max_examples=examples(50))
+@given(cases())
+def test_simplifying_before_binding_changes_nothing(case):
+    table, node = case
+    expected = [row_matches(node, row) for row in rows_of(table)]
+    assert matches(bind(simplify(node), table.schema), table).to_pylist() == expected
+
+
+def rows(where, values, kind, name="x"):
+    table = pa.table({name: pa.array(values, kind)})
+    return matches(prepare(where, table.schema), table).to_pylist()
+
+
+# -- literals meet types exactly --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "bound"),
+    [
+        (pa.int32(), "x = 1.5", "(`x` IS NULL AND NULL)"),
+        (pa.int32(), "x != 1.5", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int32(), "x <=> 1.5", "FALSE"),
+        (pa.int32(), "x < 2.5", "`x` <= 2"),
+        (pa.int32(), "x >= -2.5", "`x` > -3"),
+        (pa.int8(), "x < 1000", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int8(), "x < 127.5", "(`x` IS NOT NULL OR NULL)"),
+        (pa.string(), "x IN ('b', 'a', 'b')", "`x` IN ('a', 'b')"),
+        (pa.int8(), "x <= -1000", "(`x` IS NULL AND NULL)"),
+        (pa.int64(), "x = 18446744073709551617", "(`x` IS NULL AND NULL)"),
+        (pa.int64(), "x = 9007199254740993", "`x` = 9007199254740993"),
+        (pa.uint64(), "x >= -1", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int32(), "x IN (1.5, 2.5)", "(`x` IS NULL AND NULL)"),
+        (pa.int32(), "x NOT IN (1, 1.5, 1)", "`x` != 1"),
+        (pa.float32(), "x = 1e-1", "(`x` IS NULL AND NULL)"),
+        (pa.float32(), "x < 1e-1", "`x` < 0.10000000149011612e0"),
+        (pa.float32(), "x <= 16777217", "`x` <= 16777216.0e0"),
+        (pa.float64(), "x = 0.1", "`x` = 0.1e0"),
+        (pa.float64(), "x > 9007199254740993", "`x` > 9007199254740992.0e0"),
+        (pa.decimal128(9, 2), "x = 1.005", "(`x` IS NULL AND NULL)"),
+        (pa.decimal128(9, 2), "x > 1.005", "`x` > 1"),
+        (pa.decimal128(9, 2), "x = 1e-1", "`x` = 0.1"),
+        (pa.decimal128(9, 2), "x < 10000000", "(`x` IS NOT NULL OR NULL)"),
+        (pa.date32(), "x < TIMESTAMP '2020-01-01 12:00:00'", "`x` <= DATE '2020-01-01'"),
+        (pa.date32(), "x = '2020-01-01'", "`x` = DATE '2020-01-01'"),
+        (pa.timestamp("us"), "x > TIMESTAMP '2020-01-01 00:00:00.000000001'", "`x` > TIMESTAMP '2020-01-01 00:00:00'"),
+        (pa.timestamp("s", "UTC"), "x = '2020-01-01T01:00:00+01:00'", "`x` = TIMESTAMP '2020-01-01 00:00:00'"),
+        (pa.timestamp("ns"), "x < TIMESTAMP '3000-01-01 00:00:00'", "(`x` IS NOT NULL OR NULL)"),
+        (pa.bool_(), "x", "`x` = TRUE"),
+        (pa.binary(), "x = 'a'", "`x` = X'61'"),
+        (pa.binary(2), "x >= X'61'", "`x` >= X'6100'"),
+        (pa.binary(2), "x < X'616263'", "`x` <= X'6162'"),
+        (pa.string(), "x LIKE 'a\\\\%'", "`x` = 'a%'"),
+        (pa.int32(), "CAST(x AS BIGINT) > 5", "`x` > 5"),
+        (pa.int32(), "x = '5'", "`x` = 5"),
+        (pa.int32(), "x <=> NULL", "`x` IS NULL"),
+        (pa.int32(), "x IN ()", "FALSE"),
+        (pa.list_(pa.int8()), "x IS NOT NULL", "`x` IS NOT NULL"),
+    ],
+)
+def test_what_a_comparison_becomes(kind, where, bound):
+    assert str(prepare(where, pa.schema([("x", kind)]))) == bound
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        (pa.int32(), "x = 'abc'"),
+        (pa.int32(), "x = TRUE"),
+        (pa.bool_(), "x = 2"),
+        (pa.string(), "x = 5"),
+        (pa.date32(), "x = 5"),
+        (pa.date32(), "x = '2020-02-30'"),
+        (pa.timestamp("us"), "x = 'noon'"),
+        (pa.time32("s"), "x = DATE '2020-01-01'"),
+        (pa.decimal128(5, 2), "x IN (1, X'00')"),
+        (pa.string(), "x = X'ff'"),
+        (pa.string(), "x LIKE 'a\\\\b'"),
+        (pa.string(), "isnan(x)"),
+        (pa.int32(), "y = 1"),
+        (pa.int32(), "X = 1"),
+        (pa.list_(pa.struct([("y", pa.int8())])), "x.y = 1"),
+    ],
+)
+def test_what_has_no_meaning_raises(kind, where):
+    with pytest.raises(PredicateError):
+        prepare(where, pa.schema([("x", kind)]))
+
+
+def test_a_missing_column_names_the_near_ones():
+    schema = pa.schema([("tail_num", pa.string()), ("st", pa.struct([("month", pa.int8())]))])
+    with pytest.raises(PredicateError, match="did you mean tail_num"):
+        prepare("tail_nun = 'x'", schema)
+    with pytest.raises(PredicateError, match=r"did you mean st\.month"):
+        parse("st.mont = 1", schema)
+
+
+def test_rule_29_dotted_paths_lead_through_structs_and_null_parents_are_null():
+    kind = pa.struct([("a", pa.struct([("b", pa.int64())]))])
+    values = [{"a": {"b": 1}}, {"a": None}, None, {"a": {"b": None}}]
+    assert rows("x.a.b = 1", values, kind) == [True, None, None, None]
+    assert rows("x.a.b IS NULL", values, kind) == [False, True, True, True]
+    table = pa.table({"a.b": [1, 2]})
+    assert matches(prepare(col("a.b") == 1, table.schema), table).to_pylist() == [True, False]
+    table = pa.table({"a.b": pa.array([{"c.d": 1}], pa.struct([("c.d", pa.int8())]))})
+    assert matches(prepare(col("a.b.c.d") == 1, table.schema), table).to_pylist() == [True]
+
+
+def test_columns_of_sliced_tables_and_many_chunks():
+    table = pa.table({"x": pa.chunked_array([[1, None], [], [3, 4, 5]]), "s": list("abcde")}).slice(1, 3)
+    bound = prepare("x >= 4 OR s = 'b'", table.schema)
+    assert matches(bound, table).to_pylist() == [True, False, True]
+    assert matches(bound, table.slice(0, 0)).to_pylist() == []
+    assert matches(bound, table.combine_chunks().to_batches()[0]).to_pylist() == [True, False, True]
+    assert matches(Constant(True), table.select([])).to_pylist() == [True] * table.select([]).num_rows
+
+
+def test_zones_show_instants_and_do_not_change_them():
+    kind = pa.timestamp("us", "Europe/Paris")
+    assert rows("x = TIMESTAMP '1970-01-01 00:00:01'", [1_000_000, None], kind) == [True, None]
+    table = pa.table({"x": pa.array([1_000_000], kind), "y": pa.array([1], pa.timestamp("s"))})
+    assert matches(prepare("x = y", table.schema), table).to_pylist() == [True]
+    bound = prepare("x = TIMESTAMP '1970-01-01 00:00:01'", pa.schema([("x", pa.timestamp("us"))]))
+    assert matches(bound, table).to_pylist() == [True]
+
+
+def test_bits_of_a_sliced_array_are_read_from_its_offset():
+    values = pa.array([True, None, False, True] * 5)
+    for start in (0, 1, 7, 8, 11, 20):
+        assert to_numpy(values.slice(start)).tolist() == [bool(value) for value in values.slice(start).to_pylist()]
+
+
+def test_views_and_halves():
+    for kind in (pa.string_view(), pa.large_string(), pa.binary_view(), pa.large_binary()):
+        values = ["a", "ab", None, "b"]
+        values = values if kind in (pa.string_view(), pa.large_string()) else [v and v.encode() for v in values]
+        assert rows("x > 'a'", values, kind) == [False, True, None, True]
+        assert rows("x LIKE 'a_'", values, kind) == [False, True, None, False]
+        assert rows("x IN ('a', 'b')", values, kind) == [True, False, None, True]
+        assert rows("startswith(x, 'a')", values, kind) == [True, True, None, False]
+    halves = np.array([1.0, np.nan, -0.0, np.inf], dtype=np.float16)
+    assert rows("x > 5", halves, pa.float16()) == [False, True, False, True]
+    assert rows("x IN (0, 0.1)", halves, pa.float16()) == [False, False, True, False]
+    assert rows("x <= 1e30", halves, pa.float16()) == [True, False, True, False]
+
+
+def test_wildcards_match_line_ends_and_code_points():
+    values = ["a\nb", "a\r\nb", "aéb", "a\0b", "ab\n"]
+    assert rows("x LIKE 'a_b'", values, pa.string()) == [True, False, True, True, False]
+    assert rows("x LIKE 'a_%b'", values, pa.string()) == [True, True, True, True, False]
+    assert rows("x LIKE '%b'", values, pa.string()) == [True, True, True, True, False]
+    assert rows("x LIKE '%é%'", values, pa.string()) == [False, False, True, False, False]
+    assert rows("x LIKE 'a_b'", [value.encode() for value in values], pa.binary()) == [True, False, False, True, False]
+    assert rows("x LIKE '%é%'", [value.encode() for value in values], pa.binary()) == [False, False, True, False, False]
+
+
+def test_a_dictionary_with_a_null_among_its_values():
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    table = pa.table({"x": array})
+    assert matches(prepare("x = 'a'", table.schema), table).to_pylist() == [True, None, None]
+    assert matches(prepare("x <=> 'a'", table.schema), table).to_pylist() == [True, False, False]
+    assert matches(prepare("x IS NULL", table.schema), table).to_pylist() == [False, True, True]
+
+
+def test_columns_of_two_types_compare():
+    table = pa.table(
+        {
+            "i": pa.array([1, 2, None], pa.int32()),
+            "u": pa.array([2**63, 2, 3], pa.uint64()),
+            "l": pa.array([-1, 2, 3], pa.int64()),
+            "f": pa.array([1.5, math.nan, 0.0], pa.float32()),
+            "d": pa.array([decimal.Decimal("1.5"), decimal.Decimal(2), None], pa.decimal128(5, 1)),
+            "t": pa.array([0, 1, 2], pa.timestamp("s", "UTC")),
+            "n": pa.array([0, 1, 2 * 10**9], pa.timestamp("ns")),
+            "day": pa.array([0, 0, 0], pa.date32()),
+            "s": ["a", "b", "c"],
+            "b": pa.array([b"a", b"a", b"d"], pa.binary()),
+        }
+    )
+    for where, expected in [
+        ("i < u", [True, False, None]),
+        ("l < u", [True, False, False]),
+        ("f > i", [True, True, None]),
+        ("d = i", [False, True, None]),
+        ("d >= l", [True, True, None]),
+        ("t = n", [True, False, True]),
+        ("t > day", [False, True, True]),
+        ("s <=> b", [True, False, False]),
+        ("f = f", [True, True, True]),
+        ("i <=> i", [True, True, True]),
+        ("i != i", [False, False, None]),
+    ]:
+        assert matches(prepare(where, table.schema), table).to_pylist() == expected, where
+    assert unknowns(prepare("s = i", table.schema))
+
+
+# -- traps of others, and rules ---------------------------------------------------------------------------------------
+
+
+def test_rule_22_nan_is_the_greatest_in_the_residual():
+    values = [1.0, 2.0, math.nan, None]
+    assert rows("x < 5", values, pa.float64()) == [True, True, False, None]
+    assert rows("x > 5", values, pa.float64()) == [False, False, True, None]
+    assert rows(pc.field("x") > 5, values, pa.float64()) == [False, False, True, None]
+    assert rows("isnan(x)", values, pa.float64()) == [False, False, True, False]
+    assert rows(pc.field("x").is_nan(), values, pa.float64()) == [False, False, True, None]
+    assert rows(col("x") == math.nan, values, pa.float32()) == [False, False, True, None]
+
+
+def test_trap_null_in_lists():
+    values = [1, 2, None]
+    assert rows("x IN (1, NULL)", values, pa.int64()) == [True, None, None]
+    assert rows("x NOT IN (1, NULL)", values, pa.int64()) == [False, None, None]
+    assert rows("NOT (x IN (1, NULL))", values, pa.int64()) == [False, None, None]
+    assert rows("x = NULL", values, pa.int64()) == [None] * 3
+    assert rows("x NOT IN (1)", values, pa.int64()) == [False, True, None]
+
+
+def test_false_rewrites_stay_null_for_nulls_under_not():
+    values = [1, None]
+    assert rows("NOT (x = 1.5)", values, pa.int64()) == [True, None]
+    assert rows("NOT (x < 1000)", values, pa.int8()) == [False, None]
+    assert rows("NOT (x IN (1.5))", values, pa.int8()) == [True, None]
+
+
+def test_a_decimal_literal_means_the_nearest_double():
+    assert rows("x = 0.1", [0.1, 0.2], pa.float64()) == [True, False]
+    assert rows(col("x") == 0.1, [decimal.Decimal("0.1"), decimal.Decimal("0.2")], pa.decimal128(5, 1)) == [True, False]
+
+
+def test_many_decimals_of_one_double():
+    near = [decimal.Decimal(text) for text in ("1.00000000000000000001", "1.1", "1")]
+    kind = pa.decimal128(30, 20)
+    assert rows(col("x") == 1.0, near, kind) == [True, False, True]
+    assert rows(col("x") != 1.0, near, kind) == [False, True, False]
+    assert rows(col("x").is_in([1.0, 1.1]), near, kind) == [True, True, True]
+    assert rows(col("x") > 1.0, near, kind) == [False, True, False]
+    assert rows(col("x").eq_missing(1.0), [*near, None], kind) == [True, False, True, False]
+
+
+def test_rule_33_rows_of_an_unknown_raise_and_name_it():
+    table = pa.table({"x": ["a"]})
+    bound = prepare("x = 'a' AND soundex(x) = 'A000'", table.schema)
+    with pytest.raises(PredicateError, match="SOUNDEX"):
+        matches(bound, table)
+    decided = prepare("FALSE AND soundex(x) = 'A000'", table.schema)
+    assert matches(decided, table).to_pylist() == [False]
+
+
+def test_rows_in_another_type_are_cast_or_refused():
+    bound = prepare("x > 5", pa.schema([("x", pa.int64())]))
+    assert matches(bound, pa.table({"x": pa.array([5, 6], pa.int8())})).to_pylist() == [False, True]
+    with pytest.raises(SchemaError, match="'x'"):
+        matches(bound, pa.table({"x": ["abc"]}))
+    with pytest.raises(SchemaError, match="'x'"):
+        matches(bound, pa.table({"y": [1]}))
+    with pytest.raises(PredicateError, match="bind"):
+        matches(parse("x > 5"), pa.table({"x": [1]}))
+
+
+def test_tuples_filter_nulls_as_pyarrow_does(tmp_path):
+    table = pa.table({"x": [1, 2, None, 3], "s": ["a", None, "b", "a"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    for filters in (
+        [("x", "in", [1, None])],
+        [("x", "in", [1])],
+        [("x", "not in", [1])],
+        [("x", "not in", [1, None])],
+        [("x", "in", [])],
+        [("x", "not in", [None])],
+        [("x", "!=", 1)],
+        [("x", "==", 1), ("s", "=", "a")],
+        [[("x", ">=", 2), ("s", "=", "a")], [("s", "=", "b")]],
+    ):
+        expected = pq.read_table(tmp_path / "t.parquet", filters=filters)
+        found = table.filter(matches(prepare(filters, table.schema), table))
+        assert found.to_pylist() == expected.to_pylist(), filters
+
+
+def test_leaves_columns_and_probes():
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])
+    bound = prepare("x IN (3, 1, 3) AND s LIKE 'a%' AND x < y AND x IN (1, 3)", schema)
+    assert columns_of(bound) == ["x", "s", "y"]
+    assert columns_of(parse("x > 1 AND NOT isnan(y) AND CAST(s AS STRING) = 'a'")) == ["x", "y", "s"]
+    leaves = leaves_of(bound)
+    assert len(leaves) == 3
+    assert probe_values(leaves[0]).to_pylist() == [1, 3]
+    assert probe_values(leaves[1]) is None and probe_values(leaves[2]) is None
+    assert isinstance(leaves[0], Leaf)
+
+
+def test_or_of_equalities_becomes_one_list():
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    assert str(prepare("x = 1 OR y = 1 OR x IN (2, 1)", schema)) == "`x` IN (1, 2) OR `y` = 1"
+    assert str(prepare("x != 1 AND NOT (x = 2)", schema)) == "`x` NOT IN (1, 2)"
+    assert str(prepare("x = 1 OR (TRUE AND y < 1 OR FALSE)", schema)) == "`x` = 1 OR `y` < 1"
+    assert prepare("x = 1 OR 1 = 1", schema) == Constant(True)
+
+
+def test_types_without_an_order_answer_null_tests_only():
+    table = pa.table({"x": pa.array([[1], None], pa.list_(pa.int8())), "n": pa.nulls(2)})
+    assert matches(prepare("x IS NULL", table.schema), table).to_pylist() == [False, True]
+    assert isinstance(prepare("x = 5", table.schema), Unknown)
+    assert matches(prepare("n = 5", table.schema), table).to_pylist() == [None, None]
+    assert matches(prepare("n <=> 5", table.schema), table).to_pylist() == [False, False]
+
+
+def test_literals_of_numpy_pandas_and_arrow():
+    pandas = pytest.importorskip("pandas")
+    kind = pa.timestamp("ns")
+    values = [1_577_836_800_000_000_001, None]
+    for literal in (
+        pandas.Timestamp(1_577_836_800_000_000_001),
+        pandas.Timestamp(1_577_836_800_000_000_001, tz="Europe/Paris"),
+        np.datetime64(1_577_836_800_000_000_001, "ns"),
+        pa.scalar(1_577_836_800_000_000_001, pa.timestamp("ns", "UTC")),
+    ):
+        assert rows(col("x") == literal, values, kind) == [True, None], literal
+    assert rows(col("x") == np.int8(5), [5], pa.int64()) == [True]
+    assert rows(col("x") == np.float32(0.1), [np.float32(0.1)], pa.float32()) == [True]
+    assert rows(col("x").is_in(pa.array([1, None])), [1, 2], pa.int64()) == [True, None]
+    assert rows(col("x") == dt.timedelta(seconds=1), [1000], pa.duration("ms")) == [True]
+    assert rows(col("x").eq_missing(pandas.NaT), [None], kind) == [True]
+    for bad in (object(), [1], pa.scalar([1]), "\ud800", decimal.Decimal("1e5000")):
+        with pytest.raises(PredicateError):
+            col("x") == bad  # noqa: B015  # building it is what raises

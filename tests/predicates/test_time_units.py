@@ -1,0 +1,106 @@
+"""Two columns that count time in different units or zones are compared by value: in rows and in pruning."""
+
+from __future__ import annotations
+
+import operator
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone import col
+
+NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+DAY_NS = 86_400 * 10**9
+FAMILIES = {
+    "instant": [
+        *(pa.date32(), pa.timestamp("s"), pa.timestamp("ms", "Asia/Tokyo"), pa.timestamp("us", "UTC")),
+        *(pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns", "America/New_York")),
+    ],
+    "time": [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")],
+    "duration": [pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns")],
+}
+OPS = {"<": operator.lt, "<=": operator.le, "=": operator.eq, "<>": operator.ne, ">": operator.gt, ">=": operator.ge}
+MOMENTS_NS = [0, 1, -1, 10**9, 10**9 + 1, -(10**9), DAY_NS, DAY_NS - 1, 2**63 - 1, -(2**63), 253_402_214_400 * 10**9]
+MOMENTS_NS += [2**31 * DAY_NS, 2**63 * 10**6, -(2**63) * 10**6]
+
+
+def _unit_ns(kind: pa.DataType) -> int:
+    return DAY_NS if pa.types.is_date(kind) else NS[kind.unit]
+
+
+def _counts(kind: pa.DataType) -> st.SearchStrategy[int]:
+    unit = _unit_ns(kind)
+    low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    if pa.types.is_timestamp(kind) and kind.unit == "s":  # a file keeps them as milliseconds
+        low, high = -(2**63 // 1000), 2**63 // 1000
+    if pa.types.is_time(kind):
+        low, high = 0, DAY_NS // unit - 1
+    near = [n // unit + step for n in MOMENTS_NS for step in (0, 1)]
+    return st.sampled_from([n for n in near if low <= n <= high]) | st.integers(max(low, -2), 2)
+
+
+@settings(max_examples=examples(30, 400))
+@given(st.data())
+def test_they_are_compared_by_value(data: st.DataObject) -> None:
+    family = st.sampled_from(FAMILIES[data.draw(st.sampled_from(sorted(FAMILIES)))])
+    kinds = data.draw(st.tuples(family, family))
+    pair = st.tuples(*(st.none() | _counts(kind) for kind in kinds))
+    files = data.draw(st.lists(st.lists(pair, min_size=1, max_size=3), min_size=1, max_size=3))
+    with tempfile.TemporaryDirectory() as folder:
+        for at, rows in enumerate(files):
+            columns = {
+                name: pa.array([row[side] for row in rows], kind)
+                for side, (name, kind) in enumerate(zip("ab", kinds, strict=True))
+            }
+            pq.write_table(pa.table({**columns, "n": [at] * len(rows)}), Path(folder, f"{at}.parquet"))
+        table = ss.create(folder)
+        units = [_unit_ns(kind) for kind in kinds]
+        for op, holds in OPS.items():
+            outcomes = [
+                [None if None in row else holds(row[0] * units[0], row[1] * units[1]) for row in rows] for rows in files
+            ]
+            for where, wanted in ((f"a {op} b", True), (f"NOT a {op} b", False)):
+                expected = sorted(at for at, rows in enumerate(outcomes) for outcome in rows if outcome is wanted)
+                plan = table.scan(where)
+                assert sorted(plan.to_table().column("n").to_pylist()) == expected, where
+                assert plan.count() == len(expected), where
+        same = [(a is b) if None in (a, b) else a * units[0] == b * units[1] for rows in files for a, b in rows]
+        assert table.scan("a IS NOT DISTINCT FROM b").count() == sum(same)
+        assert table.scan("a IS DISTINCT FROM b").count() == len(same) - sum(same)
+
+
+def test_seconds_beyond_what_nanoseconds_hold_are_compared(tmp_path: Path) -> None:
+    far = 253_402_214_400  # the last day of the year 9999; as nanoseconds it would wrap around
+    rows = {"a": pa.array([0, far], pa.timestamp("s")), "b": pa.array([1, 1], pa.timestamp("ns"))}
+    rows["d"] = pa.array([0, 2_932_896], pa.date32())
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    for where in ("a < b", "d < b", "b > a", "NOT a > b"):
+        assert table.scan(where).count() == 1, where
+
+
+def test_files_are_skipped_where_no_moment_of_theirs_can_match(tmp_path: Path) -> None:
+    for at, (seconds, nanos) in enumerate([(5, 5 * 10**9 + 1), (5, 5 * 10**9), (6, 5 * 10**9), (2**40, 0)]):
+        rows = {"a": pa.array([seconds], pa.timestamp("s")), "b": pa.array([nanos], pa.timestamp("ns", "UTC"))}
+        pq.write_table(pa.table({**rows, "n": [at]}), tmp_path / f"{at}.parquet")
+    table = ss.create(tmp_path)
+    found = {"a < b": [0], "a = b": [1], "b <= a": [1, 2, 3], "a > b": [2, 3], "b <> a": [0, 2, 3]}
+    for where, files in found.items():
+        plan = table.scan(where)
+        assert sorted(plan.to_table().column("n").to_pylist()) == files
+        assert plan.files().num_rows == plan.count() == len(files), where
+
+
+def test_columns_that_count_different_things_are_refused(tmp_path: Path) -> None:
+    kinds = {"t": pa.timestamp("s"), "c": pa.time64("us"), "d": pa.duration("s")}
+    pq.write_table(pa.table({name: pa.array([0], kind) for name, kind in kinds.items()}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    for left, right in (("t", "c"), ("c", "d"), ("d", "t")):
+        with pytest.raises(ss.PredicateError, match=f"column '{left}' .* column '{right}' .* cannot be compared"):
+            table.scan(col(left) == col(right)).count()

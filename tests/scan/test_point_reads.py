@@ -1,0 +1,134 @@
+"""Rows that a secondary index names, through the public face: by either reader, from every place, and none too many."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone import col
+from wide_rows import GROUP_ROWS, same, wide_table
+
+pytest.importorskip("duckdb")
+READERS = ("pyarrow", "duckdb")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, pa.Table]:
+    root = tmp_path_factory.mktemp("lake")
+    rows = wide_table(40_000)
+    for number in range(2):
+        half = rows.slice(number * 20_000, 20_000)
+        pq.write_table(half, root / f"{number}.parquet", row_group_size=GROUP_ROWS)
+    table = ss.create(root)
+    for column in ("n", "key", "few", "price"):
+        table.create_index(column, kind="secondary")
+    return table, rows
+
+
+def picked(rows: pa.Table, wanted: list[bool]) -> pa.Table:
+    return rows.take(pa.array(np.flatnonzero(wanted)))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("columns", [None, ["text", "price"], ["in"], ["key"]], ids=str)
+def test_values_lead_to_their_rows_alone(
+    lake: tuple[ss.Table, pa.Table], columns: list[str] | None, reader: str
+) -> None:
+    table, rows = lake
+    keys = rows.column("key").to_pylist()
+    cases = [
+        ([], [7]),
+        ([3, 11_999, 12_000, 19_999, 20_000, 39_999], []),
+        (list(range(0, 40_000, 450)), [-1]),
+        (list(range(1_000, 1_200)), []),
+    ]
+    for hits, misses in cases:
+        asked = [keys[i] for i in hits] + [f"no {i}" for i in misses]
+        plan = table.scan(col("key").is_in(asked), columns=columns, reader=reader)
+        expected = rows.take(pa.array(hits, pa.int64()))
+        assert plan.count() == len(hits)
+        same(plan.to_table(), expected if columns is None else expected.select(columns))
+        assert "secondary(key)" in plan.explain()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_index_on_a_part_of_the_predicate_leaves_the_rest_to_rows(
+    lake: tuple[ss.Table, pa.Table], reader: str
+) -> None:
+    table, rows = lake
+    few, flags, days = (rows.column(name).to_pylist() for name in ("few", "flag", "day"))
+    plan = table.scan("few = 'kind 3' AND flag AND day < DATE '1971-01-01'", reader=reader)
+    year = [f == "kind 3" and g and d.year < 1971 for f, g, d in zip(few, flags, days, strict=True)]
+    same(plan.to_table(), picked(rows, year))
+    nothing = table.scan("n IN (5, 31000) AND flag IS NULL", reader=reader)
+    assert nothing.to_table().num_rows == nothing.count() == 0
+    either = table.scan("n = 5 OR key = 'none' OR price = 4.13", reader=reader)
+    prices = rows.column("price").to_pylist()
+    same(either.to_table(), picked(rows, [i == 5 or str(p) == "4.13" for i, p in enumerate(prices)]))
+
+
+def test_row_groups_and_the_dataset_hold_the_named_rows(lake: tuple[ss.Table, pa.Table]) -> None:
+    table, _ = lake
+    plan = table.scan(col("n").is_in([13_000, 20_001]))
+    assert plan.row_groups().to_pylist() == [
+        {"path": "0.parquet", "row_group": 1},
+        {"path": "1.parquet", "row_group": 0},
+    ]
+    found = plan.fragments().to_table(columns=["n"]).column("n").to_pylist()
+    assert {13_000, 20_001} <= set(found) and len(found) == 8_000 + 12_000
+    assert sorted(plan.to_table().column("n").to_pylist()) == [13_000, 20_001]
+
+
+def test_tasks_that_name_rows_are_small_and_can_be_sent(lake: tuple[ss.Table, pa.Table]) -> None:
+    table, _ = lake
+    plan = table.scan(col("n") == 13_000)
+    sent = pickle.dumps(plan.planning.tasks)
+    assert len(sent) < 3_000
+    (task,) = pickle.loads(sent)
+    assert task.rows.tolist() == [13_000] and task.rows_exact
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_deleted_rows_are_not_found(tmp_path: Path, reader: str) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    from log_lakes import delete_rows, paths_of
+
+    rows = pa.table({"n": np.arange(20_000), "s": [f"s{i}" for i in range(20_000)]})
+    deltalake.write_deltalake(str(tmp_path), rows, configuration={"delta.enableDeletionVectors": "true"})
+    table = ss.create(tmp_path, source="delta")
+    table.create_index("n", kind="secondary")
+    (path,) = paths_of(tmp_path)
+    delete_rows(tmp_path, path, [5, 15_000])
+    for state in ("the log has gone on", "synced"):
+        if state == "synced":
+            table.sync()
+            table.refresh_index("n", kind="secondary")
+        table.refresh()
+        plan = table.scan(col("n").is_in([4, 5, 14_999, 15_000]), reader=reader)
+        assert sorted(plan.to_table().column("s").to_pylist()) == ["s14999", "s4"]
+        assert plan.count() == 2
+
+
+def test_pages_of_an_object_store_are_read_by_range() -> None:
+    pytest.importorskip("obstore")
+    from faulty_object_store import Twin, twin_stores
+
+    rows = wide_table(20_000)
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, row_group_size=GROUP_ROWS)
+    twin = Twin()
+    twin.put("lake/a.parquet", sink.getvalue())
+    with twin_stores(twin=twin):
+        table = ss.create("s3://twin/lake")
+        with pytest.raises(ss.InvalidArgumentError, match="local files"):
+            table.scan(reader="duckdb")
+        table.create_index("n", kind="secondary")
+        for wanted in ([11_999, 12_000, 19_000], list(range(0, 20_000, 100))):
+            plan = table.scan(col("n").is_in(wanted))
+            same(plan.to_table(), rows.take(pa.array(wanted)))

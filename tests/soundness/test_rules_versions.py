@@ -1,0 +1,378 @@
+"""Rules 1 to 14 of those that keep answers right: files and versions, each with the case that breaks without it.
+
+What needs external logs, rollback, restore, clean or savepoints is tested where that is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file
+from skipstone.engine.state import markers
+from skipstone.engine.storage import local
+
+
+def test_rule_01_a_handle_pins_its_version_until_it_acts_or_refreshes(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    mine = ss.create(tmp_path)
+    other = ss.open(tmp_path)
+    plan = mine.scan()
+    commit_rows(other, {"a": [2]})
+    assert (mine.version, mine.scan().count(), plan.count()) == (1, 1, 1)
+    assert plan.to_table().num_rows == 1
+    assert mine.refresh() is mine and mine.version == 2 and mine.scan().count() == 2
+    commit_rows(other, {"a": [3]})
+    commit_rows(mine, {"a": [4]})
+    assert mine.version == 4 and sorted(mine.scan().to_table().column("a").to_pylist()) == [1, 2, 3, 4]
+    times = mine.history().column("time").to_pylist()
+    for pinned in (ss.open(tmp_path, version=2), ss.open(tmp_path, as_of=times[1])):
+        assert pinned.scan().count() == 2
+        for act in (pinned.transaction, lambda p=pinned: p.create_index("a", kind="bloom")):
+            with pytest.raises(ss.InvalidArgumentError, match="version 2"):
+                act()
+        assert pinned.refresh().version == 4
+        pinned.transaction()
+
+
+def test_rule_01_an_action_never_moves_a_handle_back(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    for key in ("one", "two", "one"):
+        with table.transaction(key=key) as tx:
+            tx.write(pa.table({"a": [1]}))
+    assert table.version == ss.open(tmp_path).version == 3
+    assert table.scan().count() == 2
+
+
+def test_rule_02_another_size_or_time_is_another_file(tmp_path: Path) -> None:
+    path = tmp_path / make_file(tmp_path, "f.parquet", {"a": [1, 2]})
+    table = ss.create(tmp_path)
+    times = path.stat()
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    with pytest.raises(ss.NotReadableError, match=r"f\.parquet"):
+        table.scan().to_table()
+    with table.transaction() as tx:
+        tx.replace(["f.parquet"], ["f.parquet"])
+    assert table.scan().to_table().num_rows == 2
+
+
+def test_rule_03_what_a_task_left_behind_does_not_appear_though_its_transaction_was_committed(tmp_path: Path) -> None:
+    """An executor that was killed, or was slow and done again: nobody handed its files in, or removed them."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    with table.transaction() as tx:
+        for is_lost in (True, False):
+            with ss.TaskWriter(tx.task_spec()) as task:
+                task.write(pa.table({"a": [1]}))
+            if not is_lost:
+                tx.add_task(task.result)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
+    assert table.sync() == 2 and table.scan().count() == 1
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        spec = tx.task_spec()
+        raise ZeroDivisionError
+    with ss.TaskWriter(spec) as task:  # it hears of the end too late
+        task.write(pa.table({"a": [1]}))
+    assert table.sync() == 2 and ss.open(tmp_path).scan().count() == 1
+
+
+def test_rule_03_a_file_that_could_not_be_removed_keeps_its_transactions_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    real = local.LocalStorage.delete
+
+    def delete(self, path: str) -> None:
+        if path.endswith(".parquet"):
+            raise ss.StorageError(f"{path}: refused")
+        real(self, path)
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        patch.setattr(local.LocalStorage, "delete", delete)
+        tx.write(pa.table({"a": [1]}))
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [2]}))
+        tx.add_task(task.result)
+        raise ZeroDivisionError
+    assert [m.transaction for m in table.timeline.markers.in_flight()] == [tx.id]
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+    assert table.sync() == 1 and table.scan().count() == 0
+    table.clean(min_age=dt.timedelta(0), delete_data=True)
+    assert not list(tmp_path.glob("*.parquet")) and not table.timeline.markers.in_flight()
+
+
+def test_rule_03_files_of_a_table_that_was_indexed_here_before_are_anybodys(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [2]})
+    commit_rows(ss.create(tmp_path), {"a": [1]})
+    shutil.rmtree(tmp_path / ".skipstone")
+    table = ss.create(tmp_path, files=["f.parquet"])
+    assert table.sync() == 2
+    assert sorted(table.scan().to_table().column("a").to_pylist()) == [1, 2]
+
+
+def test_rule_04_what_conflicts_and_what_does_not(tmp_path: Path) -> None:
+    for name in ("f0", "f1", "later"):
+        make_file(tmp_path, f"{name}.parquet", {"a": [1]})
+    table = ss.create(tmp_path, files=["f0.parquet", "f1.parquet"])
+
+    def race(first, second) -> None:
+        mine, other = ss.open(tmp_path), ss.open(tmp_path)
+        with mine.transaction() as tx:
+            second(tx)
+            with other.transaction() as before:
+                first(before)
+
+    with pytest.raises(ss.CommitConflictError) as caught:
+        race(lambda tx: tx.remove(["f0.parquet"]), lambda tx: tx.remove(["f0.parquet", "f1.parquet"]))
+    assert caught.value.paths == ["f0.parquet"]
+    table.refresh()
+    assert live_paths(table) == ["f1.parquet"]
+    with pytest.raises(ss.CommitConflictError, match="later"):
+        race(lambda tx: tx.add_files(["later.parquet"]), lambda tx: tx.add_files(["later.parquet"]))
+    race(lambda tx: tx.write(pa.table({"a": [7]})), lambda tx: tx.write(pa.table({"a": [8]})))  # mere company
+    race(lambda tx: tx.remove(["f1.parquet"]), lambda tx: tx.write(pa.table({"a": [9]})))
+    assert sorted(table.refresh().scan().to_table().column("a").to_pylist()) == [1, 7, 8, 9]
+
+
+@pytest.mark.parametrize("way", ["listed", "told", "task"])
+def test_rule_04_adding_a_path_that_is_live_is_an_error_however_it_is_spelled(tmp_path: Path, way: str) -> None:
+    size = os.path.getsize(tmp_path / make_file(tmp_path, "k=1/f.parquet", {"a": [1]}))
+    table = ss.create(tmp_path)
+    for spelled in (
+        "k=1/f.parquet",
+        "./k=1/f.parquet",
+        "k=1//f.parquet",
+        f"{tmp_path}/k=1/f.parquet",
+        f"file://{tmp_path}/k=1/f.parquet",
+    ):
+        with pytest.raises(ss.InvalidArgumentError, match="replace"), table.transaction() as tx:
+            if way == "listed":
+                tx.add_files([spelled])
+            elif way == "told":
+                tx.add_files(pa.table({"path": [spelled], "size_bytes": [size], "row_count": [1]}))
+            else:
+                with ss.TaskWriter(tx.task_spec()) as task:
+                    task.add_files([spelled])
+                tx.add_task(task.result)
+    assert table.refresh().scan().count() == 1
+
+
+def test_rule_04_a_live_path_under_another_partition_is_the_same_path(tmp_path: Path) -> None:
+    size = os.path.getsize(tmp_path / make_file(tmp_path, "k=1/f.parquet", {"a": [1]}))
+    table = ss.create(tmp_path)
+    with pytest.raises(ss.InvalidArgumentError, match="replace"):
+        add_told(table, {"path": "k=1/f.parquet", "size_bytes": size, "row_count": 1, "partition": {"k": 2}})
+    assert table.scan().count() == 1
+
+
+def test_rule_05_a_file_that_comes_back_is_a_new_file(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1, 5]})
+    make_file(tmp_path, "g.parquet", {"a": [2, 6]})
+    table = ss.create(tmp_path)
+    table.create_index("a", kind="bloom")
+    first = dict(zip(live_paths(table), table.files().column("file_id").to_pylist(), strict=True))
+    with table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    assert table.scan("a = 5").count() == 0
+    with table.transaction() as tx:
+        tx.add_files(["f.parquet"])
+    again = dict(zip(live_paths(table), table.files().column("file_id").to_pylist(), strict=True))
+    assert again["f.parquet"] not in first.values() and again["g.parquet"] == first["g.parquet"]
+    assert table.indexes().to_pylist()[-1]["files_covered"] == 1
+    assert table.scan("a = 5").to_table().num_rows == 1
+    assert kept_paths(table, "a = 6") == ["g.parquet"]
+
+
+def test_rule_06_ids_are_never_given_again(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    seen: set[int] = set()
+    for number in range(5):
+        added = commit_rows(table, {"a": [number, number], "p": [1, 2]})
+        ids = set(table.files().column("file_id").to_pylist())
+        assert len(ids) == 2 and not ids & seen
+        seen |= ids
+        with table.transaction() as tx:
+            tx.remove(added)
+        assert table.partitions().num_rows == 0
+    assert len({i >> 32 for i in seen}) == 10  # a partition that was empty comes back under another number
+    assert len({i & 0xFFFFFFFF for i in seen}) == 10
+
+
+def test_rule_06_an_index_dropped_and_made_anew_does_not_inherit_what_a_writer_bound_to_the_old(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1], "b": [2]})
+    writer = ss.create(tmp_path)
+    writer.create_index("a", kind="bloom")
+    other = ss.open(tmp_path)
+    with writer.transaction() as tx:
+        tx.write(pa.table({"a": [10], "b": [20]}))
+        other.drop_index("a", kind="bloom")
+        other.create_index("b", kind="bloom")
+        other.create_index("a", kind="bloom", fpp=0.2)
+    ids = [i.id for v in range(1, writer.version + 1) for i in ss.open(tmp_path, version=v).instant.indexes]
+    assert max(ids) == 4 and len({i.id for i in writer.instant.indexes}) == 3
+    for where, count in {"a = 10": 1, "b = 20": 1, "a = 20": 0, "a = 1 AND b = 2": 1}.items():
+        assert writer.scan(where).to_table().num_rows == writer.scan(where).count() == count
+    covered = {row["name"]: row["files_covered"] for row in writer.indexes().to_pylist()}
+    assert covered["bloom(b)"] == 1  # nothing was hashed of b when the task was written
+
+
+def test_rule_06_a_refresh_of_an_index_that_was_made_anew_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+    table.create_index("a", kind="bloom", maintain="refresh")
+    commit_rows(table, {"a": [2]})
+    other = ss.open(tmp_path)
+    other.drop_index("a", kind="bloom")
+    other.create_index("a", kind="bloom")
+    with pytest.raises(ss.CommitConflictError):
+        table.refresh_index("a", kind="bloom")
+    assert ss.open(tmp_path).scan("a = 2").count() == 1
+
+
+def test_rule_07_the_marker_of_a_transaction_is_there_before_its_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    created: list[tuple[str, int]] = []
+    real = local.LocalStorage.create
+
+    def create(self, path: str):
+        created.append((path, len(list((tmp_path / ".skipstone/pending").glob("*.json")))))
+        return real(self, path)
+
+    monkeypatch.setattr(local.LocalStorage, "create", create)
+    commit_rows(table, {"a": [1]})
+    data = [pending for path, pending in created if not path.startswith(("pending/", "timeline/"))]
+    assert data and all(data)
+    assert not list((tmp_path / ".skipstone/pending").glob("*.json"))
+    assert all(table.instant.transaction in path for path in live_paths(table))
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: Path, is_bound: bool) -> None:
+    """Its files are removed once an instant has named it: it must not bind again, and publish them."""
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+    writer, other = ss.open(tmp_path), ss.open(tmp_path)
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), writer.transaction() as tx:
+        tx.write(pa.table({"a": [2]}))
+        tx.remove(["f.parquet"])
+        if is_bound:  # and others have gone on since
+            commit_rows(other, {"a": [3]})
+        other.clean(min_age=dt.timedelta(hours=1), delete_data=True)
+        assert tx.id not in {name for v in range(1, other.version + 1) for name in other.timeline.read(v).fenced}
+        other.clean(min_age=dt.timedelta(0), delete_data=True)
+        if is_bound:
+            commit_rows(other, {"a": [4]})
+    rows = sorted(table.refresh().scan().to_table().column("a").to_pylist())
+    assert rows == ([1, 3, 4] if is_bound else [1])
+    assert table.verify(deep=True) == []
+    assert not [path for path in tmp_path.rglob(f"*{tx.id}*") if path.is_file()]
+
+
+def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its marker is written anew while it lives, however long ago it began."""
+    monkeypatch.setattr(markers, "BEAT_S", 0.05)
+    monkeypatch.setattr(markers, "_heart", markers._Heart())
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    with ss.open(tmp_path).transaction() as tx:
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [1]}))
+        tx.add_task(task.result)
+        time.sleep(2)
+        for path in tmp_path.rglob("part-*"):
+            os.utime(path, ns=(0, 0))
+        table.clean(min_age=dt.timedelta(seconds=1.5), delete_data=True)
+        assert len(list(tmp_path.glob("part-*"))) == 1
+        os.utime(next(tmp_path.glob("part-*")), ns=(0, task.result[0].files.column("modified_ns")[0].as_py()))
+    assert table.refresh().scan().to_table().num_rows == 1
+
+
+def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.engine.state import timeline as module
+
+    monkeypatch.setattr(module, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    stale = ss.open(tmp_path)
+    for number in range(8):
+        commit_rows(table, {"a": [number]})
+    bytes_before = {p: p.read_bytes() for p in (tmp_path / ".skipstone/timeline").rglob("*.json")}
+    assert all(len(list(f.iterdir())) <= 3 for f in (tmp_path / ".skipstone/timeline").iterdir() if f.is_dir())
+    commit_rows(stale, {"a": [100]})
+    assert stale.version == 10 and stale.scan().count() == 9
+    assert {p: p.read_bytes() for p in bytes_before} == bytes_before
+    for hint in (None, b"2", b"77"):
+        (tmp_path / ".skipstone/timeline/HINT").unlink()
+        if hint:
+            (tmp_path / ".skipstone/timeline/HINT").write_bytes(hint)
+        assert ss.open(tmp_path).version == 10
+        (tmp_path / ".skipstone/timeline/HINT").touch()
+    assert table.timeline.publish(ss.open(tmp_path, version=4).instant)  # it is there, and is the same
+    assert not table.timeline.publish(replace(table.instant, transaction="other"))
+
+
+def test_rule_09_a_key_commits_once_for_as_long_as_history_lasts(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    stale = ss.open(tmp_path)
+    for number, key in enumerate(["x", None, "y", None]):
+        with table.transaction(key=key) as tx:
+            tx.write(pa.table({"a": [number]}))
+    for handle in (stale, table, ss.open(tmp_path)):
+        with handle.transaction(key="x") as tx:
+            tx.write(pa.table({"a": [99]}))
+    assert ss.open(tmp_path).version == 5
+    assert sorted(ss.open(tmp_path).scan().to_table().column("a").to_pylist()) == [0, 1, 2, 3]
+    assert len(list(tmp_path.glob("*.parquet"))) == 4  # what the retries wrote is removed
+    assert ss.open(tmp_path).verify(deep=True) == []
+
+
+def test_rule_12_a_directory_is_read_as_of_the_last_sync(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+    make_file(tmp_path, "g.parquet", {"a": [2]})
+    assert (table.scan().count(), ss.open(tmp_path).scan().count(), table.version) == (1, 1, 1)
+    assert table.scan("a = 2", refresh="sync").count() == 1
+    assert (table.version, ss.open(tmp_path).scan().count()) == (2, 2)
+
+
+def test_rule_13_without_hard_links_a_commit_is_refused_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path)
+
+    def link(*_args) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local.os, "link", link)
+        with pytest.raises(ss.StorageError, match=r"hard links.*index_path"):
+            commit_rows(table, {"a": [2]})
+    assert ss.open(tmp_path).version == 1 and len(list(tmp_path.glob("*.parquet"))) == 1
+    commit_rows(table, {"a": [3]})
+    assert table.version == 2
+
+
+def test_rule_14_time_on_a_timeline_never_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    now = time.time_ns()
+    for number, minutes in enumerate([4, -300, -3000, 0]):
+        monkeypatch.setattr(time, "time_ns", lambda minutes=minutes: now + minutes * 60 * 10**9)
+        commit_rows(table, {"a": [number]})
+    times = table.history().column("time").to_pylist()
+    assert times == sorted(set(times))
+    for version, at in enumerate(times, start=1):
+        assert ss.open(tmp_path, as_of=at).version == version
+        assert ss.open(tmp_path, as_of=at.replace(tzinfo=None)).version == version
+        if version > 1:
+            assert ss.open(tmp_path, as_of=at - dt.timedelta(microseconds=1)).version == version - 1

@@ -1,0 +1,83 @@
+"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect. Some of them by
+default, all where many examples are asked for.
+
+On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
+compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import spark_sessions
+from example_counts import is_thorough
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+from spark_cluster import Cluster, connect_server, package_archive
+
+TESTS = Path(__file__).parents[1]
+_TESTS_S_MAX = 900  # against a hang: alone, half a minute
+# What differs most from a local session: executors that prune and read, write, build, and are asked by Columns.
+_SOME = (
+    "test_answers_are_sparks_own or test_pyspark_columns or test_pruning_in_a_job or test_appended_and_overwritten"
+    " or test_indexes_of_many_rows or test_saved_with_the_version"
+)
+NO_NUMBA = """
+import pathlib
+import sys
+
+
+class NoNumba:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("numba", "llvmlite"):
+            pathlib.Path(__file__).with_name("asked-for-numba").touch()
+            raise ImportError(name + " is not installed here")
+
+
+sys.meta_path.insert(0, NoNumba())
+"""
+
+
+def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
+    """Runs a file of tests on another session. What fails there fails here, with its report."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
+    arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again"), str(TESTS / "spark" / file)]
+    arguments += [] if is_thorough() else ["-k", _SOME]
+    environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(
+        [*command, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_TESTS_S_MAX,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
+    archive = package_archive(tmp_path / "skipstone.zip")
+    homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)}
+    options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
+    told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
+    _run_again("test_spark_queries.py", told, spark_cluster, tmp_path)
+    kept = {path.name.partition(".")[0] for path in tmp_path.glob("skipstone-kernels-*/*/*.nbi")}
+    assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
+
+
+def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason='Spark Connect needs more: pip install "pyspark[connect]"')
+    with zipfile.ZipFile(package_archive(tmp_path / "skipstone.zip")) as archive:
+        archive.extractall(tmp_path / "packages")
+    (tmp_path / "packages" / "sitecustomize.py").write_text(NO_NUMBA)
+    there = {"PYTHONPATH": str(tmp_path / "packages")}
+    options = {"spark.executorEnv.PYTHONPATH": there["PYTHONPATH"]}
+    with connect_server(spark_cluster, options, there) as url:
+        _run_again("test_spark_queries.py", spark_sessions.told(url), spark_cluster, tmp_path)
+    assert (tmp_path / "packages" / "asked-for-numba").exists(), "executors had no use for compiled kernels"

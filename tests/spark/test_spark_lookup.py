@@ -1,0 +1,220 @@
+"""Look-ups of many keys are Spark's own left semi-joins over the plain files, whatever the index covers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from example_counts import is_thorough
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import spark_adapter as sks
+from skipstone.spark_adapter import semi_join
+
+FILES, ROWS = 9, 120
+INDEXED = ("k", "f", "d", ["s", "k"])
+CASES = [  # the key, and by which indexes
+    (["k"], ("whole", "part", "none", "half")),
+    (["f"], ("whole",)),
+    (["d"], ("part",)),
+    (["x.y"], ("none",)),
+    (["k", "s"], ("whole", "half")),
+    (["p", "k"], ("part",)),
+    (["k", "t", "f"], ("part",)),
+]
+
+
+def _drawn(draw: np.random.Generator, count: int, first: int) -> pa.Table:
+    """Rows that meet often: few values a column, with nulls, NaN and zeros of both signs."""
+
+    def some(values: list, nulls: float = 0.1) -> list:
+        return [None if draw.random() < nulls else values[i] for i in draw.integers(0, len(values), count)]
+
+    moment = dt.datetime(2024, 3, 31, 1, 30, tzinfo=dt.UTC)
+    nested = [None if v is None else {"y": v} for v in some(list(range(200)))]
+    return pa.table(
+        {
+            "id": pa.array(range(first, first + count), pa.int64()),
+            "k": pa.array(some(list(range(-40, 400, 3))), pa.int64()),
+            "s": pa.array(some(["", "a", "ü", "a" * 70, *(f"v{i}" for i in range(90))])),
+            "f": pa.array(some([0.0, -0.0, float("nan"), float("inf"), *(i / 4 for i in range(80))]), pa.float64()),
+            "d": pa.array(some([decimal.Decimal(i) / 100 for i in range(150)]), pa.decimal128(9, 2)),
+            "t": pa.array(some([moment + dt.timedelta(minutes=i) for i in range(90)]), pa.timestamp("us", tz="UTC")),
+            "x": pa.array(nested, pa.struct({"y": pa.int32()})),
+        }
+    )
+
+
+def _file_rows(at: int) -> pa.Table:
+    return _drawn(np.random.default_rng(100 + at), ROWS, at * ROWS)
+
+
+def _some_keys(draw: np.random.Generator) -> pa.Table:
+    """Keys that are there, keys that are not, some twice, and some with nulls."""
+    there = pa.concat_tables([_file_rows(at) for at in range(FILES)]).take(pa.array(draw.integers(0, FILES * ROWS, 30)))
+    keys = pa.concat_tables([there, there.slice(20), _drawn(draw, 20, 0)])
+    keys = keys.append_column("p", pa.array(draw.choice([1, 4, 7], 60), pa.int32()))
+    return keys.append_column("x.y", pc.struct_field(keys.column("x"), "y"))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One lake, indexed four times: wholly, before its last files came, not at all, and by half of a key."""
+    root = tmp_path_factory.mktemp("lookup") / "lake"
+    places = {name: root.parent / name for name in ("whole", "part", "none", "half")}
+    for at in range(FILES):
+        (root / f"p={at % 3}").mkdir(parents=True, exist_ok=True)
+        pq.write_table(_file_rows(at), root / f"p={at % 3}" / f"{at}.parquet", row_group_size=50)
+        if at == 5:
+            part = ss.create(root, index_path=places["part"])
+            for columns in INDEXED:
+                part.create_index(columns, kind="secondary")
+    part.sync()
+    assert part.indexes().to_pylist()[-1]["files_covered"] == 6
+    whole = ss.create(root, index_path=places["whole"])
+    for columns in INDEXED:
+        whole.create_index(columns, kind="secondary")
+    ss.create(root, index_path=places["none"])
+    ss.create(root, index_path=places["half"]).create_index("k", kind="secondary")
+    return root
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From four keys on they are many."""
+    monkeypatch.setattr(semi_join, "FEW_KEYS", 3)
+
+
+def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:
+    draw = np.random.default_rng(None if is_thorough() else 4)
+    plain = spark.read.option("basePath", str(lake)).parquet(str(lake)).cache()
+    told, expected = [], []
+    for case, (on, places) in enumerate(CASES):
+        given = _some_keys(draw)
+        keys = spark.createDataFrame(given.select(on)).coalesce(1)
+        same = reduce(lambda a, b: a & b, (plain[name] == keys[f"`{name}`"] for name in on))
+        semi = plain.join(keys, same, "left_semi")
+        expected.append(semi.selectExpr(f"{case} as case", "id"))
+        for place in places:
+            index_path = lake.parent / place
+            found = sks.lookup(spark, lake, keys, on[0] if len(on) == 1 else on, ["s", "id"], index_path=index_path)
+            assert found.columns == ["s", "id"]
+            told.append(found.selectExpr(f"{case} as case", f"'{place}' as place", "id"))
+    rows = reduce(lambda a, b: a.union(b), told).toArrow()
+    wanted = reduce(lambda a, b: a.union(b), expected).toArrow()
+    for case, (on, places) in enumerate(CASES):
+        ids = sorted(row["id"] for row in wanted.to_pylist() if row["case"] == case)
+        assert 0 < len(ids) < FILES * ROWS, on
+        for place in places:
+            own = sorted(row["id"] for row in rows.to_pylist() if row["case"] == case and row["place"] == place)
+            assert own == ids, (on, place)
+
+
+def test_whole_rows_come_as_a_scan_tells_them(spark, lake: Path, many: None) -> None:
+    table = ss.open(lake, index_path=lake.parent / "part")
+    keys = pa.table({"k": pa.array([2, 5, 5, 8, 11, None, 399, 10**6])})
+    local = table.lookup(keys.column("k"), on="k")
+    found = sks.lookup(spark, lake, spark.createDataFrame(keys), "k", index_path=lake.parent / "part")
+    scanned = sks.scan(spark, lake, index_path=lake.parent / "part")
+    assert found.schema == scanned.schema
+    got = found.toArrow().sort_by("id")
+    wanted = local.to_table().sort_by("id")
+    assert wanted.num_rows > 10
+    assert got.drop_columns(["f"]).to_pylist() == wanted.drop_columns(["f"]).to_pylist()
+    assert [str(v) for v in got.column("f").to_pylist()] == [str(v) for v in wanted.column("f").to_pylist()]
+    assert found.count() == wanted.num_rows
+    assert (
+        sks.lookup(spark, lake, spark.createDataFrame(keys), "k", [], index_path=lake.parent / "whole").count()
+        == wanted.num_rows
+    )
+
+
+def test_few_keys_are_a_scan_and_no_keys_are_no_rows(spark, lake: Path) -> None:
+    few = spark.createDataFrame([(5,), (8,), (None,)], "k long")
+    found = sks.lookup(spark, lake, few, "k", ["id"], index_path=lake.parent / "whole")
+    assert found.count() == ss.open(lake, index_path=lake.parent / "whole").scan("k IN (5, 8)").count()
+    none = spark.createDataFrame([], "k long, s string")
+    for place in ("whole", "part"):
+        assert sks.lookup(spark, lake, none, ["k", "s"], index_path=lake.parent / place).count() == 0
+
+
+def test_keys_of_other_types_are_compared_as_values(spark, lake: Path, many: None) -> None:
+    for place in ("whole", "none"):
+        numbers = spark.createDataFrame([(5.0,), (8.5,), (float("nan"),), (-1.0,), (1e300,)], "k double")
+        found = sks.lookup(spark, lake, numbers, "k", ["k"], index_path=lake.parent / place).toArrow()
+        assert set(found.column("k").to_pylist()) == {5, -1}
+    texts = spark.createDataFrame([("5",)], "k string")
+    with pytest.raises(ss.SchemaError, match="cast them"):
+        sks.lookup(spark, lake, texts, "k", index_path=lake.parent / "whole")
+    with pytest.raises(ss.SchemaError, match="no column 'q'"):
+        sks.lookup(spark, lake, texts, "q", index_path=lake.parent / "whole")
+    with pytest.raises(ss.SchemaError, match="no column 'z'"):
+        sks.lookup(spark, lake, texts.withColumnRenamed("k", "z"), "z", index_path=lake.parent / "whole")
+    with pytest.raises(ss.SchemaError, match="no column 'nope'"):
+        sks.lookup(spark, lake, numbers, "k", ["nope"], index_path=lake.parent / "whole")
+    with pytest.raises(ss.InvalidArgumentError, match="on="):
+        sks.lookup(spark, lake, texts, [], index_path=lake.parent / "whole")
+
+
+def test_keys_whose_type_is_never_compared_are_refused_at_once(spark, tmp_path: Path) -> None:
+    ss.create(tmp_path, schema=pa.schema([("d", pa.decimal128(10, 2))])).close()
+    with pytest.raises(ss.SchemaError, match="'d' are date32"):
+        sks.lookup(spark, tmp_path, spark.sql("SELECT DATE '2020-01-01' AS d"), "d")
+
+
+def test_rule_42_no_key_is_rounded_into_the_column(spark, many: None, tmp_path: Path) -> None:
+    ids = [uuid.UUID(int=n) for n in range(4)]
+    columns = {
+        "d": pa.array([decimal.Decimal("0.12"), decimal.Decimal(1), decimal.Decimal(7), None], pa.decimal128(10, 2)),
+        "wide": pa.array([decimal.Decimal(10**20), decimal.Decimal(10**20 + 1), None, None], pa.decimal128(38, 0)),
+        "u": pa.array([u.bytes for u in ids], pa.uuid()),
+        "id": range(4),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    floats = "SELECT col1 AS d FROM VALUES (0.123D), (0.1249D), (1D), (2D)"
+    longs = "SELECT col1 AS d FROM VALUES (7L), (8L), (9L), (10L)"
+    bytes_of = "SELECT col1 AS u FROM VALUES " + ", ".join(f"(X'{n:032x}')" for n in (2, 5, 6, 7))
+    for is_indexed in (False, True):
+        for keys, on, expected in ((floats, "d", [1]), (longs, "d", [2]), (bytes_of, "u", [2])):
+            found = sks.lookup(spark, tmp_path, spark.sql(keys), on, ["id"]).toArrow()
+            assert found.column("id").to_pylist() == expected, (on, is_indexed)
+        if not is_indexed:
+            for on in ("d", "u", "wide"):
+                table.create_index(on, kind="secondary")
+    doubles = spark.sql("SELECT col1 AS wide FROM VALUES (1e20D), (1D), (2D), (3D)")
+    with pytest.raises(Exception, match="one is several values of decimal128"):
+        sks.lookup(spark, tmp_path, doubles, "wide").count()
+
+
+def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
+    spark, lake: Path, many: None, tmp_path: Path
+) -> None:
+    for at in range(4):
+        pq.write_table(
+            pa.table({"k": pa.array(range(at, 400, 4)), "id": pa.array([at] * 100)}), tmp_path / f"{at}.parquet"
+        )
+    table = ss.create(tmp_path)
+    table.create_index("k", kind="secondary")
+    keys = spark.range(0, 400, 10).withColumnRenamed("id", "k")
+    before = sks.lookup(spark, tmp_path, keys, "k")
+    with table.transaction() as tx:
+        tx.remove(["2.parquet"])
+    after = sks.lookup(spark, tmp_path, keys, "k")
+    assert (before.count(), after.count()) == (40, 20), "a removed file's rows stand in the index still"
+    for run in table.instant.indexes[-1].runs:
+        path = tmp_path / ".skipstone" / run.path
+        path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 2])
+    damaged = sks.lookup(spark, tmp_path, keys, "k")
+    with pytest.raises(Exception, match="secondary index over k cannot be read"):
+        damaged.count()

@@ -1,0 +1,261 @@
+"""The pieces of spark_adapter that need no Spark session: packing, options, and an executor in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from predicate_strategies import predicates, schemas
+from skipstone import col
+from skipstone.engine.predicates import Node, parse
+from skipstone.engine.predicates.ast import as_predicate
+from skipstone.engine.scan.tasks import FileTask
+from skipstone.spark_adapter.executor import read_shares
+from skipstone.spark_adapter.packing import Share, pack
+from skipstone.spark_adapter.request import Request, decode_predicate, encode_predicate
+from skipstone.spark_adapter.source import SkipstoneReader, SkipstoneSource
+from skipstone.spark_adapter.translate import spark_schema, wire_schema
+
+MEGABYTE = 1 << 20
+
+
+def _task(number: int, size_bytes: int) -> FileTask:
+    return FileTask(f"{number}.parquet", size_bytes, None, {}, 10, True, 0, False, True)
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------
+
+
+@given(sizes=st.lists(st.integers(0, 2000 * MEGABYTE), max_size=60), parallelism=st.integers(1, 16))
+def test_packs_hold_every_row_group_once_in_few_even_lists(sizes: list[int], parallelism: int) -> None:
+    tasks = [_task(number, size) for number, size in enumerate(sizes)]
+    packs = pack(tasks, parallelism)
+    assert all(packs)
+    assert len(packs) <= max(3 * parallelism, sum(sizes) // (900 * MEGABYTE))
+    assert bool(packs) == bool(tasks)
+    for task in tasks:
+        shares = [share for one in packs for share in one if share.task is task]
+        groups = [group for share in shares for group in range(100) if group % share.count == share.number]
+        assert sorted(groups) == list(range(100))
+    weights = [sum(share.size_bytes for share in one) for one in packs]
+    largest = max((share.size_bytes for one in packs for share in one), default=0)
+    assert all(weight <= sum(weights) / len(packs) + largest for weight in weights)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parallelism", "count"),
+    [
+        ([100], 8, 1),  # too little for more than one
+        ([MEGABYTE] * 10, 8, 2),
+        ([1000] * 10_000, 4, 12),  # opening costs too
+        ([900 * MEGABYTE], 4, 12),  # one file is cut
+        ([900 * MEGABYTE] * 50, 2, 43),  # or a task would run for minutes
+        ([], 4, 0),
+    ],
+)
+def test_number_of_packs(sizes: list[int], parallelism: int, count: int) -> None:
+    assert len(pack([_task(number, size) for number, size in enumerate(sizes)], parallelism)) == count
+
+
+# -- an executor ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(3):
+        rows = pa.table({"k": np.arange(70) + 70 * number, "s": [f"s{value % 5}" for value in range(70)]})
+        pq.write_table(rows, root / f"{number}.parquet", row_group_size=10)
+    with ss.create(root) as table:
+        table.create_index("s", kind="bloom")
+    return root
+
+
+def _planned(lake: Path, where: str) -> tuple:
+    """(context, wire, tasks) of a scan."""
+    with ss.open(lake) as table:
+        plan = table.scan(where, ["k"])
+        return plan.planning.context, wire_schema(table.schema, plan.columns), plan.planning.tasks
+
+
+def _keys(context, wire: pa.Schema, shares: list[Share]) -> list[int]:
+    return sorted(key for batch in read_shares(context, wire, shares) for key in batch.column(0).to_pylist())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+@pytest.mark.parametrize("where", ["k >= 0", "k BETWEEN 15 AND 95", "s = 's3' AND k < 100", "k = 12"])
+def test_shares_of_a_file_are_the_file(lake: Path, count: int, where: str) -> None:
+    context, wire, tasks = _planned(lake, where)
+    found = [k for n in range(count) for k in _keys(context, wire, [Share(task, n, count) for task in tasks])]
+    with ss.open(lake) as table:
+        expected = sorted(table.scan(where, ["k"]).to_table()["k"].to_pylist())
+    assert sorted(found) == expected != []
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path, damaged: int) -> None:
+    """It keeps all row groups, where others keep some: dealt out by place instead of number, rows would be lost."""
+    context, wire, tasks = _planned(lake, "k BETWEEN 15 AND 95")
+    found = []
+    for number in range(3):
+        if number == damaged:
+            for path in (lake / ".skipstone" / "tasks").rglob("*.sbf"):
+                path.rename(path.with_suffix(".away"))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found += _keys(context, wire, [Share(task, number, 3) for task in tasks])
+        assert any("fine index" in str(one.message) for one in told) == (number == damaged)
+        for path in (lake / ".skipstone" / "tasks").rglob("*.away"):
+            path.rename(path.with_suffix(".sbf"))
+    assert sorted(found) == list(range(15, 96))
+
+
+def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lake: Path, tmp_path: Path) -> None:
+    """Partitions hold all that it needs. Of the index only the files that they name stay, without their footers."""
+    with ss.open(lake) as table:
+        schema = spark_schema(wire_schema(table.schema))
+    reader = SkipstoneReader(Request(str(lake), where="s = 's3' AND k > 100"), schema)
+    partitions = reader.partitions()
+    tasks = [share.task for one in partitions for share in one.shares]
+    named = {path for task in tasks for path, _, _ in task.fine} | {
+        file for task in tasks for file, _ in task.filters.values()
+    }
+    assert len(named) == 2
+    for path in (lake / ".skipstone").rglob("*"):
+        if path.is_file() and str(path.relative_to(lake / ".skipstone")) not in named:
+            path.unlink()
+        elif path.is_file():
+            path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    with pytest.raises(ss.NotATableError):
+        ss.open(lake)
+    (tmp_path / "sent").write_bytes(pickle.dumps((reader, partitions)))
+    code = (
+        f"import json, pickle, sys, warnings\n"
+        f"warnings.simplefilter('error')\n"  # a damaged fine part only warns
+        f"reader, partitions = pickle.load(open({str(tmp_path / 'sent')!r}, 'rb'))\n"
+        f"keys = [k for p in partitions for b in reader.read(p) for k in b.column(0).to_pylist()]\n"
+        f"print(json.dumps([keys, sorted(sys.modules)]))\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
+    )
+    keys, modules = json.loads(told.stdout)
+    assert sorted(keys) == [key for key in range(101, 210) if (key % 70) % 5 == 3]
+    late = {"numba", "sqlglot", "pandas", "pyarrow.dataset", "skipstone.engine.table", "skipstone.engine.scan.plan"}
+    assert late & set(modules) == set()
+
+
+def test_what_travels_is_small(lake: Path) -> None:
+    with ss.open(lake) as table:
+        schema = spark_schema(wire_schema(table.schema))
+    reader = SkipstoneReader(Request(str(lake), where="k > 5"), schema)
+    assert len(pickle.dumps(reader)) < 2_000
+    assert len(pickle.dumps(reader.partitions())) < 5_000
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_options_and_back() -> None:
+    request = Request("/lake", where="k = 5", index_path="/index", version=3, parallelism=8)
+    assert Request.from_options(request.to_options()) == request
+    assert Request.from_options({"PATH": "file:/lake", "Version": "3"}) == Request("/lake", version=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "one directory"),
+        ({"paths": '["a", "b"]'}, "one directory"),
+        ({"path": "a", "filter": "k = 5"}, "option 'filter' is not known"),
+        ({"path": "a", "version": "-1"}, "whole number"),
+        ({"path": "a", "version": "1.5"}, "whole number"),
+        ({"path": "a", "where": "k = 5", "predicate": "AAAA"}, "not both"),
+        ({"path": "a", "provider": "skipstone", "option.where": "k = 5"}, "where would be lost: .* TEMPORARY VIEW"),
+        ({"path": "a", "provider": "skipstone", "option.storage.region": "x"}, "storage.region would be lost"),
+    ],
+)
+def test_options_that_mean_nothing(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match=told):
+        Request.from_options(options)
+
+
+@given(node=schemas().flatmap(predicates))
+def test_a_predicate_travels(node: Node) -> None:
+    assert decode_predicate(encode_predicate(node)) == node
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int8(), pa.bool_(), pa.string(), pa.large_binary(), pa.string_view(), pa.binary(3), pa.date64()),
+        *(pa.timestamp("ns"), pa.timestamp("s", "Europe/Paris"), pa.duration("ms"), pa.time32("s"), pa.time64("ns")),
+        *(pa.decimal32(5, 2), pa.decimal64(9, 0), pa.decimal128(38, 10), pa.decimal256(76, 1)),
+        *(pa.list_(pa.int8()), pa.list_(pa.int8(), 2), pa.large_list(pa.int8()), pa.list_view(pa.int8())),
+        *(pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8()), pa.dictionary(pa.int8(), pa.string())),
+    ],
+    ids=str,
+)
+def test_a_cast_travels(kind: pa.DataType) -> None:
+    node = parse(pc.field("a").cast(kind).cast(pa.int64()) == 1)
+    assert str(kind) in repr(node)
+    assert decode_predicate(encode_predicate(node)) == node
+
+
+class _Malicious:
+    def __reduce__(self):
+        return print, ("loaded",)
+
+
+class _Roundabout:
+    def __reduce__(self):
+        return as_predicate, (True,)  # of our own module, but no part of a tree
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "%%%", "AAAA", *map(encode_predicate, (7, _Malicious(), _Roundabout(), [parse("k = 5")], col, pa.array))],
+)
+def test_what_is_no_predicate_is_not_loaded(text: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(ss.PredicateError, match="option predicate"):
+        decode_predicate(text)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_version_is_pinned_when_the_source_is_made(lake: Path) -> None:
+    source = pickle.loads(pickle.dumps(SkipstoneSource({"path": str(lake)})))
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.remove(["0.parquet"])
+    shares = [share for one in source.reader(source.schema()).partitions() for share in one.shares]
+    assert sorted(share.task.path for share in shares) == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def test_rows_that_only_their_own_reader_can_read_are_refused(lake: Path) -> None:
+    logs = pa.table(
+        {
+            "path": ["log"], "size_bytes": [10], "row_count": [1], "kind": ["log"], "file_group": ["g"],
+            "slice_instant": ["1"], "merge": ["whole"],
+        }
+    )  # fmt: skip
+    with ss.open(lake) as table:
+        with table.transaction() as tx:
+            tx.add_files(logs)
+        schema = spark_schema(wire_schema(table.schema))
+    with pytest.raises(ss.NotReadableError, match="log among them"):
+        SkipstoneReader(Request(str(lake)), schema).partitions()

@@ -1,0 +1,471 @@
+"""`df.write.format("skipstone")`: what Spark wrote is what the table holds, once, or the table is as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.types import StructType
+from skipstone import spark_adapter as sks
+from skipstone.spark_adapter.incoming import names_in, to_table_types
+from skipstone.spark_adapter.source import SkipstoneSource
+from skipstone.spark_adapter.translate import wire_batches, wire_schema
+from test_spark_types import SHARED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOW = dt.timedelta(0)
+
+
+def save(frame: DataFrame, path: object, mode: str = "append", **options: object) -> None:
+    sks.register(frame.sparkSession)
+    frame.write.format("skipstone").mode(mode).options(**options).save(str(path))
+
+
+def rows_of(path: object) -> Counter:
+    rows = ss.open(str(path)).scan().to_table()
+    return Counter(zip(*(rows[name].to_pylist() for name in sorted(rows.column_names)), strict=True))
+
+
+def pending(path: Path) -> list[str]:
+    return sorted(file.stem for file in Path(path, ".skipstone/pending").glob("*.json"))
+
+
+# -- modes ------------------------------------------------------------------------------------------------------------
+
+
+def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    base = spark.range(40).selectExpr("id", "cast(id as string) AS Name", "id % 4 AS p")
+    expected = {(i % 4, i): str(i) for i in range(40)}
+
+    def check(version: int) -> ss.Table:
+        table = ss.open(lake)
+        found = table.scan().to_table().to_pylist()
+        assert {(r["p"], r["id"]): r["Name"] for r in found} == expected and len(found) == len(expected)
+        assert (table.version, pending(lake), table.verify(deep=True)) == (version, [], [])
+        return table
+
+    save(base, lake, partitioning="p")
+    table = check(2)
+    assert table.instant.partitioning == ("p",)
+    assert table.schema.equals(pa.schema([("id", pa.int64()), ("Name", pa.string()), ("p", pa.int64())]))
+    table.create_index("Name", kind="bloom")
+    table.create_index("id", kind="secondary")
+
+    more = spark.range(40, 44).selectExpr("id % 4 AS P", "id", "'x' AS NAME")  # another order, another case
+    save(more, lake)
+    expected |= {(i % 4, i): "x" for i in range(40, 44)}
+    indexes = check(5).indexes().to_pylist()
+    assert all(index["files_covered"] == index["files_total"] for index in indexes) and len(indexes) == 3
+
+    one = spark.range(100, 102).selectExpr("id", "'one' AS name", "1L AS p")
+    save(one, lake, "overwrite", partitionOverwriteMode="dynamic")
+    expected = {key: value for key, value in expected.items() if key[0] != 1} | {(1, i): "one" for i in (100, 101)}
+    check(6)
+    save(one.where("id < 0"), lake, "overwrite", partitionOverwriteMode="DYNAMIC")
+    check(6)
+    session = spark.newSession()
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    save(session.range(1).selectExpr("7L AS id", "2L AS p"), lake, "overwrite")  # a column is missing: null
+    expected = {key: value for key, value in expected.items() if key[0] != 2} | {(2, 7): None}
+    check(7)
+    save(session.range(1).selectExpr("8L AS id", "3L AS p"), lake, "overwrite", partitionOverwriteMode="static")
+    expected = {(3, 8): None}
+    check(8)
+    save(one.where("id < 0"), lake, "overwrite")
+    expected = {}
+    check(9)
+
+
+def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    save(spark.range(2), lake)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW inserted USING skipstone OPTIONS (path '{lake}')")
+    spark.sql("INSERT INTO inserted VALUES (7)")
+    assert rows_of(lake) == {(0,): 1, (1,): 1, (7,): 1}
+    spark.sql("INSERT OVERWRITE inserted VALUES (9)")
+    assert rows_of(lake) == {(9,): 1}
+
+
+def test_a_key_makes_a_retry_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    for _ in range(2):
+        save(spark.range(3), tmp_path / "lake", key="night-7")
+    assert rows_of(tmp_path / "lake") == {(0,): 1, (1,): 1, (2,): 1} and pending(tmp_path / "lake") == []
+
+
+def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    save(spark.range(0, 1000, 1, 1), lake, row_group_rows=100, file_rows=400)
+    footers = sorted((pq.ParquetFile(path).metadata for path in lake.glob("*.parquet")), key=lambda m: m.num_rows)
+    assert [m.num_rows for m in footers] == [200, 400, 400]
+    assert {m.row_group(i).num_rows for m in footers for i in range(m.num_row_groups)} == {100}
+    save(spark.range(0, 1000, 1, 1), lake, "overwrite", row_group_bytes="2k", file_bytes=1)
+    assert sorted(ss.open(lake).files()["row_count"].to_pylist()) == [232, 256, 256, 256]  # 8 bytes a row
+
+
+# -- types ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """A table of every type, read and written into an empty one of the same types, and into one that is made."""
+    table, copy, made = tmp_path / "lake", tmp_path / "copy", tmp_path / "made"
+    table.mkdir()
+    inner = pa.struct([("n", pa.uint16()), ("t", pa.list_(pa.timestamp("ms")))])
+    columns = SHARED | {
+        "half": pa.array([1.5, None, float("nan")], pa.float16()),
+        "wide": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("-9.99")], pa.decimal256(38, 2)),
+        "ns": pa.array([-2_000, None, 3_000], pa.timestamp("ns", "Asia/Tokyo")),
+        "pair": pa.array([[1, None], None, [3, 255]], pa.list_(pa.uint8(), 2)),
+        "inner": pa.array([{"n": 7, "t": [0]}, None, {"n": None, "t": None}], inner),
+    }
+    pq.write_table(pa.table(columns), table / "part.parquet")
+    original = ss.create(table)
+    ss.create(copy, schema=original.schema)
+    frame = sks.scan(spark, table).coalesce(1)
+    for zone, target in (("UTC", copy), ("America/New_York", copy), ("UTC", made)):
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", zone)
+        save(sks.scan(session, table).coalesce(1), target, "overwrite")
+        found, expected = ss.open(target).scan().to_table(), original.scan().to_table()
+        if target == copy:
+            assert found.schema.equals(expected.schema)
+            assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    plain = tmp_path / "plain"
+    frame.write.parquet(str(plain))
+    theirs, ours = spark.read.parquet(str(plain)), spark.read.parquet(*map(str, made.glob("*.parquet")))
+    assert ours.schema == theirs.schema
+    assert repr(ours.collect()) == repr(theirs.collect())
+
+
+@pytest.mark.parametrize(
+    ("given_as", "value", "kind"),
+    [
+        (pa.int16(), 256, pa.uint8()),
+        (pa.int16(), -1, pa.uint8()),
+        (pa.decimal128(20, 0), decimal.Decimal(1 << 64), pa.uint64()),
+        (pa.timestamp("us", "UTC"), 1, pa.timestamp("ms", "UTC")),
+        (pa.timestamp("us"), 1 << 60, pa.timestamp("ns")),
+        (pa.binary(), b"abc", pa.binary(2)),
+        (pa.float32(), 1e30, pa.float16()),
+        (pa.float32(), 1.0001, pa.float16()),
+        (pa.list_(pa.int16()), [1, 300], pa.list_(pa.uint8())),
+        (pa.list_(pa.int16()), [1], pa.list_(pa.uint8(), 2)),
+        (pa.map_(pa.string(), pa.int32()), [("k", -1)], pa.map_(pa.string(), pa.uint16())),
+        (pa.struct([("x", pa.list_(pa.float32()))]), {"x": [1e30]}, pa.struct([("x", pa.list_(pa.float16()))])),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_its_column(given_as: pa.DataType, value: object, kind: pa.DataType):
+    rows = pa.table({"c": pa.array([None, value], given_as)})
+    with pytest.raises(ss.SchemaError, match="'c'"):
+        to_table_types(rows, ["c"], pa.schema([("c", kind)]))
+
+
+LEAVES = {
+    pa.uint8(): st.integers(0, 255),
+    pa.uint64(): st.integers(0, (1 << 64) - 1),
+    pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1),
+    pa.float16(): st.floats(width=16),
+    pa.decimal256(9, 3): st.integers(-999_999, 999_999).map(lambda i: decimal.Decimal(i).scaleb(-3)),
+    pa.timestamp("ms", "Asia/Tokyo"): st.integers(-(10**12), 10**12),
+    pa.timestamp("ns"): st.integers(-(10**14), 10**14).map(lambda us: us * 1000),
+    pa.large_string(): st.text(max_size=3),
+    pa.binary(2): st.binary(min_size=2, max_size=2),
+    pa.date32(): st.dates(),
+    pa.bool_(): st.booleans(),
+}
+KINDS = st.recursive(
+    st.sampled_from(list(LEAVES)),
+    lambda kinds: st.one_of(
+        kinds.map(pa.list_),
+        kinds.map(pa.large_list),
+        kinds.map(lambda kind: pa.list_(kind, 2)),
+        kinds.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.lists(kinds, min_size=1, max_size=2).map(lambda some: pa.struct([(f"f{i}", k) for i, k in enumerate(some)])),
+    ),
+    max_leaves=4,
+)
+
+
+def _values(kind: pa.DataType) -> st.SearchStrategy:
+    if kind in LEAVES:
+        return st.none() | LEAVES[kind]
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({f.name: _values(f.type) for f in kind})
+    if pa.types.is_map(kind):
+        pairs = st.dictionaries(st.text(max_size=2), _values(kind.item_type), max_size=2)
+        return st.none() | pairs.map(lambda found: list(found.items()))
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    return st.none() | st.lists(_values(kind.value_type), min_size=size or 0, max_size=2 if size is None else size)
+
+
+@settings(max_examples=examples(40))
+@given(st.data())
+def test_the_way_there_and_back_changes_nothing(data: st.DataObject) -> None:
+    """Any values of any types, as they go to Spark and come from it again."""
+    kind = data.draw(KINDS)
+    values = data.draw(st.lists(_values(kind), min_size=1, max_size=5))
+    start = data.draw(st.integers(0, len(values) - 1))
+    rows = pa.table({"c": pa.array(values, kind)}).slice(start)
+    sent = pa.Table.from_batches(wire_batches(rows, wire_schema(rows.schema), "part.parquet"))
+    found = to_table_types(sent, ["c"], rows.schema)
+    found.validate(full=True)
+    assert found.schema.field("c").type == kind
+    as_text = kind if not pa.types.is_timestamp(kind) else pa.int64()
+    assert repr(found["c"].cast(as_text).to_pylist()) == repr(rows["c"].cast(as_text).to_pylist())
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+        st.none() | st.floats(),
+        st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=3),
+        st.none() | st.sampled_from(["", "a", "A", "a/b", "x=1", "%2F", "é ü", "__HIVE_DEFAULT_PARTITION__", "a:b"]),
+        st.none() | st.booleans(),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(ROWS, max_size=3))
+def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
+    """Through the writer, as Spark calls it; an empty text and the null partition's name are null, as Hive has it."""
+    schema = StructType()
+    for name, kind in (("n", "long"), ("x", "double"), ("s", "string"), ("p", "string"), ("b", "boolean")):
+        schema = schema.add(name, kind)
+    types = pa.schema(
+        [("n", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("p", pa.string()), ("b", pa.bool_())]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"path": f"{folder}/lake", "partitioning": "p, b"}
+        writer = pickle.loads(pickle.dumps(SkipstoneSource(options).writer(schema, False)))
+        batches = [
+            pa.RecordBatch.from_pylist([dict(zip(types.names, r, strict=True)) for r in t], types) for t in tasks
+        ]
+        writer.commit([writer.write(iter([batch])) for batch in batches])
+        nulls = ("", "__HIVE_DEFAULT_PARTITION__", None)
+        expected = Counter(repr((n, x, s, None if p in nulls else p, b)) for t in tasks for n, x, s, p, b in t)
+        table = ss.open(f"{folder}/lake")
+        found = table.scan().to_table().select(types.names).to_pylist()
+        assert Counter(repr(tuple(row.values())) for row in found) == expected
+        assert table.verify(deep=True) == [] and pending(Path(folder, "lake")) == []
+
+
+# -- refusals, before any task runs -----------------------------------------------------------------------------------
+
+
+def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    lake, bare = tmp_path / "lake", tmp_path / "bare"
+    ss.create(lake, schema=pa.schema([("id", pa.int64()), ("s", pa.string()), ("p", pa.int32())]), partitioning=["p"])
+    bare.mkdir()
+    pq.write_table(pa.table({"a": [1]}), bare / "x.parquet")
+    frame = spark.range(1)
+    for data, path, options, told in (
+        (frame.selectExpr("id", "1 AS extra"), lake, {}, "SchemaError: the table has no column 'extra'"),
+        (frame.selectExpr("'x' AS id"), lake, {}, "SchemaError: column 'id' is int64"),
+        (frame.selectExpr("id", "id AS ID"), lake, {}, "SchemaError: the rows have two columns for 'id'"),
+        (frame, lake, {"where": "id = 1"}, "InvalidArgumentError: option 'where' is not known"),
+        (frame, lake, {"partitionOverwriteMode": "some"}, "InvalidArgumentError: option partitionOverwriteMode"),
+        (frame, lake, {"row_group_rows": "1m"}, "InvalidArgumentError: option row_group_rows"),
+        (frame, lake, {"file_bytes": "0"}, "InvalidArgumentError: option file_bytes"),
+        (frame, lake, {"partitioning": "s"}, "InvalidArgumentError: .* partitioned by p"),
+        (frame, bare, {}, "InvalidArgumentError: .*skipstone create"),
+        (frame.selectExpr("interval 1 day AS i"), tmp_path / "new", {}, "SchemaError: column 'i'"),
+        (frame, tmp_path / "new", {"partitioning": "q"}, "SchemaError: partition column 'q'"),
+    ):
+        with pytest.raises(AnalysisException, match=f"(?s){told}"):
+            save(data, path, **options)
+    assert ss.open(lake).version == 1 and not (tmp_path / "new/.skipstone").exists()
+    assert not (bare / ".skipstone").exists()
+    with pytest.raises(AnalysisException, match=r"Append.*Overwrite"):  # Spark's own words for its other modes
+        save(frame, lake, "errorifexists")
+
+
+def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> None:
+    table = pa.schema([("id", pa.int64()), ("t", pa.string()), ("T", pa.string())])
+    assert names_in(table, ["T", "ID", "t"]) == ["T", "id", "t"]
+    with pytest.raises(ss.SchemaError, match="two columns for 'id'"):
+        names_in(table, ["Id", "id"])
+    twice = pa.schema([("ab", pa.int64()), ("AB", pa.int64())])
+    with pytest.raises(ss.SchemaError, match="cannot tell which of ab, AB"):
+        names_in(twice, ["Ab"])
+
+
+def test_a_table_of_another_log_is_its_owners(spark: SparkSession, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"id": pa.array([1], pa.int64())}))
+    ss.create(tmp_path / "lake", source="delta").close()
+    for mode in ("append", "overwrite"):
+        with pytest.raises(AnalysisException, match=r"InvalidArgumentError: .*only delta's own writers"):
+            save(spark.range(1), tmp_path / "lake", mode)
+    assert rows_of(tmp_path / "lake") == {(1,): 1}
+
+
+# -- what goes wrong while it runs ------------------------------------------------------------------------------------
+
+
+def _with_side_effect(frame: DataFrame, effect: Callable[[], None]) -> DataFrame:
+    """The same rows; `effect` happens in an executor, after the writer was made and before it commits."""
+
+    def act(batches):
+        effect()
+        yield from batches
+
+    return frame.mapInArrow(act, frame.schema)
+
+
+def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ss.create(lake, schema=pa.schema([("n", pa.uint8())]))
+    save(spark.range(100).selectExpr("cast(id AS smallint) AS n"), lake)
+    before, files = rows_of(lake), set(lake.glob("*.parquet"))
+    for frame, told in (
+        (spark.range(0, 400, 1, 2).selectExpr("cast(id AS smallint) AS n"), "SchemaError: column 'n' is uint8"),
+        (spark.range(0, 400, 1, 2).selectExpr("cast(raise_error('odd') AS smallint) AS n"), "odd"),
+    ):
+        for mode in ("append", "overwrite"):
+            with pytest.raises(PySparkException, match=told):
+                save(frame, lake, mode, row_group_rows=10, file_rows=20)
+    table = ss.open(lake)
+    assert (table.version, rows_of(lake)) == (2, before)
+    table.sync()
+    assert (ss.open(lake).version, rows_of(lake)) == (2, before)
+    table.clean(min_age=NOW, delete_data=True)  # what a task left that was killed, if any was
+    assert set(lake.glob("*.parquet")) == files and pending(lake) == [] and table.verify(deep=True) == []
+
+
+def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    path = str(lake)
+    save(spark.range(2), lake)
+
+    def add() -> None:
+        with ss.open(path).transaction() as tx:
+            tx.write(pa.table({"id": [50]}))
+
+    save(_with_side_effect(spark.range(9, 10, 1, 1), add), lake, "overwrite")
+    assert rows_of(lake) == {(9,): 1, (50,): 1}
+
+    def replace() -> None:
+        with ss.open(path).transaction() as tx:
+            tx.write(pa.table({"id": [60]}))
+            tx.overwrite()
+
+    with pytest.raises(AnalysisException, match="CommitConflictError"):
+        save(_with_side_effect(spark.range(9, 10, 1, 1), replace), lake, "overwrite")
+    table = ss.open(lake)
+    assert rows_of(lake) == {(60,): 1} and pending(lake) == [] and table.verify(deep=True) == []
+    assert set(table.files()["path"].to_pylist()) >= {p.name for p in lake.glob("*.parquet")} - _gone(table)
+
+
+def _gone(table: ss.Table) -> set[str]:
+    return set(table.snapshot.gone()["path"].to_pylist())
+
+
+# -- the writer by itself: what Spark does with it on a cluster --------------------------------------------------------
+
+
+def _writer(lake: Path, overwrite: bool = False, **options: str):
+    schema = StructType().add("id", "long")
+    return pickle.loads(pickle.dumps(SkipstoneSource({"path": str(lake), **options}).writer(schema, overwrite)))
+
+
+def _batches(*values: int):
+    return iter([pa.RecordBatch.from_pydict({"id": pa.array(values, pa.int64())})])
+
+
+def test_of_attempts_that_all_finished_the_messages_count(tmp_path: Path) -> None:
+    """A retry after a lost answer, and a speculative twin: Spark takes one message a partition."""
+    lake = tmp_path / "lake"
+    writer = _writer(lake)
+    assert len(pickle.dumps(writer)) < 5_000
+    first, again, other = (pickle.loads(pickle.dumps(writer.write(_batches(*v)))) for v in ((1, 2), (1, 2), (3,)))
+    assert len(pickle.dumps(first)) < 10_000
+    pickle.loads(pickle.dumps(writer)).commit([again, other])
+    assert rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1}
+    table = ss.open(lake)
+    assert table.sync() == 2 and rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1}
+    table.clean(min_age=NOW, delete_data=True)
+    assert {p.name for p in lake.glob("*.parquet")} == set(table.files()["path"].to_pylist())
+    assert pending(lake) == [] and table.verify(deep=True) == []
+    writer.abort([first, again, other])  # as Spark does where the answer of the commit was lost
+    assert rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1} and ss.open(lake).verify(deep=True) == []
+
+
+def test_an_abort_takes_some_messages_and_a_commit_all(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    writer = _writer(lake)
+    done = writer.write(_batches(1))
+    writer.abort([None, done])
+    assert list(lake.glob("*.parquet")) == [] and pending(lake) == [] and ss.open(lake).version == 1
+    writer = _writer(lake, overwrite=True)
+    with pytest.raises(ss.CommitConflictError, match="lost"):
+        writer.commit([writer.write(_batches(1)), None])
+    assert ss.open(lake).version == 1
+
+
+def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    writer = _writer(lake)
+    empty = writer.write(_batches())
+    assert empty.results == [] and writer.write(iter(())).results == [] and pending(lake) == []
+    writer.commit([empty])
+    assert ss.open(lake).version == 1
+
+
+def test_two_saves_may_make_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.spark_adapter import writer as module
+
+    lake = tmp_path / "lake"
+    check = module._check_new
+
+    def late(request) -> None:
+        check(request)
+        monkeypatch.setattr(module, "_check_new", check)
+        writer = _writer(lake)
+        writer.commit([writer.write(_batches(1))])
+
+    monkeypatch.setattr(module, "_check_new", late)
+    writer = _writer(lake)
+    writer.commit([writer.write(_batches(2))])
+    assert rows_of(lake) == {(1,): 1, (2,): 1}
+
+
+def test_a_writer_loads_neither_numba_nor_the_sql_parser(tmp_path: Path) -> None:
+    """A small task costs what its process loads."""
+    program = f"""
+import pickle, sys
+import pyarrow as pa
+from pyspark.sql.types import StructType
+from skipstone.spark_adapter.source import SkipstoneSource
+schema = StructType().add("id", "long").add("s", "string")
+writer = SkipstoneSource({{"path": {str(tmp_path / "lake")!r}}}).writer(schema, False)
+rows = pa.RecordBatch.from_pydict({{"id": [1, 2], "s": ["a", "b"]}})
+writer.commit([writer.write(iter([rows]))])
+print(sorted({{"numba", "sqlglot"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.strip() == "[]", done.stderr

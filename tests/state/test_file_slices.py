@@ -1,0 +1,363 @@
+"""File slices by name: the rules that tell what of a file group is read, each with the case that breaks without it, and
+the tables that show slices and groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import add_told, kept_paths, make_file, told_file, told_stats, told_table
+
+ONE, NINE = told_stats(a=(1, 1, 0)), told_stats(a=(9, 9, 0))
+
+
+def base(path: str, instant: str | None = "1", group: str = "g", **more) -> dict:
+    return told_file(path, file_group=group, slice_instant=instant, **more)
+
+
+def log(path: str, instant: str | None = "1", group: str = "g", merge: str = "whole", **more) -> dict:
+    return told_file(path, file_group=group, slice_instant=instant, kind="log", merge=merge, **more)
+
+
+def real_base(root: Path, path: str, values: list[int], instant: str = "1", **more) -> dict:
+    """A base that lies on disk, in a folder beside the table."""
+    make_file(root, path, {"a": values, "b": [0] * len(values)})
+    told = told_stats(a=(min(values), max(values), 0))
+    told |= {"size_bytes": os.path.getsize(root / path), "row_count": len(values)}
+    return {**base(str(root / path), instant), **told, **more}
+
+
+def set_states(table: ss.Table, **states: str) -> None:
+    with table.transaction() as tx:
+        tx.set_commit_state(states)
+
+
+def slices(table: ss.Table, *names: str, **options) -> list[tuple]:
+    return [tuple(row.values()) for row in table.slices(**options).select(names).to_pylist()]
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_15_whole_rows_are_judged_file_by_file(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(
+        table,
+        base("base", **told_stats(a=(1, 5, 0), b=(0, 0, 0))),
+        log("log", **told_stats(a=(50, 60, 0), b=(7, 7, 0))),
+        log("other", merge="partial", group="h", **told_stats(a=(50, 60, 0), b=(7, 7, 0))),
+        base("below", group="h", **told_stats(a=(1, 5, 0), b=(0, 0, 0))),
+    )
+    assert kept_paths(table, "a = 30") == kept_paths(table, "a = 3 AND b = 7") == ["below", "other"]
+    assert kept_paths(table, "a = 3 AND b = 0") == kept_paths(table, "a = 55") == ["base", "below", "log", "other"]
+    assert kept_paths(table, "a IS NULL") == ["below", "other"]
+
+
+def test_rule_16_a_base_may_say_that_its_group_merges_by_computing(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("b", merge="custom", **ONE), log("l", commit="c1", **ONE))
+    add_told(table, base("b1", "1", "h", **ONE), log("l1", "1", "h", "custom", **ONE), base("b2", "2", "h", **ONE))
+    assert kept_paths(table, "a = 7") == kept_paths(table, "a IS NULL") == ["b", "l"]
+    assert kept_paths(table, "a = 1") == ["b", "b2", "l"]
+    set_states(table, c1="failed")
+    assert kept_paths(table, "a = 7") == []
+
+
+def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    add_told(
+        table,
+        base("p=1/b", **ONE),
+        log("p=1/l", merge="partial", **ONE),
+        base("p=2/b", **ONE),
+        log("p=2/l", merge="custom", **ONE),
+        base("p=3/b", **ONE),
+    )
+    assert kept_paths(table, "a IS NULL") == ["p=1/b", "p=1/l", "p=2/b", "p=2/l"]
+    assert kept_paths(table, "a = 7") == ["p=2/b", "p=2/l"]
+
+
+def test_rule_17_a_slice_without_a_completed_base_is_read_with_the_one_before(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(
+        table,
+        base("b1", "1", **ONE),
+        log("l1", "1", **ONE),
+        base("b2", "2", commit="compaction", **NINE),
+        log("l2", "2", **told_stats(a=(5, 5, 0))),
+    )
+    assert kept_paths(table, None) == kept_paths(table, "a = 9") == ["b2", "l2"]
+    assert kept_paths(table, "a = 1") == []  # superseded
+    for state in ("inflight", "failed", "rolled_back"):
+        set_states(table, compaction=state)
+        assert kept_paths(table, "a = 1") == kept_paths(table, "a = 5") == ["b1", "l1", "l2"]
+        assert kept_paths(table, "a = 9") == []
+    set_states(table, compaction="completed")
+    assert kept_paths(table, "a = 9") == ["b2", "l2"]
+
+
+@pytest.mark.parametrize("old, new", [("9", "10"), ("099", "100"), ("a", "b"), ("9x", "a"), ("2024", "2024a")])
+def test_rule_17_slices_are_ordered_as_numbers_or_else_as_texts(tmp_path: Path, old: str, new: str) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("new", new, **NINE), base("old", old, **ONE))
+    assert kept_paths(table, None) == ["new"]
+
+
+def test_rule_17_a_file_of_no_known_slice_is_always_read(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("b1", "1", **ONE), log("stray", None, **told_stats(a=(5, 5, 0))), base("b2", "2", **NINE))
+    assert kept_paths(table, "a = 5") == ["b2", "stray"]
+    assert kept_paths(table, "a = 1") == []
+
+
+def test_rule_17_groups_are_unique_within_their_partition(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    add_told(table, base("p=1/f", "1", **ONE), base("p=2/f", "2", **NINE))
+    assert kept_paths(table, None) == ["p=1/f", "p=2/f"]
+    assert kept_paths(table, "p = 1") == ["p=1/f"]
+
+
+def test_rule_18_commit_state_is_data_of_the_version_that_is_read(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("base", **ONE), log("log", commit="c17", **NINE))
+    wanted = {1: [], 2: ["base", "log"]}
+    for state in ("failed", "inflight", "rolled_back", "completed"):
+        set_states(table, c17=state)
+        wanted[table.version] = [] if state in ("failed", "rolled_back") else ["base", "log"]
+    assert wanted == {1: [], 2: ["base", "log"], 3: [], 4: ["base", "log"], 5: [], 6: ["base", "log"]}
+    for version, paths in wanted.items():
+        assert kept_paths(ss.open(tmp_path, version=version), "a = 9") == paths
+    assert table.history().column("action").to_pylist()[-1] == "commit"
+
+
+def test_rule_18_what_a_failed_commit_wrote_carries_nothing(tmp_path: Path) -> None:
+    table = told_table(tmp_path / "t")
+    add_told(
+        table,
+        real_base(tmp_path, "base.parquet", [1, 2]),
+        log("log", commit="c1", **NINE),
+        told_file("gone", file_group="g", slice_instant="1", kind="delete", commit="c1"),
+        log("alone", group="h", commit="c1", **ONE),
+        told_file("plain", commit="c1", **ONE),
+    )
+    with pytest.raises(ss.NotReadableError):
+        table.scan("a = 2").count()
+    set_states(table, c1="failed")
+    assert kept_paths(table, None) == [str(tmp_path / "base.parquet")]
+    assert table.scan("a = 2").count() == table.scan("a = 2").to_table().num_rows == 1
+    assert table.scan().count() == 2
+    assert "'c1'" in table.scan().explain("log") and "failed" in table.scan().explain("plain")
+
+
+def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    for wrong in ({"c1": "done"}, {"c1": None}, {1: "failed"}, "failed", [("c1", "failed")]):
+        with pytest.raises(ss.InvalidArgumentError), table.transaction() as tx:
+            tx.set_commit_state(wrong)
+    assert table.version == 1
+
+    def race(mine: str, theirs: str) -> None:
+        with ss.open(tmp_path).transaction() as tx:
+            tx.set_commit_state({"c1": mine})
+            set_states(ss.open(tmp_path), c1=theirs, c2="inflight")
+
+    race("failed", "failed")
+    with pytest.raises(ss.CommitConflictError, match="c1"):
+        race("inflight", "rolled_back")
+    assert ss.open(tmp_path).version == 4
+
+
+def test_rule_19_a_delete_block_makes_a_slice_inexact_and_a_rollback_block_does_not(tmp_path: Path) -> None:
+    table = told_table(tmp_path / "t")
+    block = told_file("block", 3, file_group="g", slice_instant="1", kind="rollback")
+    add_told(table, real_base(tmp_path, "base.parquet", [1] * 10), block)
+    assert kept_paths(table, "a = 2") == []
+    assert kept_paths(table, "a = 1") == sorted(["block", str(tmp_path / "base.parquet")])
+    assert table.scan("a = 1").count() == table.scan().count() == table.scan().to_table().num_rows == 10
+    assert table.scan().fragments().count_rows() == 10
+    add_told(table, {**block, "path": "gone", "kind": "delete"})
+    assert "gone" in kept_paths(table, None)
+    with pytest.raises(ss.NotReadableError):
+        table.scan().count()
+    assert table.scan("a = 2").count() == 0
+
+
+def test_rule_19_blocks_alone_hold_no_rows(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, *(told_file(k, file_group="g", slice_instant="1", kind=k) for k in ("delete", "rollback")))
+    assert kept_paths(table, None) == [] and table.scan().count() == 0
+
+
+def test_rule_34_metadata_answer_for_slices_that_they_decide(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("base", **ONE), log("log", **NINE), told_file("alone", 4, **told_stats(a=(3, 3, 0))))
+    assert table.scan("a = 3").count() == 4
+    assert table.scan("a = 4").count() == 0 and table.scan("a = 4").to_table().num_rows == 0
+    with pytest.raises(ss.NotReadableError) as caught:
+        table.scan("a < 4").count()
+    assert set(caught.value.paths) == {"base", "log"}
+
+
+def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None:
+    table = told_table(tmp_path / "t")
+    add_told(
+        table,
+        real_base(tmp_path, "b1.parquet", [1, 2], "1"),
+        real_base(tmp_path, "b2.parquet", [1, 2, 3], "2"),
+        log("log", "2", merge="custom", **NINE),
+        told_file("gone", file_group="g", slice_instant="2", kind="delete"),
+        real_base(tmp_path, "b3.parquet", [7], "3", commit="c3"),
+        log("only", "1", group="h", **ONE),
+    )
+    set_states(table, c3="inflight")
+    plan = table.scan(mode="read_optimized")
+    assert plan.files().column("path").to_pylist() == [str(tmp_path / "b2.parquet")]
+    assert plan.count() == plan.to_table().num_rows == 3
+    assert table.scan("a = 9", mode="read_optimized").files().num_rows == 0
+    assert table.scan("a > 1", mode="read_optimized").count() == 2
+    assert "bases alone" in plan.explain("log") and "later slice" in plan.explain(str(tmp_path / "b1.parquet"))
+    assert table.scan().files().num_rows == 4
+    with pytest.raises(ss.InvalidArgumentError, match="read_optimized"):
+        table.scan(mode="fast")
+
+
+def test_rule_37_all_row_groups_of_a_base_are_read_below_logs(tmp_path: Path) -> None:
+    table = told_table(tmp_path / "t")
+    make_file(tmp_path / "t", "base", {"a": [1, 2, 3, 4], "b": [0] * 4}, row_group_size=1)
+    size = os.path.getsize(tmp_path / "t" / "base")
+    add_told(table, {**base("base", **told_stats(a=(1, 4, 0))), "size_bytes": size}, log("log", **NINE))
+    assert table.scan("a = 2").row_groups().column("row_group").to_pylist() == [None, None]
+
+
+def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -> None:
+    table = told_table(tmp_path / "t")
+    wide = told_stats(a=(0, 100, 0))
+    add_told(
+        table,
+        {**real_base(tmp_path, "old.parquet", [50], "1"), **wide},
+        {**real_base(tmp_path, "base.parquet", [10, 20], "2"), **wide},
+        log("log", "2", commit="c1", **wide),
+    )
+    table.create_index("a", kind="bloom", fpp=0.0001)
+    path = str(tmp_path / "base.parquet")
+    assert kept_paths(table, "a = 15") == kept_paths(table, "a = 50") == sorted([path, "log"])  # the log is a hole
+    set_states(table, c1="rolled_back")
+    assert kept_paths(table, "a = 15") == kept_paths(table, "a = 50") == []
+    assert kept_paths(table, "a = 20") == [path]
+    assert table.scan("a = 20").count() == 1
+
+
+# -- the tables -------------------------------------------------------------------------------------------------------
+
+
+def test_slices_and_file_groups_show_what_is_there(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    assert table.slices().num_rows == table.slices(latest=False).num_rows == table.file_groups().num_rows == 0
+    add_told(
+        table,
+        base("b1", "9", size_bytes=5),
+        log("l1", "9"),
+        base("b2", "10", commit="c2"),
+        log("l2", "10", commit="c3"),
+        told_file("block", file_group="g", slice_instant="11", kind="delete"),
+        told_file("plain"),
+        log("only", None, group="h"),
+    )
+    names = ("file_group", "slice_instant", "base", "logs", "is_pending", "is_compacted")
+    plain, only = (None, None, "plain", [], False, True), ("h", None, None, ["only"], True, False)
+    assert slices(table, *names) == [("g", "10", "b2", ["l2", "block"], True, False), plain, only]
+    assert slices(table, *names, latest=False) == [
+        ("g", "9", "b1", ["l1"], False, False),
+        ("g", "10", "b2", ["l2"], False, False),
+        ("g", "11", None, ["block"], True, False),
+        plain,
+        only,
+    ]
+    assert slices(table, "log_count", "log_bytes", "base_size_bytes", "dead") == [
+        (2, 2000, 1000, []),
+        (0, 0, 1000, []),
+        (1, 1000, None, []),
+    ]
+    set_states(table, c2="inflight", c3="failed")
+    assert slices(table, *names)[0] == ("g", "9", "b1", ["l1", "block"], True, False)
+    assert slices(table, "slice_instant", "is_latest", "dead", latest=False)[:3] == [
+        ("9", True, []),
+        ("10", False, ["b2", "l2"]),
+        ("11", True, []),
+    ]
+    assert table.file_groups().to_pylist() == [
+        {
+            "partition": "",
+            "file_group": "g",
+            "slices": 3,
+            "latest_instant": "11",
+            "files": 5,
+            "size_bytes": 4005,
+            "uncompacted_logs": 2,
+        },
+        dict(zip(table.file_groups().column_names, ("", None, 1, None, 1, 1000, 0), strict=True)),
+        dict(zip(table.file_groups().column_names, ("", "h", 1, None, 1, 1000, 1), strict=True)),
+    ]
+    assert slices(ss.open(tmp_path, version=2), "base") == [("b2",), ("plain",), (None,)]
+
+
+def test_slices_of_one_partition(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    add_told(table, base("p=1/f"), log("p=1/l"), base("p=2/f"))
+    assert slices(table, "partition", "base", "logs", partition="p=1") == [("p=1", "p=1/f", ["p=1/l"])]
+    assert slices(table, "partition") == [("p=1",), ("p=2",)]
+    assert table.file_groups("p=2").column("partition").to_pylist() == ["p=2"]
+    with pytest.raises(ss.InvalidArgumentError, match="p=3"):
+        table.slices("p=3")
+    with pytest.raises(ss.InvalidArgumentError, match="latest"):
+        table.slices(latest="yes")
+
+
+# -- writers that meet ------------------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable] = {
+    "a log in slice 1": lambda tx: tx.add_files(pa.Table.from_pylist([log("late", "1")])),
+    "a log in slice 2": lambda tx: tx.add_files(pa.Table.from_pylist([log("later", "2")])),
+    "a log of another group": lambda tx: tx.add_files(pa.Table.from_pylist([log("other", "1", group="h")])),
+    "a base of slice 2": lambda tx: tx.add_files(pa.Table.from_pylist([base("b2", "2")])),
+    "slice 1 replaced": lambda tx: tx.replace(["b1", "l1"], pa.Table.from_pylist([base("b1-new", "1")])),
+    "its log taken out": lambda tx: tx.remove(["l1"]),
+}
+MEETINGS = [
+    ("a log in slice 1", "a base of slice 2", True),
+    ("a log in slice 1", "slice 1 replaced", True),
+    ("a log in slice 2", "a base of slice 2", False),
+    ("a log in slice 2", "slice 1 replaced", False),
+    ("a log of another group", "a base of slice 2", False),
+    ("a log in slice 1", "a log in slice 2", False),
+    ("a log in slice 1", "its log taken out", False),
+]
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize("one, other, is_conflict", MEETINGS)
+def test_rule_04_a_log_that_joined_a_slice_which_another_replaced(
+    tmp_path: Path, one: str, other: str, is_conflict: bool, is_swapped: bool
+) -> None:
+    table = told_table(tmp_path)
+    add_told(table, base("b1"), log("l1"), base("h1", group="h"))
+    first, second = (other, one) if is_swapped else (one, other)
+
+    def both() -> None:
+        mine, theirs = ss.open(tmp_path), ss.open(tmp_path)
+        with mine.transaction() as tx:
+            CHANGES[second](tx)
+            with theirs.transaction() as before:
+                CHANGES[first](before)
+
+    if is_conflict:
+        with pytest.raises(ss.CommitConflictError, match="late"):
+            both()
+        assert table.refresh().version == 3
+    else:
+        both()
+        assert table.refresh().version == 4

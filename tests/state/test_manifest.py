@@ -1,0 +1,205 @@
+"""Files and partitions of large tables: by number, by path, from a list; against plain dicts."""
+
+import datetime as dt
+import uuid
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.engine.partitions import hive
+from skipstone.engine.state import consolidate
+from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
+from skipstone.engine.storage import LocalStorage, relative_path
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+
+
+def named(numbers: range, partitions: int = 7) -> list[str]:
+    generator = np.random.default_rng(numbers.start)
+    days = [dt.date(2024, 1, 1) + dt.timedelta(int(i) % partitions) for i in numbers]
+    uuids = [uuid.UUID(bytes=generator.bytes(16), version=4) for _ in numbers]
+    return [f"day={d}/{u}-0_{i}.parquet" for d, u, i in zip(days, uuids, numbers, strict=True)]
+
+
+def told(paths: list[str]) -> pa.Table:
+    size = pa.array([100 + len(p) for p in paths], pa.int64())
+    return pa.table({"path": pa.array(paths, pa.string()), "size_bytes": size, "row_count": size})
+
+
+def create(location, paths: list[str]) -> ss.Table:
+    return ss.create(location, files=told(paths), schema=SCHEMA, partitioning=["day"])
+
+
+class TestCreateFromATable:
+    def test_nothing_is_listed_and_nothing_looked_at(self, tmp_path):
+        paths = named(range(3000))
+        table = create(tmp_path / "lake", paths)
+        assert table.version == 1
+        assert table.storage.requests == 0
+        assert not any(p.name != ".skipstone" for p in (tmp_path / "lake").iterdir())
+        assert sorted(table.files()["path"].to_pylist()) == sorted(paths)
+        counts = Counter(hive.partition_of(p) for p in paths)
+        found = ss.open(tmp_path / "lake").partitions()
+        assert dict(zip(found["partition"].to_pylist(), found["file_count"].to_pylist(), strict=True)) == counts
+        assert found.schema.field("day").type == pa.date32()
+
+    def test_partitions_are_inferred_and_statistics_taken(self, tmp_path):
+        files = told([f"year=2024/month={i % 3}/f{i}.parquet" for i in range(30)])
+        bounds = [{"id": {"min": i, "max": i + 1, "null_count": 0}} for i in range(30)]
+        files = files.append_column("stats", pa.array(bounds))
+        table = ss.create(tmp_path, files=files, schema=pa.schema([("id", pa.int64())]))
+        assert table.schema.names == ["id", "year", "month"]
+        assert table.scan(where="id = 7 AND month = 1").files()["path"].to_pylist() == ["year=2024/month=1/f7.parquet"]
+
+    @pytest.mark.parametrize(
+        ("files", "options", "error", "why"),
+        [
+            (told(["a"]), {}, ss.InvalidArgumentError, "schema="),
+            (told([]), {"schema": SCHEMA}, ss.NotATableError, "no file"),
+            (told(["a", "a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
+            (told(["a", "./a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
+            (told(["a"]).drop_columns(["size_bytes"]), {"schema": SCHEMA}, ss.SchemaError, "size_bytes"),
+        ],
+    )
+    def test_what_is_missing_is_named(self, tmp_path, files, options, error, why):
+        with pytest.raises(error, match=why):
+            ss.create(tmp_path / "t", files=files, partitioning=None, **options)
+        assert not list((tmp_path / "t").rglob("*.json")) if (tmp_path / "t").exists() else True
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 40), st.sets(st.integers(0, 10**6), max_size=5)), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_factory, steps, data):
+    table = create(tmp_path_factory.mktemp("lake"), named(range(50)))
+    live = dict(zip(table.files()["path"].to_pylist(), table.files()["file_id"].to_pylist(), strict=True))
+    gone: dict[str, int] = {}
+    at = 100
+    for count, picks in steps:
+        new, old = named(range(at, at + count)), sorted({sorted(live)[p % len(live)] for p in picks if live})
+        at += count
+        with table.transaction() as tx:
+            tx.add_files(told(new))
+            if old:
+                tx.remove(old)
+        gone.update({path: live.pop(path) for path in old})
+        found = table.files()
+        live = dict(zip(found["path"].to_pylist(), found["file_id"].to_pylist(), strict=True))
+        assert not gone.keys() & live.keys() and set(new) <= live.keys()
+    table = ss.open(table.location)
+    asked = data.draw(st.lists(st.sampled_from([*live, *gone, "day=2024-01-01/none.parquet", "x"]), max_size=8))
+    assert table.file_ids(asked).to_pylist() == [live.get(path) for path in asked]
+    every = [*live.values(), *gone.values()]
+    ids = [*data.draw(st.lists(st.sampled_from(every), max_size=8)), 2**63]
+    there = {number: path for path, number in live.items()}
+    found = table.files_by_id(ids)
+    assert found["file_id"].to_pylist() == sorted(set(ids) & there.keys())
+    assert found["path"].to_pylist() == [there[number] for number in found["file_id"].to_pylist()]
+    assert found["partition"].to_pylist() == [hive.partition_of(p) for p in found["path"].to_pylist()]
+    for partition in table.partitions()["partition"].to_pylist():
+        inside = table.files(partition)
+        assert inside["partition"].to_pylist() == [partition] * inside.num_rows
+        expected = {p: i for p, i in live.items() if hive.partition_of(p) == partition}
+        assert dict(zip(inside["path"].to_pylist(), inside["file_id"].to_pylist(), strict=True)) == expected
+        assert table.files(partition).equals(inside) and table.files(partition).equals(inside)
+    assert len(table.instant.manifest) <= consolidate.LEVELS_MAX
+
+
+def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
+    files = told([f"{i:05d}.parquet" for i in range(300)])
+    table = ss.create(tmp_path, files=files, schema=SCHEMA.remove(1), partitioning=None)
+    assert table.files_by_id(table.file_ids(["00007.parquet", "x"]).drop_null())["path"].to_pylist() == [
+        "00007.parquet"
+    ]
+    with pytest.raises(ss.InvalidArgumentError, match="in the table already"), table.transaction() as tx:
+        tx.add_files(told(["00123.parquet"]))
+
+
+@pytest.mark.parametrize("ids", ["5", [-1], [1.5], [[1]]])
+def test_what_is_no_file_number_is_refused(tmp_path, ids):
+    table = create(tmp_path, named(range(5)))
+    with pytest.raises(ss.InvalidArgumentError, match="file numbers"):
+        table.files_by_id(ids)
+
+
+def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
+    monkeypatch.setattr(consolidate, "COMMIT_BYTES", 4000)
+    monkeypatch.setattr(consolidate, "LEVELS_MAX", 4)
+    table = create(tmp_path, named(range(4000)))
+    first = table.instant.manifest[0]
+    paths = set(table.files()["path"].to_pylist())
+    for i in range(40):
+        new = named(range(10_000 + 30 * i, 10_030 + 30 * i))
+        with table.transaction() as tx:
+            tx.add_files(told(new))
+        paths |= set(new)
+        assert len(table.instant.manifest) <= 4
+        assert first in table.instant.manifest
+    old = ss.open(tmp_path, version=20)
+    before = old.files()["path"].to_pylist()
+    table.optimize()
+    assert len(table.instant.manifest) <= 2
+    assert set(ss.open(tmp_path).files()["path"].to_pylist()) == paths
+    assert ss.open(tmp_path, version=20).files()["path"].to_pylist() == before
+    version = table.version
+    table.optimize()
+    assert table.version == version
+
+
+VALUES = st.sampled_from(["1", "-7", "12", "a", "é", "", "2024-01-01", "a%2Fb", "a=b", hive.NULL_VALUE, "1.5"])
+
+
+@settings(max_examples=examples(80))
+@given(rows=st.lists(st.tuples(VALUES, VALUES), max_size=8), numeric=st.booleans())
+def test_values_of_partitions_at_once_are_those_one_by_one(rows, numeric):
+    texts = [f"a={a}/b%3D={b}" if "%" in a else f"a={a}/b={b}" for a, b in rows]
+    names = ["a", "b"]
+    fields = [pa.field("a", pa.int64() if numeric else pa.string()), pa.field(names[1], pa.string())]
+    try:
+        expected = [c.to_pylist() for c in hive.typed_values(texts, fields)]
+    except ss.SchemaError as error:
+        with pytest.raises(ss.SchemaError) as caught:
+            hive.typed_columns(pa.array(texts, pa.string()), fields)
+        assert str(caught.value) == str(error)
+        return
+    assert [c.to_pylist() for c in hive.typed_columns(pa.array(texts, pa.string()), fields)] == expected
+
+
+PATHS = st.sampled_from(
+    [
+        "a",
+        "a/b",
+        "./a",
+        "a//b",
+        "a/../b",
+        "/abs/x",
+        "a/b/",
+        ".hidden",
+        "x=1/y=2/z.parquet",
+        "s3://b/k",
+        "é/ü",
+        "x=1/z",
+        "=/z",
+    ]
+)
+
+
+@settings(max_examples=examples(60))
+@given(chunks=st.lists(st.lists(PATHS, max_size=5), max_size=3))
+def test_many_paths_at_once_are_as_one_by_one(chunks):
+    storage = LocalStorage("/lake")
+    given_paths = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string())
+    plain = [path for chunk in chunks for path in chunk]
+    tidy = relative_paths(storage, given_paths)
+    assert tidy.to_pylist() == [relative_path(storage, path) for path in plain]
+    assert partitions_of(given_paths).to_pylist() == [hive.partition_of(path) for path in plain]
+    twice = first_twice(given_paths)
+    assert (twice is None) == (len(set(plain)) == len(plain))
+    assert twice is None or plain.count(twice) > 1

@@ -1,0 +1,279 @@
+"""Damages sorted-block files and asks them everything; run as a program, so that a crash of the interpreter, a hang or
+a huge allocation ends this and not the tests.
+
+    python sorted_file_corruption.py JOBS.json     a list of `Job`, as objects; prints a line of JSON for each
+
+flips      one bit: every face answers as before or raises a CorruptionError that says file, offset and check; and what
+           some face finds, `verify` finds
+cuts       the file ends early: it is not opened
+repaired   one bit, and every checksum made to fit: no face crashes, hangs or takes more memory than it may
+wild       the same after a few random numbers were written over
+large      `count` random bits of a file of many blocks; of each, the block is asked that holds it
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from guarded_memory import guard_everything
+from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
+from skipstone.hfile_like import SortedFileReader, lazy
+from sorted_file_layout import Layout, Region
+from sorted_file_reads import NAME, Faces, Named, block_faces, text_of
+from sorted_file_samples import file_of
+
+HANG_S = 30
+# What a reader may take on top of what it has: a section is at most 256 MiB decoded, and is held a few times over.
+ROOM_BYTES = 1 << 30
+_COMPLAINTS_MAX = 20
+# What a cache answers otherwise when it is asked again.
+_AGAIN = ("get", "get_many", "get_many of many", "scan")
+# What takes longest is asked of every so many-th.
+_SELDOM = {"inspect": 16, "merge": 8}
+
+
+@dataclass
+class Job:
+    """What to do.
+
+    name      of the catalogue
+    mode      see above
+    place     a file where it is told what is being tried
+    folder    for files
+    share     every so many-th bit or length is tried, from bit `first` on, which is also the seed of what is random
+    count     how many random ones
+    repaired  for `large`: whether checksums are made to fit
+    compiled  whether kernels are used wherever they can be, on memory that must not be left (`guarded_memory`)
+    """
+
+    name: str
+    mode: str
+    place: str = ""
+    folder: str = ""
+    share: int = 1
+    first: int = 0
+    count: int = 0
+    repaired: bool = False
+    compiled: bool = False
+
+
+@dataclass
+class Told:
+    """What came of a job: how many were tried, refused, without effect; what was wrong."""
+
+    tried: int = 0
+    refused: int = 0
+    harmless: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+
+@cache
+def _compiled() -> None:
+    """From now on, in this process."""
+    lazy.LOAD_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1
+    guard_everything()
+
+
+class Harm:
+    """One job."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        if job.compiled:
+            _compiled()
+        self.sound = file_of(job.name)
+        self._layout = Layout(self.sound)
+        self._place = os.open(job.place, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        self.told = Told()
+
+    def run(self) -> None:
+        """Does the job."""
+        told, job = self.told, self._job
+        self._faces = Faces(self.sound, job.folder) if job.mode != "large" else None
+        steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts, "wild": self._wild}
+        attempt: Callable[[str, bytes], None] = self._try_cut if job.mode == "cuts" else self._try
+        resource.setrlimit(resource.RLIMIT_AS, (_size_bytes() + ROOM_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        if job.mode == "large":
+            steps["large"], attempt = self._large, self._try_block
+        for what, damaged in steps[job.mode]():
+            os.pwrite(self._place, what.ljust(200).encode(), 0)
+            faulthandler.dump_traceback_later(HANG_S, exit=True)
+            told.tried += 1
+            try:
+                attempt(what, damaged)
+            except Exception as error:
+                told.complaints.append(f"{what}: {type(error).__name__}: {error}")
+            if len(told.complaints) > _COMPLAINTS_MAX:
+                break
+        faulthandler.cancel_dump_traceback_later()
+        os.close(self._place)
+
+    # -- what is done to a file -------------------------------------------------------------------------------------
+
+    def _flips(self) -> Iterator[tuple[str, bytes]]:
+        for bit in range(self._job.first, 8 * len(self.sound), self._job.share):
+            damaged = bytearray(self.sound)
+            damaged[bit // 8] ^= 1 << bit % 8
+            region = self._layout.region_at(bit // 8)
+            if self._job.mode == "repaired":
+                self._layout.repair(damaged, region)
+                if damaged == self.sound:  # the bit was a checksum's
+                    continue
+            yield f"bit {bit % 8} of byte {bit // 8:#x}, {region.kind} {region.number}", bytes(damaged)
+
+    def _cuts(self) -> Iterator[tuple[str, bytes]]:
+        for length in range(self._job.first, len(self.sound), self._job.share):
+            yield f"the first {length} bytes", self.sound[:length]
+            yield f"without the first {length + 1} bytes", self.sound[length + 1 :]
+            yield f"{length + 1} bytes more", self.sound + bytes(length + 1)
+
+    def _wild(self) -> Iterator[tuple[str, bytes]]:
+        chooser = random.Random(self._job.first)
+        regions = [r for r in self._layout.regions if r.kind not in ("padding", "header")]
+        for i in range(self._job.count):
+            region, damaged = chooser.choice(regions), bytearray(self.sound)
+            _write_over(damaged, region, chooser)
+            self._layout.repair(damaged, region)
+            yield f"wild {i} in {region.kind} {region.number}", bytes(damaged)
+
+    def _large(self) -> Iterator[tuple[str, bytes]]:
+        chooser = random.Random(self._job.first)
+        damaged = bytearray(self.sound)
+        for _ in range(self._job.count):
+            at, bit = chooser.randrange(len(self.sound)), chooser.randrange(8)
+            region = self._layout.region_at(at)
+            damaged[at] ^= 1 << bit
+            if self._job.repaired:
+                self._layout.repair(damaged, region)
+            yield f"bit {bit} of byte {at:#x}, {region.kind} {region.number}", bytes(damaged)
+            for touched in (region, *self._layout.regions[-2:]):
+                damaged[touched.start : touched.stop] = self.sound[touched.start : touched.stop]
+
+    # -- what may come of it ----------------------------------------------------------------------------------------
+
+    def _open(self, what: str, damaged: bytes) -> SortedFileReader | None:
+        try:
+            return SortedFileReader(Named(damaged))
+        except (CorruptionError, FormatVersionError) as error:
+            self._check_error(what, "open", error)
+            self.told.refused += 1
+            return None
+
+    def _try(self, what: str, damaged: bytes) -> None:
+        reader = self._open(what, damaged)
+        if reader is None:
+            return
+        assert self._faces is not None
+        found: list[str] = []
+        for name, face in self._faces.faces():
+            if self.told.tried % _SELDOM.get(name, 1):
+                continue
+            try:
+                answer = text_of(face(reader))
+                answer = text_of(face(reader)) if self._job.compiled and name in _AGAIN else answer
+            except SkipstoneError as error:
+                found.append(name)
+                self._check_error(what, name, error)
+            else:
+                # `inspect --verify` tells what is damaged, and does not raise.
+                if self._is_plain and name != "inspect" and answer != self._faces.answers[name]:
+                    self.told.complaints.append(f"{what}: {name} answers otherwise")
+        findings = reader.verify()
+        if any(None in (f.check, f.offset) for f in findings):
+            self.told.complaints.append(f"{what}: a finding of no check or offset: {findings}")
+        if found and not findings and self._is_plain:
+            self.told.complaints.append(f"{what}: {found} refuse what verify does not find")
+        if self._is_plain and not (found or findings) and not what.split(", ")[-1].startswith("padding"):
+            self.told.complaints.append(f"{what}: nothing found it")
+        self.told.refused += bool(found)
+        self.told.harmless += not (found or findings)
+
+    def _try_cut(self, what: str, damaged: bytes) -> None:
+        if self._open(what, damaged) is not None:
+            self.told.complaints.append(f"{what}: it is opened")
+
+    def _try_block(self, what: str, damaged: bytes) -> None:
+        reader = self._open(what, damaged)
+        if reader is None:
+            return
+        at, region = what.split(", ")
+        position = int(at.split()[-1], 16)
+        block = next((i for i, (o, n) in enumerate(self._layout.blocks) if o <= position < o + n), None)
+        found = False
+        for name, face in block_faces(self.sound, block):
+            try:
+                answer = text_of(face(reader))
+            except SkipstoneError as error:
+                found = True
+                self._check_error(what, name, error)
+            else:
+                if self._is_plain and answer != text_of(face(SortedFileReader(self.sound))):
+                    self.told.complaints.append(f"{what}: {name} answers otherwise")
+        if self._is_plain and not found and not region.startswith(("padding", "header")):
+            self.told.complaints.append(f"{what}: nothing found it, in {region}")
+        self.told.refused += found
+        self.told.harmless += not found
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether checksums tell of the damage."""
+        job = self._job
+        return job.mode in ("flips", "cuts") or (job.mode == "large" and not job.repaired)
+
+    def _check_error(self, what: str, face: str, error: SkipstoneError) -> None:
+        complain = self.told.complaints.append
+        if isinstance(error, CorruptionError):
+            if not str(error.path).endswith(NAME):
+                complain(f"{what}: {face} does not name the file: {error!r}")
+            if error.offset is None or error.check is None:
+                complain(f"{what}: {face} names no offset or check: {error!r}")
+        elif self._is_plain:
+            complain(f"{what}: {face} raises {error!r}")
+        elif face == "merge" and _blames(error):
+            complain(f"{what}: {face} blames its caller: {error!r}")
+
+
+def _blames(error: SkipstoneError) -> bool:
+    """Whether an error blames who called. A merge must not, for what is in a file; but another schema is another
+    file."""
+    return isinstance(error, (InvalidArgumentError, SchemaError)) and "runs of different columns" not in str(error)
+
+
+def _write_over(data: bytearray, region: Region, chooser: random.Random) -> None:
+    low, high = region.start, region.stop
+    if region.kind == "block" and chooser.random() < 0.5:  # its head and directory, more than by chance
+        high = min(high, low + 100)
+    for _ in range(chooser.choice((1, 1, 2, 4))):
+        at, width = chooser.randrange(low, high), chooser.choice((1, 2, 4, 8))
+        some = (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, chooser.getrandbits(64), chooser.randrange(300))
+        value = chooser.choice(some) % (1 << 8 * width)
+        end = min(high, at + width)
+        data[at:end] = value.to_bytes(width, "little")[: end - at]
+
+
+def _size_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def main() -> None:
+    """Does the jobs of a file."""
+    faulthandler.enable()
+    with open(sys.argv[1]) as file:
+        jobs = [Job(**job) for job in json.load(file)]
+    for job in jobs:
+        harm = Harm(job)
+        harm.run()
+        print(json.dumps(harm.told.__dict__), flush=True)
+
+
+if __name__ == "__main__":
+    main()

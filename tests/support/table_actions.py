@@ -1,0 +1,259 @@
+"""Everything that changes a table, in one list: what crashes, errors and power cuts are tried on.
+
+An action prepares a lake in a folder that is not there yet, and then acts on it, once. To try a new verb on everything
+that can go wrong, add its line to ACTIONS.
+
+picture(table)      what one version holds, as far as a user can tell; equal for equal versions of one table
+add_a_row(table)    a commit that fits any of these lakes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import skipstone as ss
+from lake_strategies import make_file
+
+ONE_ROW = pa.table({"a": [10], "b": ["x"], "p": pa.array([0], pa.int32())})
+TWO_FILES = pa.table({"a": [10, 11], "b": ["x", "w"], "p": pa.array([0, 7], pa.int32())})
+
+
+@dataclass(frozen=True)
+class Action:
+    """One change of a table.
+
+    prepare        makes the lake in a folder
+    act            changes the table there; it may make several versions
+    is_synced      files lie in the directory that are not in the table before the action, and are after it
+    is_cleaning    older versions may be gone after it
+    """
+
+    name: str
+    prepare: Callable[[Path], object]
+    act: Callable[[Path], object]
+    is_synced: bool = False
+    is_cleaning: bool = False
+
+
+# -- lakes ------------------------------------------------------------------------------------------------------------
+
+
+def bare_lake(root: Path) -> None:
+    """Two partitions of a file each; no table yet."""
+    make_file(root, "p=0/f.parquet", {"a": [1, 2], "b": ["x", "y"]})
+    make_file(root, "p=1/f.parquet", {"a": [3, 4], "b": ["x", "y"]})
+
+
+def lake(root: Path) -> ss.Table:
+    """A table over it, a filter that commits keep up and one that they leave behind, a file that nobody added yet."""
+    bare_lake(root)
+    table = ss.create(root)
+    table.create_index("a", kind="bloom")
+    table.create_index("b", kind="bloom", maintain="refresh")
+    make_file(root, "p=1/_later.parquet", {"a": [50], "b": ["z"]})
+    return table
+
+
+def changed_lake(root: Path) -> ss.Table:
+    """Files were written, added and taken out; a filter lacks some of them."""
+    table = lake(root)
+    with table.transaction() as tx:
+        tx.write(TWO_FILES)
+    with table.transaction() as tx:
+        tx.add_files(["p=1/_later.parquet"])
+    with table.transaction() as tx:
+        tx.remove(["p=0/f.parquet"])
+    return table
+
+
+def keyed_lake(root: Path) -> ss.Table:
+    """As `changed_lake`, with a secondary index in shards that commits keep up, and one that they leave behind."""
+    table = lake(root)
+    table.create_index("a", kind="secondary", shard_bytes=1)
+    table.create_index(["b", "a"], kind="secondary", maintain="refresh")
+    with table.transaction() as tx:
+        tx.write(TWO_FILES)
+    with table.transaction() as tx:
+        tx.add_files(["p=1/_later.parquet"])
+    with table.transaction() as tx:
+        tx.remove(["p=0/f.parquet"])
+    return table
+
+
+def moved_lake(root: Path) -> None:
+    """The directory went on without the table: a file came, one went, one is another."""
+    lake(root)
+    make_file(root, "p=2/new.parquet", {"a": [60, 61], "b": ["n", "n"]})
+    make_file(root, "p=1/f.parquet", {"a": [3, 4, 5], "b": ["x", "y", "z"]})
+    (root / "p=0/f.parquet").unlink()
+
+
+def told_lake(root: Path) -> None:
+    """A file is told of under the commit that wrote it."""
+    table = lake(root)
+    size = (root / "p=1/_later.parquet").stat().st_size
+    with table.transaction() as tx:
+        tx.add_files(
+            pa.table({"path": ["p=1/_later.parquet"], "size_bytes": [size], "row_count": [1], "commit": ["c1"]})
+        )
+
+
+def lake_of_the_dead(root: Path) -> None:
+    """A transaction died: its marker stands, its data file lies there, and no version names it."""
+    table = changed_lake(root)
+    (root / "p=0/f.parquet").rename(root / "p=0/moved")
+    table.sync()
+    (root / "p=0/moved").rename(root / "p=0/f.parquet")
+    table.sync()
+    with contextlib.suppress(ZeroDivisionError), table.transaction() as tx:
+        marker = next((root / ".skipstone/pending").iterdir())
+        spec, text = tx.task_spec(), marker.read_bytes()
+        raise ZeroDivisionError
+    with ss.TaskWriter(spec) as task:
+        task.write(ONE_ROW)
+    marker.write_bytes(text)
+
+
+# -- acts -------------------------------------------------------------------------------------------------------------
+
+
+def _in_transaction(change: Callable[[object], object]) -> Callable[[Path], None]:
+    def act(root: Path) -> None:
+        with ss.open(root).transaction() as tx:
+            change(tx)
+
+    return act
+
+
+def _through_handle(change: Callable[[ss.Table], object]) -> Callable[[Path], None]:
+    return lambda root: change(ss.open(root)) and None
+
+
+def _task(tx) -> None:
+    with ss.TaskWriter(pickle.loads(pickle.dumps(tx.task_spec()))) as task:
+        task.write(ONE_ROW)
+        task.add_files(["p=1/_later.parquet"])
+    tx.add_task(pickle.loads(pickle.dumps(task.result)))
+
+
+def clean_all(table: ss.Table) -> None:
+    """Cleans what may be cleaned at all."""
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+
+
+def _written_instead(tx) -> None:
+    tx.remove(["p=0/f.parquet"])
+    tx.write(ONE_ROW)
+
+
+def _distributed(root: Path) -> None:
+    """As a job of Spark does it: nothing but pickles passes from the beginning to the tasks and to the end."""
+    work = pickle.dumps(ss.open(root).distributed_transaction())
+    results = []
+    try:
+        for rows in (ONE_ROW, TWO_FILES):
+            with ss.TaskWriter(pickle.loads(work).task_spec()) as task:
+                task.write(rows)
+            results += pickle.loads(pickle.dumps(task.result))
+        with pickle.loads(work).resume() as tx:
+            tx.add_task(results)
+            tx.overwrite("written")
+    except ss.SkipstoneError:
+        pickle.loads(work).abort(results)
+        raise
+
+
+FILES = ["p=0/f.parquet", "p=1/f.parquet"]
+
+ACTIONS = [
+    Action("create", bare_lake, ss.create),
+    Action("create(files)", bare_lake, lambda root: ss.create(root, files=FILES)),
+    Action("write", lake, _in_transaction(lambda tx: tx.write(TWO_FILES))),
+    Action("add_files", lake, _in_transaction(lambda tx: tx.add_files(["p=1/_later.parquet"]))),
+    Action("add_task", lake, _in_transaction(_task)),
+    Action("distributed overwrite", lake, _distributed),
+    Action("remove", changed_lake, _in_transaction(lambda tx: tx.remove(["p=1/f.parquet"]))),
+    Action("replace", lake, _in_transaction(lambda tx: tx.replace(["p=0/f.parquet"], ["p=1/_later.parquet"]))),
+    Action("remove and write", lake, _in_transaction(_written_instead)),
+    Action("set_commit_state", told_lake, _in_transaction(lambda tx: tx.set_commit_state({"c1": "failed"}))),
+    Action("sync", moved_lake, _through_handle(ss.Table.sync), is_synced=True),
+    Action(
+        "create_index bloom",
+        lake,
+        _through_handle(lambda t: (t.drop_index("a", "bloom"), t.create_index("a", "bloom"))),
+    ),
+    Action(
+        "create_index stats",
+        lake,
+        _through_handle(lambda t: (t.drop_index("a", "stats"), t.create_index("a", "stats"))),
+    ),
+    Action(
+        "refresh_index",
+        changed_lake,
+        _through_handle(lambda t: (t.refresh_index("a", "bloom"), t.refresh_index("b", "bloom"))),
+    ),
+    Action("alter", changed_lake, _through_handle(lambda t: t.alter(rename={"b": "c"}, add={"d": pa.scalar(5)}))),
+]
+
+
+ACTIONS += [
+    Action("optimize", changed_lake, _through_handle(ss.Table.optimize)),
+    Action("rollback", changed_lake, _through_handle(lambda t: t.rollback(t.version))),
+    Action("rollback of a write", changed_lake, _through_handle(lambda t: t.rollback(4))),
+    Action("restore", changed_lake, _through_handle(lambda t: t.restore(3))),
+    Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
+    Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),
+]
+
+
+def _keys_anew(table: ss.Table) -> None:
+    table.drop_index("a", "secondary")
+    table.create_index("a", "secondary")
+
+
+ACTIONS += [
+    Action("write under a key", keyed_lake, _in_transaction(lambda tx: tx.write(TWO_FILES))),
+    Action("create_index secondary", keyed_lake, _through_handle(_keys_anew)),
+    Action("refresh_index secondary", keyed_lake, _through_handle(lambda t: t.refresh_index(["b", "a"], "secondary"))),
+    Action("optimize keys", keyed_lake, _through_handle(ss.Table.optimize)),
+]
+
+
+# -- what came of it --------------------------------------------------------------------------------------------------
+
+
+def picture(table: ss.Table) -> dict:
+    """What one version holds. Look-ups of single values agree with reading every row, or this fails."""
+    files = table.files()
+    assert table.instant.totals["files"] == files.num_rows
+    return {
+        "rows": rows_of(table),
+        "files": sorted(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)),
+        "indexes": table.indexes().to_pylist(),
+        "actions": [row["action"] for row in table.history().to_pylist() if row["version"] is not None],
+    }
+
+
+def rows_of(table: ss.Table) -> list[str]:
+    """Every row, in order; or why they cannot be read, where the directory went on without the table."""
+    try:
+        rows = table.scan().to_table()
+    except ss.NotReadableError:
+        return ["not readable"]
+    first = rows.column(0).to_pylist()
+    for value in (3, 10, 50):
+        assert table.scan(f"{rows.column_names[0]} = {value}").to_table().num_rows == first.count(value), value
+    assert table.scan().count() == rows.num_rows
+    return sorted(map(repr, rows.to_pylist()))
+
+
+def add_a_row(table: ss.Table) -> None:
+    """Commits one row of nulls."""
+    with table.transaction() as tx:
+        tx.write(pa.Table.from_pylist([{"p": 1}], schema=table.schema))

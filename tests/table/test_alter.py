@@ -1,0 +1,572 @@
+"""`Table.alter`: statistics and filters follow columns, and nothing that a name held before comes back under it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats, told_table
+from skipstone import col
+
+
+def _lake(root: Path) -> ss.Table:
+    """Files 0, 1, 2 with a = 0.., 10.., 20.. and s beside."""
+    for number in range(3):
+        a = [10 * number + i for i in range(4)]
+        make_file(root, f"{number}.parquet", {"a": a, "s": [f"s{v}" for v in a]}, row_group_size=2)
+    return ss.create(root)
+
+
+def _rows(table: ss.Table, where: object = None, **more: object) -> list[dict]:
+    return sorted(table.scan(where, **more).to_table().to_pylist(), key=repr)
+
+
+def _answers(table: ss.Table, where: object) -> tuple[list[str], int]:
+    """(files kept, rows): what count() and to_table() agree on."""
+    count = table.scan(where).count()
+    assert table.scan(where).to_table().num_rows == count
+    return kept_paths(table, where), count
+
+
+# -- rename -----------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_and_filters_follow_a_rename(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.create_index("s", kind="bloom", fpp=0.0001)
+    assert table.alter(rename={"a": "b", "s": "t"}) == table.version == 3
+    assert table.schema.names == ["b", "t"]
+    assert _answers(table, "b = 12") == (["1.parquet"], 1)
+    assert _answers(table, "t = 's21'") == (["2.parquet"], 1)
+    assert table.scan("t = 's21x'").files().num_rows == 0  # within the bounds: the filter said so
+    assert table.scan("b = 12").row_groups().to_pylist() == [{"path": "1.parquet", "row_group": 1}]
+    assert _rows(table, "b >= 22") == [{"b": 22, "t": "s22"}, {"b": 23, "t": "s23"}]
+    assert _rows(table, "b = 12", columns=["t"]) == [{"t": "s12"}]
+    assert table.indexes().column("name").to_pylist() == ["stats", "bloom(t)"]
+    with pytest.raises(ss.PredicateError):
+        table.scan("a = 12")
+
+
+def test_an_old_name_given_again_begins_anew(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.create_index("a", kind="bloom")
+    table.alter(rename={"a": "b"}, add={"a": pa.int64()})
+    assert _answers(table, "a = 12") == ([], 0)
+    assert _answers(table, "a IS NULL")[1] == _answers(table, "b IS NOT NULL")[1] == 12
+    assert _answers(table, "b = 12") == (["1.parquet"], 1)
+    commit_rows(table, {"a": [12], "b": [500], "s": ["x"]})
+    assert _answers(table, "a = 12")[1] == 1 and _rows(table, "a = 12")[0]["b"] == 500
+    assert _answers(table, "b = 500")[1] == 1
+    assert table.scan("b = 501").files().num_rows == 0
+
+
+def test_two_names_are_swapped_in_one_call(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1, 2], "b": [10, 20]})
+    table = ss.create(tmp_path)
+    table.alter(rename={"a": "b", "b": "a"})
+    assert _rows(table) == [{"b": 1, "a": 10}, {"b": 2, "a": 20}]
+    assert _answers(table, "a = 1")[1] == 0 and _answers(table, "a = 10")[1] == 1
+    commit_rows(table, {"a": [30], "b": [3]})
+    assert _answers(table, "a = 30")[1] == _answers(table, "b = 3")[1] == 1
+
+
+def test_a_struct_is_renamed_whole(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"s": [{"x": 1, "y": "p"}, {"x": 2, "y": None}], "k": [0, 0]})
+    table = ss.create(tmp_path)
+    table.create_index("s.y", kind="bloom")
+    table.alter(rename={"s": "dotted.name"})
+    assert _answers(table, "`dotted.name`.x = 2") == (["f.parquet"], 1)
+    assert _answers(table, "`dotted.name`.x = 3") == ([], 0)
+    assert _answers(table, "`dotted.name`.y = 'p'")[1] == 1
+    assert _rows(table, "`dotted.name`.x = 2") == [{"dotted.name": {"x": 2, "y": None}, "k": 0}]
+    commit_rows(table, {"dotted.name": [{"x": 7, "y": "q"}], "k": [1]})
+    assert _answers(table, "`dotted.name`.x = 7")[1] == 1
+
+
+def test_files_of_one_physical_schema_hold_other_columns_before_and_after(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(rename={"a": "b"}, add={"a": pa.int64()})
+    make_file(tmp_path, "3.parquet", {"a": [12], "s": ["late"]})  # the schema of the others, under the names of now
+    table.sync()
+    assert _answers(table, "a = 12") == (["3.parquet"], 1)
+    assert _answers(table, "b = 12") == (["1.parquet"], 1)
+    assert _rows(table, "a = 12") == [{"b": None, "a": 12, "s": "late"}]
+
+
+def test_a_file_that_comes_under_an_old_name_does_not_hold_the_column(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(rename={"a": "b"})
+    make_file(tmp_path, "3.parquet", {"a": [12], "s": ["late"]})
+    with table.transaction() as tx:
+        tx.add_files(["3.parquet"])
+    assert _answers(table, "b = 12") == (["1.parquet"], 1)
+    assert _rows(table, "b IS NULL") == [{"b": None, "s": "late"}]
+    table.alter(add={"a": pa.int64()})  # a later column of that name is another one
+    assert _answers(table, "a = 12") == ([], 0)
+    with table.transaction() as tx:
+        tx.replace(["3.parquet"], ["3.parquet"])
+    assert _answers(table, "a = 12") == (["3.parquet"], 1)
+
+
+def test_partition_columns_stand(tmp_path: Path) -> None:
+    for day in (1, 2):
+        make_file(tmp_path, f"day={day}/f.parquet", {"a": [day, 10 * day]})
+    table = ss.create(tmp_path)
+    table.alter(rename={"a": "b"}, add={"c": pa.scalar("x")})
+    assert table.schema.names == ["b", "c", "day"]
+    assert _answers(table, "day = 2 AND b = 20 AND c = 'x'") == (["day=2/f.parquet"], 1)
+    for asked in ({"rename": {"day": "d"}}, {"drop": "day"}, {"widen": {"day": pa.int64()}}):
+        with pytest.raises(ss.SchemaError, match="partition column"):
+            table.alter(**asked)
+    with pytest.raises(ss.SchemaError, match="'day'"):
+        table.alter(add={"day": pa.int64()})
+
+
+# -- add --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_added_column_is_null_in_older_files_and_has_statistics_in_newer(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(add={"c": pa.int32()})
+    assert table.schema.names == ["a", "s", "c"]
+    assert _answers(table, "c = 5") == ([], 0)
+    assert _answers(table, "c IS NULL")[1] == 12
+    paths = commit_rows(table, {"a": [1], "c": [5]})
+    assert _answers(table, "c = 5") == (paths, 1)
+    assert _answers(table, "c = 6") == ([], 0)
+    assert _answers(table, "c IS NULL")[1] == 12
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (pa.scalar(5, pa.int32()), 6),
+        (pa.scalar("five"), "six"),
+        (pa.scalar(Decimal("5.50"), pa.decimal128(30, 2)), Decimal("5.51")),
+        (pa.scalar(dt.date(2020, 1, 2)), dt.date(2020, 1, 3)),
+        (pa.scalar(5.5), 5.25),
+        (pa.scalar(True), False),
+        (pa.scalar(b"\xff\0"), b"\xff"),
+    ],
+)
+def test_a_default_is_what_older_files_hold(tmp_path: Path, value: pa.Scalar, other: object) -> None:
+    table = _lake(tmp_path)
+    table.alter(add={"c": value})
+    files = ["0.parquet", "1.parquet", "2.parquet"]
+    for index in (None, "bloom"):
+        if index:
+            table.create_index("c", kind=index)
+        assert _answers(table, col("c") == value.as_py()) == (files, 12)
+        assert _answers(table, col("c") == other) == ([], 0)
+        assert _answers(table, col("c").is_null()) == ([], 0)
+        assert _answers(table, (col("c") == value.as_py()) & (col("a") == 12)) == (["1.parquet"], 1)
+    assert table.scan("a = 12").to_table().column("c").to_pylist() == [value.as_py()]
+    assert table.schema.field("c").type == value.type
+    (written,) = commit_rows(table, {"a": [7], "s": ["y"]})  # the default is that of files that lack the column
+    assert _answers(table, col("c").is_null()) == ([written], 1)
+    make_file(tmp_path, "later.parquet", {"a": [8]})
+    table.sync()
+    assert _answers(table, col("c") == value.as_py()) == ([*files, "later.parquet"], 13)
+    again = ss.open(tmp_path)
+    assert _answers(again, col("c") == value.as_py())[1] == 13
+
+
+def test_a_default_of_nan(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(add={"x": pa.scalar(float("nan"))})
+    assert _answers(table, "x > 5")[1] == _answers(table, col("x").is_nan())[1] == 12
+    assert _answers(table, "x < 5") == _answers(table, "x IS NULL") == ([], 0)
+    assert table.alter(order=["a", "s", "x"]) == 2  # nothing changes, though NaN is not equal to itself
+
+
+def test_a_default_is_counted_from_metadata_and_widened_with_its_column(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(add={"c": pa.scalar(5, pa.int8())})
+    table.alter(widen={"c": pa.int64()}, rename={"c": "d"})
+    plan = table.scan("d = 5")
+    assert plan.count() == 12
+    assert "rows" not in {step.name for step in plan.steps}  # no file was opened
+    assert table.scan("d = 5000000000").files().num_rows == 0
+    commit_rows(table, {"d": [5_000_000_000]})
+    assert _answers(table, "d = 5000000000")[1] == 1
+    table.alter(widen={"d": pa.decimal128(25, 3)})
+    assert _answers(table, "d = 5")[1] == 12 and _answers(table, "d = 5.001")[1] == 0
+
+
+def test_a_partial_log_that_lacks_a_column_does_not_hold_its_default(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    group = {"file_group": "g"}
+    add_told(
+        table,
+        told_file("base", **group, **told_stats(a=(1, 1, 0))),
+        told_file("log", **group, kind="log", merge="partial", **told_stats(a=(2, 2, 0))),
+        told_file("alone", **told_stats(a=(1, 1, 0))),
+    )
+    table.alter(add={"c": pa.scalar(5, pa.int64()), "n": pa.int64()})
+    assert kept_paths(table, "c = 5") == ["alone", "base", "log"]
+    assert kept_paths(table, "c IS NULL") == ["base", "log"]  # a row that the log inserts
+    assert kept_paths(table, "c = 6") == ["base", "log"]
+    assert kept_paths(table, "n = 1") == ["base", "log"]
+    assert kept_paths(table, "n IS NULL") == ["alone", "base", "log"]
+
+
+def test_an_added_column_is_given_as_field_fields_or_schema(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(add=pa.field("c", pa.int32()))
+    table.alter(add=[pa.field("d", pa.list_(pa.int32())), pa.field("e", pa.dictionary(pa.int8(), pa.string()))])
+    table.alter(add=pa.schema([("f", pa.struct([("x", pa.int64())]))]))
+    table.alter(add={"g": pa.field("g", pa.int8()), "h": pa.scalar(None, pa.int16())})
+    assert table.schema.names == ["a", "s", "c", "d", "e", "f", "g", "h"]
+    assert table.schema.field("e").type == pa.string()
+    commit_rows(table, {"a": [5], "d": pa.array([[1, 2]], pa.list_(pa.int32())), "e": ["x"], "f": [{"x": 3}]})
+    assert _answers(table, "f.x = 3")[1] == _answers(table, "e = 'x'")[1] == 1
+    assert _answers(table, "f.x IS NULL")[1] == 12
+    assert _rows(table, "f.x = 3", columns=["d"]) == [{"d": [1, 2]}]
+
+
+# -- drop -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_column_never_comes_back(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.create_index("a", kind="bloom")
+    table.alter(drop=["a"])
+    assert table.schema.names == ["s"]
+    assert table.indexes().column("name").to_pylist() == ["stats"]
+    assert _rows(table, "s = 's12'") == [{"s": "s12"}]
+    table.alter(add={"a": pa.string()})  # of another type, even
+    assert _answers(table, "a IS NULL")[1] == 12 and _answers(table, "a = '12'") == ([], 0)
+    assert table.scan().to_table().column("a").null_count == 12
+    table.create_index("a", kind="bloom")
+    commit_rows(table, {"a": ["12"], "s": ["n"]})
+    assert _answers(table, "a = '12'")[1] == 1
+    table.alter(drop="a", add={"a": pa.int64()})  # in one call
+    assert _answers(table, "a IS NOT NULL") == ([], 0)
+
+
+# -- widen ------------------------------------------------------------------------------------------------------------
+
+_MONEY = [Decimal("1.25"), Decimal("2.00")]
+_DAYS = [dt.date(2020, 1, 1), dt.date(2021, 1, 1)]
+_MOMENTS = [dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values", "found", "absent"),
+    [
+        (pa.int32(), pa.int64(), [1, 2], 2, 5_000_000_000),
+        (pa.int32(), pa.float64(), [1, 2], 2.0, 1.5),
+        (pa.float32(), pa.float64(), [0.5, 1.5], 1.5, 0.1),
+        (pa.decimal128(5, 2), pa.decimal128(12, 4), _MONEY, _MONEY[0], Decimal("1.2501")),
+        (pa.decimal128(5, 2), pa.decimal256(60, 2), _MONEY, Decimal("2"), Decimal("3")),
+        (pa.date32(), pa.timestamp("us"), _DAYS, dt.datetime(2021, 1, 1), dt.datetime(2020, 6, 1, 1)),
+        (pa.timestamp("ms"), pa.timestamp("us"), _MOMENTS, _MOMENTS[1], dt.datetime(2020, 6, 1)),
+        (pa.string(), pa.binary(), ["a", "b"], b"b", b"aa"),
+    ],
+)
+def test_statistics_and_filters_speak_for_a_widened_column(
+    tmp_path: Path, old: pa.DataType, new: pa.DataType, values: list, found: object, absent: object
+) -> None:
+    pq.write_table(pa.table({"a": pa.array(values, old)}), tmp_path / "f.parquet")
+    table = ss.create(tmp_path)
+    table.create_index("a", kind="bloom")
+    table.alter(widen={"a": new})
+    assert table.schema.field("a").type == new
+    assert _answers(table, col("a") == found) == (["f.parquet"], 1)
+    assert _answers(table, col("a") == absent)[1] == 0
+    assert table.scan("a IS NULL").files().num_rows == 0
+    assert table.scan().to_table().column("a").to_pylist() == pa.array(values, old).cast(new).to_pylist()
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": pa.array([absent]).cast(new)}))
+    assert _answers(table, col("a") == absent)[1] == 1
+    pq.write_table(pa.table({"a": pa.array(values, old)}), tmp_path / "g.parquet")  # others write the old type still
+    table.sync()
+    assert _answers(table, col("a") == found)[1] == 2
+
+
+def test_a_struct_gets_fields_by_widening(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))})
+    table = ss.create(tmp_path)
+    wide = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    table.alter(widen={"s": wide})
+    assert _answers(table, "s.y IS NULL")[1] == 1 and _answers(table, "s.y = 'q'") == ([], 0)
+    assert _answers(table, "s.x = 1") == (["f.parquet"], 1) and _answers(table, "s.x = 2") == ([], 0)
+    (path,) = commit_rows(table, {"s": pa.array([{"x": 1 << 40, "y": "q"}], wide)})
+    assert _answers(table, "s.y = 'q'") == ([path], 1)
+    assert _rows(table, "s.y IS NULL") == [{"s": {"x": 1, "y": None}}]
+
+
+def test_a_column_may_be_called_like_its_new_type(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"int64": pa.array([1], pa.int8())})
+    table = ss.create(tmp_path)
+    table.alter(widen={"int64": pa.int64()})  # Arrow's types are equal to their names
+    assert table.schema.field("int64").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.int64(), pa.float64()),
+        (pa.int32(), pa.string()),
+        (pa.float64(), pa.float32()),
+        (pa.decimal128(10, 2), pa.decimal128(10, 4)),
+        (pa.binary(), pa.string()),
+        (pa.timestamp("us"), pa.date32()),
+        (pa.timestamp("us"), pa.timestamp("ns")),
+        (pa.date32(), pa.timestamp("ns")),
+        (pa.list_(pa.timestamp("us")), pa.list_(pa.timestamp("ns"))),
+        (pa.struct([("x", pa.int32())]), pa.struct([("y", pa.int32()), ("x", pa.int32())])),
+        (pa.struct([("x", pa.int32())]), pa.struct([])),
+    ],
+)
+def test_a_type_that_would_lose_values_is_refused(tmp_path: Path, old: pa.DataType, new: pa.DataType) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", old), ("k", pa.int8())]))
+    with pytest.raises(ss.SchemaError, match="'a'"):
+        table.alter(widen={"a": new})
+    assert table.version == 1
+
+
+# -- order, several at once, refusals ---------------------------------------------------------------------------------
+
+
+def test_order_moves_columns_and_nothing_else(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(add={"c": pa.int64()}, rename={"a": "z"}, order=["c", "s", "z"])
+    assert table.scan("z = 12").to_table().schema.names == ["c", "s", "z"]
+    assert _answers(table, "z = 12") == (["1.parquet"], 1)
+    commit_rows(table, {"z": [100], "s": ["q"]})
+    assert _answers(table, "z = 100")[1] == 1
+
+
+def test_nothing_to_change_makes_no_version(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    for asked in ({}, {"rename": {"a": "a"}}, {"widen": {"a": pa.int64()}}, {"order": ["a", "s"]}, {"drop": []}):
+        assert table.alter(**asked) == 1
+    assert ss.open(tmp_path).version == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"rename": {"a": "s"}}, "two columns would be named 's'"),
+        ({"rename": {"a": "x", "s": "x"}}, "two columns would be named 'x'"),
+        ({"rename": {"q": "x"}}, "no column 'q'; there are a, s"),
+        ({"drop": ["q"]}, "no column 'q'"),
+        ({"widen": {"q": pa.int64()}}, "no column 'q'"),
+        ({"drop": ["a", "s", "n"]}, "not a partition column"),
+        ({"drop": "a", "rename": {"a": "b"}}, "dropped and renamed"),
+        ({"drop": "a", "widen": {"a": pa.float64()}}, "dropped and widened"),
+        ({"add": {"a": pa.int64()}}, "there is a column 'a'"),
+        ({"add": {"b": pa.int64()}, "rename": {"a": "b"}}, "there is a column 'b'"),
+        ({"add": [pa.field("b", pa.int64()), pa.field("b", pa.int64())]}, "twice"),
+        ({"add": pa.field("b", pa.int64(), nullable=False)}, "must take nulls"),
+        ({"add": {"b": pa.field("c", pa.int64())}}, "'b' and, in its field, 'c'"),
+        ({"add": {"b": pa.scalar([1], pa.list_(pa.int64()))}}, "one plain value"),
+        ({"add": {"n.x": pa.int64()}}, "two columns could be meant by 'n.x'"),
+        ({"rename": {"a": "n.x"}}, "two columns could be meant by 'n.x'"),
+        ({"rename": {"n.x": "n.y"}}, "only whole top-level columns"),
+        ({"drop": "n.x"}, "only whole top-level columns"),
+        ({"order": ["a"]}, "order= lists every column"),
+        ({"order": ["a", "s", "n", "n"]}, "order= lists every column"),
+        ({"order": ["a", "s", "n", "q"]}, "'q'"),
+    ],
+)
+def test_what_cannot_be_done_is_a_schema_error(tmp_path: Path, asked: dict, told: str) -> None:
+    table = ss.create(
+        tmp_path, schema=pa.schema([("a", pa.int64()), ("s", pa.string()), ("n", pa.struct([("x", pa.int8())]))])
+    )
+    with pytest.raises(ss.SchemaError, match=told):
+        table.alter(**asked)
+    assert ss.open(tmp_path).version == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rename": "a"},
+        {"rename": {"a": 1}},
+        {"drop": 5},
+        {"widen": {"a": "int64"}},
+        {"widen": ["a"]},
+        {"add": {"c": "int64"}},
+        {"add": {1: pa.int64()}},
+        {"add": ["c"]},
+        {"order": [1]},
+    ],
+)
+def test_arguments_of_other_types_are_refused(tmp_path: Path, asked: dict) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match="="):
+        _lake(tmp_path).alter(**asked)
+
+
+# -- others meanwhile, other versions ---------------------------------------------------------------------------------
+
+
+def test_a_transaction_speaks_the_names_of_the_version_that_it_began_with(tmp_path: Path) -> None:
+    table, other = _lake(tmp_path), ss.open(tmp_path)
+    table.create_index("a", kind="bloom")
+    other.refresh()
+    make_file(tmp_path, "outside/3.parquet", {"a": [78], "s": ["outside"]})
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [77], "s": ["inside"]}))
+        tx.add_files(["outside/3.parquet"])
+        tx.add_files(
+            pa.table({"path": ["told"], "size_bytes": [1], "row_count": [1], "stats": [{"a": {"min": 79, "max": 79}}]})
+        )
+        other.alter(rename={"a": "b"}, drop="s", add={"a": pa.int64()})
+        other.create_index("a", kind="bloom")
+    assert table.schema.names == ["b", "a"]
+    assert kept_paths(table, "b = 77") != [] and table.scan("b = 77").to_table().to_pylist() == [{"b": 77, "a": None}]
+    assert table.scan("b = 78").to_table().to_pylist() == [{"b": 78, "a": None}]
+    assert kept_paths(table, "b = 79") == ["told"]
+    assert table.scan("a = 77 OR a = 78 OR a = 79").files().num_rows == 0
+    covered = {row["name"]: row["files_covered"] for row in table.indexes().to_pylist()}
+    assert covered["bloom(b)"] == 4  # the three, and what the transaction wrote: its filter was of that column
+
+
+def test_a_sync_beside_an_alteration_is_bound_to_it(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    ss.open(tmp_path).alter(rename={"a": "b"})
+    make_file(tmp_path, "3.parquet", {"b": [77]})
+    table.sync()
+    assert _answers(table, "b = 77") == (["3.parquet"], 1)
+
+
+def test_two_alterations_at_once_are_a_conflict(tmp_path: Path) -> None:
+    table, other = _lake(tmp_path), ss.open(tmp_path)
+    other.alter(rename={"a": "b"})
+    with pytest.raises(ss.CommitConflictError, match="altered the schema meanwhile"):
+        table.alter(drop="a")
+    assert table.refresh().schema.names == ["b", "s"]
+    commit_rows(other, {"b": [1]})
+    table.alter(drop="b")  # an append meanwhile is no conflict
+    assert table.version == 4 and table.files().num_rows == 4
+
+
+def test_an_index_of_a_column_dropped_meanwhile_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = _lake(tmp_path), ss.open(tmp_path)
+    seen: list[int] = []
+
+    def drop_once(step: str, done: int, total: int | None) -> None:
+        if not seen:
+            seen.append(other.alter(drop="a"))
+
+    with pytest.raises(ss.CommitConflictError, match="dropped a column"):
+        table.create_index("a", kind="bloom", progress=drop_once)
+    assert table.refresh().indexes().num_rows == 1
+
+
+def test_older_versions_are_read_with_the_schema_of_then(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(rename={"a": "b"}, widen={"a": pa.decimal128(22, 1)})
+    table.alter(drop="b", add={"a": pa.scalar("new")})
+    first, second, third = (ss.open(tmp_path, version=v) for v in (1, 2, 3))
+    assert _answers(first, "a = 12") == (["1.parquet"], 1) and first.schema.field("a").type == pa.int64()
+    assert _answers(second, "b = 12") == (["1.parquet"], 1)
+    assert _answers(third, "a = 'new'")[1] == 12
+    with pytest.raises(ss.InvalidArgumentError):
+        second.alter(drop="s")
+    assert table.history().column("action").to_pylist() == ["create", "alter", "alter"]
+    assert table.verify(deep=True) == []
+
+
+def test_told_files_keep_the_names_and_types_in_which_they_were_told(tmp_path: Path) -> None:
+    table = told_table(tmp_path, pa.date32())
+    day = dt.date(2020, 5, 5)
+    add_told(table, told_file("f", **told_stats(a=(day, day, 0), b=(1, 9, 0))))
+    table.alter(rename={"a": "day"}, widen={"a": pa.timestamp("us")})
+    assert kept_paths(table, "day = TIMESTAMP '2020-05-05 00:00:00'") == ["f"]
+    assert kept_paths(table, "day > TIMESTAMP '2020-05-05 00:00:00'") == []
+    table.alter(rename={"b": "a"})
+    assert kept_paths(table, "a = 5") == ["f"] and kept_paths(table, "a = 10") == []
+    assert {f.kind for f in table.verify(deep=True)} == {"missing"}
+
+
+def test_a_told_file_is_read_under_the_names_of_its_day(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    make_file(tmp_path, "f.parquet", {"a": [1, 2], "b": [3, 4]})
+    size = os.path.getsize(tmp_path / "f.parquet")
+    add_told(table, {"path": "f.parquet", "size_bytes": size, "row_count": 2})
+    table.alter(rename={"a": "b", "b": "a"}, add={"c": pa.scalar(9)})
+    assert _rows(table, "a = 3") == [{"b": 1, "a": 3, "c": 9}]
+    table.create_index(["a", "c"], kind="bloom")
+    assert _answers(table, "a = 3")[1] == 1 and _answers(table, "a = 1")[1] == 0
+    assert _answers(table, "c = 9")[1] == 2 and _answers(table, "c = 8") == ([], 0)
+
+
+def test_columns_chosen_for_statistics_are_followed(tmp_path: Path) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1], "b": [1], "s": [{"x": 1}]})
+    table = ss.create(tmp_path, columns=["a", "s.x"])
+    table.alter(rename={"a": "b", "b": "a", "s": "t"})
+    commit_rows(table, {"a": [7], "b": [7], "t": [{"x": 7}]})
+    assert len(kept_paths(table, "b = 7")) == len(kept_paths(table, "t.x = 7")) == 1
+    assert len(kept_paths(table, "a = 100")) == 2  # no statistics were asked for
+    table.alter(drop=["b", "t"])
+    commit_rows(table, {"a": [8]})
+    assert len(kept_paths(table, "a = 100")) == 3
+
+
+# -- what others read -------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_of_renamed_columns_is_refused_naming_the_file(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(rename={"a": "b"})
+    with pytest.raises(ss.NotReadableError, match=r"0\.parquet: column 'b' is 'a' in this file") as caught:
+        table.scan("b < 5").fragments()
+    assert caught.value.paths == ["0.parquet"]
+    (path,) = commit_rows(table, {"b": [100], "s": ["x"]})
+    assert table.scan("b = 100").fragments().to_table().to_pylist() == [{"b": 100, "s": "x"}]
+    assert kept_paths(table, "b = 100") == [path]
+
+
+def test_a_dataset_holds_defaults_and_nothing_of_dropped_columns(tmp_path: Path) -> None:
+    table = _lake(tmp_path)
+    table.alter(drop="a", add={"a": pa.int64(), "c": pa.scalar(5), "n": pa.string()})
+    found = table.scan().fragments()
+    assert found.to_table().schema == table.schema
+    assert sorted(map(repr, found.to_table().to_pylist())) == sorted(map(repr, _rows(table)))
+    assert found.to_table(filter=pc.field("a") == 12).num_rows == 0
+    assert found.to_table(filter=pc.field("c") == 5).num_rows == 12
+    assert found.to_table(filter=pc.field("a").is_null()).num_rows == 12
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_few_sought_rows_of_many_columns_are_read_under_their_own_names(tmp_path: Path, wide: bool) -> None:
+    count = 2000
+    columns = {"k": list(range(count)), **{f"c{i}": [f"{i}-{r % 7}" for r in range(count)] for i in range(6)}}
+    make_file(tmp_path, "f.parquet", columns)
+    table = ss.create(tmp_path)
+    table.alter(rename={"k": "c0", "c0": "c1", "c1": "k", "c2": "new"}, add={"d": pa.scalar(1)})
+    where = "c0 = 1234" if not wide else "c0 >= 1234 AND c0 < 1500"
+    found = sorted(table.scan(where).to_table().to_pylist(), key=lambda row: row["c0"])
+    assert found[0] == {
+        "c0": 1234,
+        "c1": "0-2",
+        "k": "1-2",
+        "new": "2-2",
+        **{f"c{i}": f"{i}-2" for i in (3, 4, 5)},
+        "d": 1,
+    }
+    assert len(found) == (266 if wide else 1)
+
+
+def _reader(table: ss.Table) -> list[dict]:
+    return table.scan("b = 12").to_reader().read_all().to_pylist()
+
+
+@pytest.mark.parametrize("face", [_reader, lambda t: pa.table(t.scan("b = 12")).to_pylist()])
+def test_streams_speak_the_names_of_now(tmp_path: Path, face: Callable[[ss.Table], list[dict]]) -> None:
+    table = _lake(tmp_path)
+    table.alter(rename={"a": "b"})
+    assert face(table) == [{"b": 12, "s": "s12"}]
+    assert len(live_paths(table)) == 3

@@ -1,0 +1,220 @@
+"""`Table.layout`: bounds, depths and advice; the picture that the command draws is tested where commands are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from hypothesis import given
+from hypothesis import strategies as st
+from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
+from skipstone.commands.layout import picture
+from skipstone.engine.layout import _Axis
+
+
+def _told(root: Path, spans: list[tuple], kind: pa.DataType | None = None) -> ss.Table:
+    table = told_table(root, kind)
+    add_told(table, *(told_file(f"f{n}", **told_stats(a=(*span, 0))) for n, span in enumerate(spans)))
+    return table
+
+
+# -- depths -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 30)), min_size=1, max_size=30))
+def test_depths_are_those_of_a_count_by_hand(spans: list[tuple[int, int]]) -> None:
+    ranges = [(low, low + width) for low, width in spans]
+    lower, upper = (pa.array([r[side] for r in ranges], pa.int64()) for side in (0, 1))
+    depths, deepest = _Axis(lower, upper, pa.int64()).depths()
+    points = [low + (step * (high - low) + 4) // 8 for low, high in ranges for step in (1, 3, 5, 7)]
+    by_hand = [sum(low <= point <= high for low, high in ranges) for point in points]
+    assert sorted(depths.tolist()) == sorted(by_hand)
+    assert deepest == max(sum(low <= point <= high for low, high in ranges) for point in range(-20, 51))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        (pa.int64(), lambda n: n),
+        (pa.uint64(), lambda n: n),
+        (pa.int8(), lambda n: n - 128),
+        (pa.float64(), lambda n: n / 7),
+        (pa.decimal128(38, 2), lambda n: Decimal(n)),
+        (pa.decimal128(9, 2), lambda n: Decimal(n)),
+        (pa.date32(), lambda n: dt.date(2020, 1, 1) + dt.timedelta(n)),
+        (pa.timestamp("us", "UTC"), lambda n: dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=n)),
+        (pa.string(), lambda n: f"https://www.example.com/{n:05d}"),
+        (pa.binary(), lambda n: n.to_bytes(4, "big")),
+    ],
+)
+def test_clustered_and_spread_columns_of_every_kind(tmp_path: Path, kind: pa.DataType, of) -> None:
+    clustered = _told(tmp_path / "c", [(of(2 * n), of(2 * n + 1)) for n in range(100)], kind).layout("a")
+    assert (clustered.files, clustered.files_with_bounds, clustered.depth_max) == (100, 100, 1)
+    assert clustered.depth_mean == clustered.depth_p50 == clustered.depth_p99 == 1
+    assert clustered.share_read == pytest.approx(0.01)
+    assert (clustered.lower, clustered.upper) == (of(0), of(199))
+    assert "Clustered" in clustered.advice[0]
+    assert np.all(np.diff(clustered.starts) > 0) and np.all(clustered.starts <= clustered.ends)
+    assert (clustered.starts[0], clustered.ends[-1]) == (0, 1)
+    spread = _told(tmp_path / "s", [(of(n % 7), of(199 - n % 5)) for n in range(100)], kind).layout("a")
+    assert spread.depth_mean > 90 and spread.depth_max == 100
+    assert "overlap" in spread.advice[0]
+    assert [place for place, _ in spread.labels][:1] == [0] and spread.labels[-1][0] == 1
+
+
+def test_texts_that_one_odd_value_pushes_together_are_told_apart_still(tmp_path: Path) -> None:
+    spans = [(f"https://www.example.com/{n:05d}", f"https://www.example.com/{n:05d}z") for n in range(100)]
+    found = _told(tmp_path, [*spans, ("ftp", "ftp")], pa.string()).layout("a")
+    assert found.depth_max == 1
+
+
+# -- files without bounds, or without values --------------------------------------------------------------------------
+
+
+def test_files_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(
+        table,
+        told_file("a", **told_stats(a=(1, 5, 0))),
+        told_file("b", **told_stats(a=(6, 9, 0))),
+        told_file("nulls", **told_stats(a=(None, None, 10))),
+        told_file("bare"),
+        told_file("half", **told_stats(a=(2, None, 0))),
+        told_file("empty", row_count=0),
+        told_file("log", kind="delete", file_group="g"),
+    )
+    found = table.layout("a")
+    assert (found.files, found.files_with_bounds, found.files_without_values, found.files_unknown) == (5, 2, 1, 2)
+    assert found.share_read == pytest.approx((1 + 2) / 5)
+    assert "2 files without bounds" in found.advice[-1]
+    assert "by 5 files" not in repr(found) and "'a' over 5 files" in repr(found)
+
+
+def test_tables_that_hold_little(tmp_path: Path) -> None:
+    empty = ss.create(tmp_path / "empty", schema=pa.schema([("a", pa.int64())])).layout("a")
+    assert (empty.files, empty.lower, empty.labels, empty.share_read) == (0, None, (), 0)
+    assert empty.advice == ("The table has no file with rows.",)
+    one = _told(tmp_path / "one", [(1, 5)]).layout("a")
+    assert (one.depth_mean, one.depth_max) == (1, 1) and "One file" in one.advice[0]
+    constant = _told(tmp_path / "constant", [(3, 3)] * 4).layout("a")
+    assert "One value" in constant.advice[0] and constant.labels == ((0.0, "3"),)
+    nulls = told_table(tmp_path / "nulls")
+    add_told(nulls, told_file("x", **told_stats(a=(None, None, 10))))
+    assert "No row has a value" in nulls.layout("a").advice[0]
+    bare = told_table(tmp_path / "bare")
+    add_told(bare, told_file("x"), told_file("y"))
+    assert "No file has bounds" in bare.layout("a").advice[0]
+    bare.drop_index("a", kind="stats")
+    assert "a statistics index on a" in bare.layout("a").advice[0]
+
+
+def test_floats_without_end(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64())]))
+    for values in ([-math.inf, -1.0], [0.0, 1.0], [2.0, math.inf], [math.nan, math.nan], [1e308, -1e308]):
+        commit_rows(table, {"x": values})
+    found = table.layout("x")
+    assert (found.lower, found.upper, found.files_without_values) == (-math.inf, math.inf, 1)
+    assert found.depth_max == 2 and np.isfinite(found.starts).all()
+
+
+def test_partition_columns_and_fields_of_structs(tmp_path: Path) -> None:
+    for month in range(1, 4):
+        for part in range(2):
+            rows = pa.array([{"x": 10 * month}, {"x": 10 * month + 5}], pa.struct([("x", pa.int16())]))
+            make_file(tmp_path, f"month={month}/{part}.parquet", {"in": rows})
+    table = ss.create(tmp_path)
+    assert table.layout("month").depth_max == 2 and "partition column" in table.layout("month").advice[0]
+    assert (table.layout("in.x").lower, table.layout("in.x").upper) == (10, 35)
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------
+
+
+def test_advice_suits_the_column(tmp_path: Path) -> None:
+    for number in range(20):
+        columns = {"id": [f"{i}-{number}" for i in range(9)], "few": list(range(9)), "flag": [True, False] * 4 + [None]}
+        make_file(tmp_path, f"{number}.parquet", columns)
+    table = ss.create(tmp_path)
+    assert any("Bloom filter on id helps" in one for one in table.layout("id").advice)
+    assert any("9 values only" in one for one in table.layout("few").advice)
+    assert any("2 values only" in one for one in table.layout("flag").advice)
+    table.create_index("id", kind="bloom")
+    assert any("Its Bloom filter answers" in one for one in table.layout("id").advice)
+
+
+def test_a_few_wide_files_among_clustered_ones(tmp_path: Path) -> None:
+    spans = [(10 * n, 10 * n + 9) for n in range(100)] + [(0, 999)] * 5
+    (told,) = _told(tmp_path, spans).layout("a").advice
+    assert told.startswith("5 files of 105 span more than half")
+
+
+# -- refusals, and older types ----------------------------------------------------------------------------------------
+
+
+def test_columns_that_have_no_layout(tmp_path: Path) -> None:
+    make_file(tmp_path, "x.parquet", {"a": [1], "l": [[1]]})
+    table = ss.create(tmp_path)
+    for column in ("nope", "l"):
+        with pytest.raises(ss.SchemaError, match=column):
+            table.layout(column)
+    with pytest.raises(ss.InvalidArgumentError):
+        table.layout(3)
+
+
+def test_files_of_older_types_lie_on_the_same_axis(tmp_path: Path) -> None:
+    for number, kind in enumerate([pa.int8(), pa.int64(), pa.int32()]):
+        make_file(tmp_path, f"{number}.parquet", {"a": pa.array([10 * number, 10 * number + 9], kind)})
+    found = ss.create(tmp_path).layout("a")
+    assert (found.lower, found.upper, found.depth_max, found.files_with_bounds) == (0, 29, 1, 3)
+
+
+# -- the picture ------------------------------------------------------------------------------------------------------
+
+
+def _drawn(found: ss.Table, width: int, as_ascii: bool = False) -> list[str]:
+    return [line.plain for line in picture(found, width, 24, as_ascii)]
+
+
+def test_a_line_a_file(tmp_path: Path) -> None:
+    found = _told(tmp_path, [(0, 4), (10, 14), (5, 9), (15, 20)]).layout("a")
+    assert _drawn(found, 42) == [
+        " ████████",
+        "           ████████",
+        "                     ████████",
+        "                               ██████████",
+        " └─────────┴─────────┴─────────┴────────┘",
+        " 0         5        10        15       20",
+        " ████████  ████████  ████████  ██████████",
+        " below: how many files reach over each place, at most 1",
+    ]
+
+
+def test_many_files_share_lines_and_plain_characters_will_do(tmp_path: Path) -> None:
+    found = _told(tmp_path, [(10 * n, 10 * n + 500 * (n % 2)) for n in range(500)]).layout("a")
+    drawn = _drawn(found, 60, as_ascii=True)
+    assert len(drawn) == 24 + 5
+    assert all(line.isascii() for line in drawn) and all(len(line) <= 61 for line in drawn[:-2])
+    assert drawn[-2] == " a line stands for 20 or 21 files, darker where more of them reach"
+
+
+def test_a_few_odd_files_do_not_press_the_others_together(tmp_path: Path) -> None:
+    found = _told(tmp_path, [(100 + n, 101 + n) for n in range(60)] + [(0, 10**9)]).layout("a")
+    assert (found.lower, found.upper, found.domain) == (0, 10**9, ("0", "1000000000"))
+    low, high = int(found.labels[0][1]), int(found.labels[-1][1])
+    assert 100 < low < 110 and 150 < high < 162
+    assert found.beyond == sum(100 + n < low or 101 + n > high for n in range(60)) + 1
+    assert f"{found.beyond} files reach beyond the ends" in _drawn(found, 80)[-1]
+    assert found.depth_max == 3
+
+
+def test_a_picture_of_wide_letters_and_narrow_screens(tmp_path: Path) -> None:
+    found = _told(tmp_path, [("日本", "日本語"), ("中", "中国")], pa.string()).layout("a")
+    for width in (5, 20, 200):
+        drawn = _drawn(found, width)
+        assert "中" in drawn[3] and "日本語" in drawn[3]

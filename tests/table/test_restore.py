@@ -1,0 +1,292 @@
+"""Restore: the files of an older version are live again, whatever came since; the schema and the indexes stay."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_table
+
+FILES = ("f.parquet", "g.parquet", "h.parquet")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ss.Table:
+    """Three files: a is 0..9 in f, 100..109 in g, 200..209 in h."""
+    for number, name in enumerate(FILES):
+        make_file(tmp_path, name, {"a": list(range(100 * number, 100 * number + 10))}, row_group_size=5)
+    return ss.create(tmp_path)
+
+
+def _ids(table: ss.Table) -> dict[str, int]:
+    files = table.files()
+    return dict(zip(files.column("path").to_pylist(), files.column("file_id").to_pylist(), strict=True))
+
+
+def _act(table: ss.Table, *, remove: tuple[str, ...] = (), rows: tuple[int, ...] = (), key: str | None = None) -> int:
+    with table.transaction(key=key) as tx:
+        if remove:
+            tx.remove(remove)
+        if rows:
+            tx.write(pa.table({"a": rows}))
+    return table.version
+
+
+def _values(table: ss.Table, where: str | None = None) -> list[int]:
+    return sorted(table.scan(where, columns=["a"]).to_table().column("a").to_pylist())
+
+
+def test_the_files_of_an_older_version(table: ss.Table) -> None:
+    first, before = _ids(table), _values(table)
+    _act(table, remove=("f.parquet",), rows=(500, 501))
+    _act(table, remove=("h.parquet",))
+    _act(table, rows=(502,))
+    assert table.restore(1) == 5 == table.version
+    assert _values(table) == before and sorted(live_paths(table)) == sorted(FILES)
+    now = _ids(table)
+    assert now["g.parquet"] == first["g.parquet"]
+    assert not {now["f.parquet"], now["h.parquet"]} & set(first.values())
+    assert kept_paths(table, "a = 205") == ["h.parquet"] and kept_paths(table, "a >= 500") == []
+    assert table.scan("a = 207").row_groups().to_pylist() == [{"path": "h.parquet", "row_group": 1}]
+    assert table.sync() == 5  # what was written since lies there still
+    assert [ss.open(table.location, version=v).scan().count() for v in range(1, 6)] == [30, 22, 12, 13, 30]
+    row = table.history().to_pylist()[-1]
+    assert (row["action"], row["files_added"], row["files_removed"], row["detail"]) == ("restore", 2, 2, "to version 1")
+    assert table.verify(deep=True) == []
+
+
+def test_what_is_so_already_makes_no_version(table: ss.Table) -> None:
+    assert table.restore(1) == 1
+    _act(table, remove=("f.parquet",))
+    table.restore(1)
+    ids = _ids(table)
+    assert table.restore(1) == table.restore(3) == 3 and _ids(table) == ids  # f has another id, and is the same file
+    assert table.restore(2) == 4 and table.restore(3) == 5 and table.restore(1) == 5
+    assert not list(Path(table.location).glob(".skipstone/pending/*.json"))
+
+
+def test_rule_05_the_schema_and_the_indexes_of_now(table: ss.Table) -> None:
+    _act(table, remove=("f.parquet",))
+    table.create_index("a", kind="bloom")
+    table.alter(rename={"a": "key"}, add={"b": pa.string()})
+    with table.transaction() as tx:
+        tx.write(pa.table({"key": [500], "b": ["x"]}))
+    table.restore(1)
+    assert table.schema.names == ["key", "b"]
+    covered = {row["name"]: row["files_covered"] for row in table.indexes().to_pylist()}
+    assert covered == {"stats": 3, "bloom(key)": 2, "stats(b)": 3}
+    assert kept_paths(table, "key = 5") == ["f.parquet"] and table.scan("key = 5").count() == 1
+    assert table.scan("b IS NULL").count() == 30 and kept_paths(table, "b = 'x'") == []
+    with ss.open(table.location, version=1) as then:
+        assert then.schema.names == ["a"] and then.indexes().num_rows == 1
+
+
+def test_rule_06_ids_are_never_given_again(table: ss.Table) -> None:
+    seen = set(_ids(table).values())
+    for number in range(4):
+        _act(table, remove=("g.parquet",), rows=(500 + number,))
+        table.restore(1)
+        ids = _ids(table)
+        assert len(ids) == 3 and ids["g.parquet"] not in seen
+        seen |= set(ids.values())
+        highest = table.instant.next["sequence"]
+        commit_rows(table, {"a": [number]})
+        assert min(set(_ids(table).values()) - seen) & 0xFFFFFFFF == highest
+        seen |= set(_ids(table).values())
+
+
+def test_rule_18_the_states_of_then(tmp_path: Path) -> None:
+    table = told_table(tmp_path)
+    add_told(table, told_file("f", commit="c1"), told_file("g", commit="c2"))
+    for states in ({"c1": "failed"}, {"c1": "completed", "c2": "inflight"}):
+        with table.transaction() as tx:
+            tx.set_commit_state(states)
+    assert table.restore(3) == 5 and table.instant.commit_states == {"c1": "failed"}
+    assert sorted(kept_paths(table, "a = 1")) == ["g"]
+    assert table.restore(2) == 6 and table.instant.commit_states == {}
+    assert table.restore(4) == 7 and table.instant.commit_states == {"c2": "inflight"}
+    assert live_paths(table) == ["f", "g"]
+
+
+def test_slices_are_those_of_then(tmp_path: Path) -> None:
+    """Nothing that came since can be in the way: what would make a rollback conflict is undone as well."""
+    table = told_table(tmp_path)
+
+    def add(path: str, kind: str, instant: str, commit: str | None = None) -> None:
+        add_told(table, told_file(path, kind=kind, file_group="g", slice_instant=instant, merge="whole", commit=commit))
+
+    add("b1", "base", "1")
+    add("l1", "log", "1")
+    then = table.slices().to_pylist()
+    add("b2", "base", "2")
+    add("l2", "log", "2")
+    table.restore(3)
+    assert table.slices().to_pylist() == then and live_paths(table) == ["b1", "l1"]
+    table.restore(5)
+    assert (row := table.slices().to_pylist()[0])["base"] == "b2" and row["logs"] == ["l2"]
+
+
+def test_rule_09_keys_of_what_is_undone_are_free_and_those_of_then_stand(table: ss.Table) -> None:
+    _act(table, rows=(500,), key="one")
+    _act(table, rows=(501,), key="two")
+    table.restore(2)
+    _act(table, rows=(500,), key="one")
+    assert table.version == 4 and _values(table, "a >= 500") == [500]
+    _act(table, rows=(501,), key="two")
+    assert table.version == 5 and _values(table, "a >= 500") == [500, 501]
+    table.restore(1)
+    table.restore(3)
+    _act(table, rows=(500,), key="one")
+    _act(table, rows=(501,), key="two")
+    assert table.version == 7 and _values(table, "a >= 500") == [500, 501]
+
+
+def test_rule_09_a_key_whose_files_went_otherwise_is_free_again_too(table: ss.Table) -> None:
+    """Version 1 has no such key: once it is restored the work may be done anew, though no file differs."""
+    _act(table, rows=(500,), key="one")
+    _act(table, remove=tuple(set(live_paths(table)) - set(FILES)))
+    _act(table, rows=(500,), key="one")
+    assert table.version == 3
+    assert table.restore(1) == 4
+    _act(table, rows=(500,), key="one")
+    assert table.version == 5 and _values(table, "a >= 500") == [500]
+
+
+@pytest.mark.parametrize("how", ["gone", "overwritten"])
+def test_rule_05_data_that_are_not_there_any_more(table: ss.Table, how: str) -> None:
+    _act(table, remove=("f.parquet", "h.parquet"))
+    path = Path(table.location) / "h.parquet"
+    if how == "gone":
+        path.unlink()
+    else:
+        make_file(Path(table.location), "h.parquet", {"a": [1]})
+    with pytest.raises(ss.NotReadableError, match=r"h\.parquet cannot come back") as caught:
+        table.restore(1)
+    assert caught.value.paths == ["h.parquet"] and table.version == 2 and live_paths(table) == ["g.parquet"]
+
+
+def test_a_file_that_was_overwritten_and_synced_is_another(table: ss.Table) -> None:
+    path = Path(table.location) / "f.parquet"
+    old = path.read_bytes()
+    times = path.stat()
+    make_file(Path(table.location), "f.parquet", {"a": [7, 8]})
+    synced = table.sync()
+    with pytest.raises(ss.NotReadableError, match=r"f\.parquet"):
+        table.restore(1)
+    path.write_bytes(old)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    table.restore(1)
+    assert _values(table, "a < 50") == list(range(10)) and kept_paths(table, "a = 9") == ["f.parquet"]
+    assert table.sync() == synced + 1
+
+
+def test_a_file_that_a_replace_bound_anew_is_another(table: ss.Table) -> None:
+    """The same data under another schema: restored, it is read as it was bound then."""
+    make_file(Path(table.location), "wide.parquet", {"a": [1], "b": [2]})
+    with table.transaction() as tx:
+        tx.add_files(["wide.parquet"])  # the table knows of no b
+    table.alter(add={"b": pa.int64()})
+    with table.transaction() as tx:
+        tx.replace(["wide.parquet"], ["wide.parquet"])
+    assert table.scan("b = 2").count() == 1
+    table.restore(2)
+    assert table.scan("b = 2").count() == 0 and _values(table, "a = 1") == [1, 1]
+    table.restore(4)
+    assert table.scan("b = 2").count() == 1 and kept_paths(table, "b = 2") == ["wide.parquet"]
+
+
+def test_empty_and_full_again(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
+    commit_rows(table, {"a": [1, 2], "p": [1, 2]})
+    table.restore(1)
+    assert table.partitions().num_rows == 0 and table.instant.totals["files"] == table.instant.totals["rows"] == 0
+    table.restore(2)
+    assert {row["partition"]: row["row_count"] for row in table.partitions().to_pylist()} == {"p=1": 1, "p=2": 1}
+    assert table.scan("p = 2 AND a = 2").count() == 1 and table.scan("a = 1 AND p = 2").files().num_rows == 0
+    assert table.instant.totals["plain"] == 2
+
+
+def test_many_files_of_many_commits(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    for number in range(25):
+        commit_rows(table, {"a": [10 * number, 10 * number + 5]})
+    made = table.version
+    table.restore(6)
+    assert table.scan().count() == 10
+    table.restore(made)
+    assert table.scan().count() == 50
+    assert all(
+        len(kept_paths(table, f"a = {10 * n + 5}")) == table.scan(f"a = {10 * n + 5}").count() for n in range(25)
+    )
+    assert len(table.instant.manifest) <= 6
+
+
+def test_another_commit_that_was_first_is_seen(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference is taken anew over the newest version: what another added meanwhile is undone, knowingly."""
+    _act(table, remove=("f.parquet",))
+    other = ss.open(table.location)
+    _before_publishing(table, monkeypatch, lambda: _act(other, remove=("g.parquet",), rows=(500,)))
+    assert table.restore(1) == 4 and sorted(live_paths(table)) == sorted(FILES)
+    other.refresh()
+    _act(table, remove=("f.parquet",))
+    _before_publishing(table, monkeypatch, lambda: other.restore(1))
+    assert table.restore(1) == 6 == other.version  # done by the other already
+    assert sorted(live_paths(table)) == sorted(FILES) and table.verify(deep=True) == []
+    written = {str(f.relative_to(Path(table.location) / ".skipstone")) for f in Path(table.location).rglob("runs/*/*")}
+    named = set()
+    for version in range(1, 7):
+        instant = ss.open(table.location, version=version).instant
+        named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
+    assert written <= named
+
+
+def _before_publishing(table: ss.Table, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    real, left = table.timeline.publish, [work]
+
+    def publish(instant):
+        if left:
+            left.pop()()
+        return real(instant)
+
+    monkeypatch.setattr(table.timeline, "publish", publish)
+
+
+def test_a_writer_that_began_before_a_restore_meets_it(table: ss.Table) -> None:
+    made = _act(table, remove=("f.parquet",), rows=(500,))
+    other = ss.open(table.location)
+    path = next(p for p in live_paths(table) if p not in FILES)
+    with pytest.raises(ss.CommitConflictError) as caught, table.transaction() as tx:
+        tx.remove([path])
+        other.restore(1)
+    assert caught.value.paths == [path]
+    table.refresh()
+    with pytest.raises(ss.CommitConflictError) as caught, table.transaction() as tx:
+        tx.remove(["f.parquet"])  # it went, and came back under another id: this was decided on what is no more
+        other.restore(made)
+        other.restore(1)
+    assert caught.value.paths == ["f.parquet"]
+    table.refresh()
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [600]}))
+        other.restore(made)
+    assert _values(table, "a >= 500") == [500, 600] and _values(table, "a < 50") == []
+
+
+def test_arguments(table: ss.Table) -> None:
+    for arguments in ((), (None,)):
+        with pytest.raises(ss.InvalidArgumentError, match="version or a savepoint"):
+            table.restore(*arguments)
+    with pytest.raises(ss.InvalidArgumentError, match="version or a savepoint"):
+        table.restore(1, savepoint="s")
+    with pytest.raises(ss.InvalidArgumentError, match="no savepoint 's'"):
+        table.restore(savepoint="s")
+    for odd in (0, -1, 2, "1", 1.0, True):
+        with pytest.raises(ss.InvalidArgumentError, match="version"):
+            table.restore(odd)  # type: ignore[arg-type]
+    _act(table, rows=(1,))
+    with pytest.raises(ss.InvalidArgumentError, match="for reading"):
+        ss.open(table.location, version=1).restore(1)
