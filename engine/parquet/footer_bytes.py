@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .thrift import BINARY, I32, I64, STRUCT, struct_at
+from .thrift import BINARY, I32, I64, STRUCT, ItemAt, struct_at
 
 # Field ids.
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = 4, 6, 7, 8
@@ -209,7 +209,8 @@ def _chunk(column: _Column, leaf: Leaf, is_defined: bool, size_bytes: int | None
     begin = column.data_page
     if 0 < column.dictionary_page < begin:
         begin = column.dictionary_page
-    if size_bytes is not None and not 0 <= begin <= begin + packed <= size_bytes:
+    end = max(begin + packed, column.data_page)
+    if size_bytes is not None and not 0 <= begin <= end <= size_bytes:
         raise ValueError(f"a column chunk of {packed:,} bytes at {begin:,} in a file of {size_bytes:,}")
     for count, level in ((column.repetitions, leaf.repetition_max), (column.definitions, leaf.definition_max)):
         if count not in (0, level + 1):
@@ -358,4 +359,7 @@ def _column_of(chunk: dict[int, Any], end: int) -> tuple[_Column, int]:
     return column, end
 
 
-_FILE_LISTS = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _column_at}), _COLUMN_ORDERS: struct_at}
+_FILE_LISTS: dict[int, ItemAt] = {
+    _ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _column_at}),
+    _COLUMN_ORDERS: struct_at,
+}

@@ -29,6 +29,10 @@ class Value:
     of: int = 0  # a list's element type
     count: int | None = None  # a list's count, where it is not that of its items
 
+    def field(self, number: int) -> Value:
+        """Of a struct: the field of that id."""
+        return next(value for name, value in self.value if name == number)
+
 
 # -- reading and writing ----------------------------------------------------------------------------------------------
 
