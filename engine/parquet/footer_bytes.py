@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .thrift import BINARY, I32, I64, STRUCT, ItemAt, struct_at
+from .thrift import BINARY, I32, I64, STRUCT, ItemAt, skipped, struct_at
 
 # Field ids.
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = 4, 6, 7, 8
@@ -160,8 +160,6 @@ def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None 
         (length,) = struct.unpack("<I", data[-8:-4])
         leaves = [_leaf(metadata.schema.column(i)) for i in range(metadata.num_columns)]
         fields, _ = struct_at(data, len(data) - 8 - length, _FILE_LISTS)
-        if _ENCRYPTION in fields:
-            raise ValueError("it is encrypted, and no key is known")
         orders = fields.get(_COLUMN_ORDERS, ())
         defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
         groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
@@ -170,6 +168,17 @@ def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None 
         raise CorruptionError(f"its footer cannot be read ({reason})", path=path, check="parquet") from error
     created_by = _text(fields.get(_CREATED_BY, b""))
     return FooterBytes(created_by, leaves, defined, [group for group, _ in groups], [chunks for _, chunks in groups])
+
+
+def check_unencrypted(data: bytes, path: str) -> None:
+    """Raises CorruptionError for a footer, as it lies in its file, that names an encryption: pyarrow cannot write it
+    again, and ends the process where it is asked to."""
+    try:
+        fields, _ = struct_at(data, 0, _RAW_LISTS)
+    except (ValueError, IndexError) as error:
+        raise CorruptionError(f"its footer cannot be read ({error})", path=path, check="parquet") from error
+    if _ENCRYPTION in fields:
+        raise CorruptionError("it is encrypted, and no key is known", path=path, check="parquet")
 
 
 def _text(raw: bytes) -> str:
@@ -215,6 +224,8 @@ def _chunk(column: _Column, leaf: Leaf, is_defined: bool, size_bytes: int | None
     for count, level in ((column.repetitions, leaf.repetition_max), (column.definitions, leaf.definition_max)):
         if count not in (0, level + 1):
             raise ValueError(f"a histogram of {count:,} levels where there are {level + 1:,}")
+    if column.has_plain_size and leaf.physical != "BYTE_ARRAY":
+        raise ValueError(f"the size of byte arrays in a column of {leaf.physical}")
     low, high = column.bounds if is_defined else column.deprecated_bounds
     has_bounds = low is not None and high is not None
     bounds = _unpacked(leaf, low, high) if low is not None and high is not None else None
@@ -254,7 +265,7 @@ _STATISTICS = (
 )
 _HISTOGRAM = _list(I64, _NUMBER)
 _SIZES = (  # 1 unencoded bytes, 2 histogram of repetition levels, 3 of definition levels
-    rb"(?:\x16" + _NUMBER + rb"(?:\x19(" + _HISTOGRAM + rb"))?+(?:[\x19\x29](" + _HISTOGRAM + rb"))?+"
+    rb"(?:(\x16)" + _NUMBER + rb"(?:\x19(" + _HISTOGRAM + rb"))?+(?:[\x19\x29](" + _HISTOGRAM + rb"))?+"
     rb"|(?:\x29(" + _HISTOGRAM + rb"))?+(?:[\x19\x39](" + _HISTOGRAM + rb"))?+)\x00"
 )
 _ENCODING = rb"(?:\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x00)"
@@ -294,7 +305,8 @@ _USUAL_COLUMN = re.compile(
 
 
 class _Column(NamedTuple):
-    """What is read of a ColumnChunk. Bounds: (least, greatest); histograms by their lengths."""
+    """What is read of a ColumnChunk. Bounds: (least, greatest); histograms by their lengths; `has_plain_size`: the size
+    of byte arrays is given."""
 
     value_count: int
     uncompressed_bytes: int
@@ -306,6 +318,7 @@ class _Column(NamedTuple):
     deprecated_bounds: tuple[bytes | None, bytes | None]
     repetitions: int
     definitions: int
+    has_plain_size: bool
 
 
 def _column_at(data: bytes, at: int) -> tuple[_Column, int]:
@@ -313,7 +326,8 @@ def _column_at(data: bytes, at: int) -> tuple[_Column, int]:
     usual = _USUAL_COLUMN.match(data, at)
     if usual is None:
         return _column_of(*struct_at(data, at))
-    values, plain, packed, page, dictionary, old_max, old_min, nulls, high, low, r1, d1, r2, d2 = usual.groups()
+    values, plain, packed, page, dictionary, *rest = usual.groups()
+    old_max, old_min, nulls, high, low, has_plain, r1, d1, r2, d2 = rest
     column = _Column(
         _signed(values),
         _signed(plain),
@@ -325,6 +339,7 @@ def _column_at(data: bytes, at: int) -> tuple[_Column, int]:
         (None, None) if old_max is None else (old_min[1:], old_max[1:]),
         (r1 or r2 or _NONE)[0] >> 4,
         (d1 or d2 or _NONE)[0] >> 4,
+        has_plain is not None,
     )
     return column, usual.end()
 
@@ -355,6 +370,7 @@ def _column_of(chunk: dict[int, Any], end: int) -> tuple[_Column, int]:
         (statistics.get(2), statistics.get(1)),
         sizes.get(2, 0),
         sizes.get(3, 0),
+        1 in sizes,
     )
     return column, end
 
@@ -363,3 +379,11 @@ _FILE_LISTS: dict[int, ItemAt] = {
     _ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _column_at}),
     _COLUMN_ORDERS: struct_at,
 }
+
+
+def _past_column(data: bytes, at: int) -> tuple[None, int]:
+    usual = _USUAL_COLUMN.match(data, at)
+    return None, skipped(data, at, STRUCT) if usual is None else usual.end()
+
+
+_RAW_LISTS: dict[int, ItemAt] = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _past_column})}

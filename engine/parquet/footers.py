@@ -27,12 +27,14 @@ from ... import canon
 from ...errors import CorruptionError, SchemaError, SkipstoneError
 from ..storage import Entry, FileMissingError, Storage
 from .column_stats import ColumnStats, shortened
-from .footer_bytes import Chunk, RowGroup, footer_bytes
+from .footer_bytes import Chunk, FooterBytes, RowGroup, check_unencrypted, footer_bytes
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BoundReader = Callable[[Any], int | bytes | None]
+
+_TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
 
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -59,25 +61,59 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
     `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
     asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
     """
+    if is_checked:
+        return _opened(storage, entry, options)
+    file, _ = _checked(storage, entry, options)
+    return file
+
+
+def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     if entry.size_bytes == 0:
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
-    with _refusals(entry.path, "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"):
+    whole = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
+    with _refusals(entry.path, whole):
         try:
             source = storage.open_file(entry)
+            if tail_bytes and not isinstance(source, str):
+                source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
             file = pq.ParquetFile(source, **options)
         except FileNotFoundError as error:
             raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
         try:
             file.schema_arrow  # noqa: B018 - where pyarrow cannot make one, nothing can be read
-            if not is_checked:
-                footer_bytes(file.metadata, entry.path, entry.size_bytes)
         except BaseException:
             file.close()
             raise
         return file
+
+
+def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
+    """An open file, and its footer parsed."""
+    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
+    file = _opened(storage, entry, options, tail_bytes)
+    try:
+        with _refusals(entry.path, "its footer cannot be read ({})"):
+            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
+            return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes: int) -> bytes:
+    def read_at(offset: int, length: int) -> bytes:
+        if file.remote is not None:
+            return file.remote.read_at(offset, length)
+        with open(storage.open_file(entry), "rb") as source:
+            source.seek(offset)
+            return source.read(length)
+
+    tail = read_at(entry.size_bytes - tail_bytes, tail_bytes)
+    length = int.from_bytes(tail[-8:-4], "little")
+    return tail[-8 - length : -8] if length <= tail_bytes - 8 else read_at(entry.size_bytes - 8 - length, length)
 
 
 @contextlib.contextmanager
@@ -128,23 +164,17 @@ def read_footer(
 ) -> Footer:
     """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
-    with (
-        open_parquet(storage, entry, **(options or {})) as file,
-        _refusals(entry.path, "its footer cannot be read ({})"),
-    ):
-        return parse_footer(file.metadata, file.schema_arrow, wanted, entry.path, entry.size_bytes)
+    file, footer = _checked(storage, entry, options or {})
+    with file, _refusals(entry.path, "its footer cannot be read ({})"):
+        return parse_footer(footer, file.metadata, file.schema_arrow, wanted)
 
 
 def parse_footer(
-    metadata: Any,
-    schema: pa.Schema,
-    wanted: Callable[[str], bool] = lambda leaf: True,
-    path: str | None = None,
-    size_bytes: int | None = None,
+    footer: FooterBytes, metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True
 ) -> Footer:
-    """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns.
-    `path`, `size_bytes`: of the file. Raises CorruptionError."""
-    footer, leaves = footer_bytes(metadata, path, size_bytes), list(_leaves(schema))
+    """`read_footer` for a footer that is parsed already: also pyarrow's FileMetaData, and the Arrow schema of its
+    columns."""
+    leaves = list(_leaves(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
         known = leaf_types(schema)
