@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from ..arrays import to_numpy
 from ..engine.open import open_table
-from ..engine.parquet.footers import leaf_types
-from ..engine.parquet.leaves import top_level
+from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import Constant, Node, col
 from ..engine.scan.index_join import best_index, leading_names, spoken_of
 from ..engine.scan.key_set import key_set

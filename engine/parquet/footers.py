@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...errors import CorruptionError, SchemaError, SkipstoneError
+from ...errors import CorruptionError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, Storage
 from .column_stats import ColumnStats, shortened
 from .footer_bytes import Chunk, FooterBytes, RowGroup, check_unencrypted, footer_bytes
+from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -107,7 +108,9 @@ def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes
     def read_at(offset: int, length: int) -> bytes:
         if file.remote is not None:
             return file.remote.read_at(offset, length)
-        with open(storage.open_file(entry), "rb") as source:
+        path = storage.open_file(entry)
+        assert isinstance(path, str)
+        with open(path, "rb") as source:
             source.seek(offset)
             return source.read(length)
 
@@ -156,6 +159,27 @@ def reading(path: str) -> contextlib.AbstractContextManager[None]:
     return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
+@contextlib.contextmanager
+def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
+    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed.
+
+    Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
+    one would be believed of this.
+    """
+    with open_parquet(storage, indexed_entry(storage, row), is_checked=False, **options) as file:
+        yield file
+        if file.remote is None:  # an object store checks the identity at each read
+            indexed_entry(storage, row)
+
+
+def indexed_entry(storage: Storage, row: Mapping[str, Any]) -> Entry:
+    """What storage has under the path of a row of the manifest. Raises StorageError where it is another file."""
+    entry = storage.stat(row["path"])
+    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+    return entry
+
+
 def read_footer(
     storage: Storage,
     entry: Entry,
@@ -174,7 +198,7 @@ def parse_footer(
 ) -> Footer:
     """`read_footer` for a footer that is parsed already: also pyarrow's FileMetaData, and the Arrow schema of its
     columns."""
-    leaves = list(_leaves(schema))
+    leaves = list(leaves_of(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
         known = leaf_types(schema)
@@ -192,88 +216,6 @@ def parse_footer(
 def row_groups_of(metadata: Any) -> list[RowGroup]:
     """The row groups that pyarrow's FileMetaData tells of."""
     return footer_bytes(metadata).row_groups
-
-
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata.
-    Raises SchemaError for a type that Python cannot hash, as those may be that other packages register."""
-    for field in schema:
-        try:
-            hash(field)
-        except TypeError:
-            raise SchemaError(
-                f"column {field.name!r} is {field.type}, a registered type without __hash__: define that first"
-            ) from None
-    return pa.schema([pa.field(f.name, plain_type(f.type)) for f in schema])
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that `plain_schema` gives a column of a type."""
-    if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(kind) else kind
-
-
-def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
-    found: dict[str, pa.DataType] = {}
-    twice: set[str] = set()
-    for path, kind in _leaves(schema):
-        if path is None or kind is None or canon.order_class(kind) is None:
-            continue
-        if path in found:
-            twice.add(path)
-        found[path] = plain_type(kind)
-    return {path: kind for path, kind in found.items() if path not in twice}
-
-
-def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
-    """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
-    leaves = list(_leaves(schema))
-    found = [(at, kind) for at, (name, kind) in enumerate(leaves) if name == path and kind is not None]
-    return found[0] if len(found) == 1 and len(leaves) == count else None
-
-
-def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        at = schema.get_field_index(".".join(parts[:end]))
-        if at >= 0:
-            return _leaf_below(schema.field(at).type, parts[end:])
-    return None
-
-
-def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
-    for name in names:
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        kind = kind.field(name).type
-    return None if canon.order_class(kind) is None else plain_type(kind)
-
-
-def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map."""
-    for field in schema:
-        yield from _walk(field.name, field.type)
-
-
-def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    if isinstance(kind, pa.BaseExtensionType) and canon.order_class(kind) is None:
-        yield from _walk(None, kind.storage_type)
-    elif pa.types.is_struct(kind):
-        for i in range(kind.num_fields):
-            child = kind.field(i)
-            yield from _walk(None if path is None else f"{path}.{child.name}", child.type)
-    elif pa.types.is_map(kind):
-        yield from _walk(None, kind.key_type)
-        yield from _walk(None, kind.item_type)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield from _walk(None, kind.value_type)
-    else:
-        yield path, kind
 
 
 def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, *, is_exact: bool) -> ColumnStats:

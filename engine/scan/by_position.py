@@ -16,8 +16,7 @@ from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, reading
 from ..parquet.page_headers import PagesUnknownError, ReadAt
-from ..parquet.page_values import cost_ns, dealt, sought
-from ..parquet.pages import flat_columns, rows_by_page
+from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from .file_reader import FileReader, joined_columns, rows_without_columns, selected_schema
 from .positions import within_groups

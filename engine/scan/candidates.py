@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ..indexes.bloom.filters import FilterPlaces
+from ..indexes.bloom.format import FilterPlaces
 from ..indexes.columns import ColumnInFiles
 from ..indexes.outcomes import About, AnyLeaf, leaf_sets
 from ..indexes.row_sets import KnownRows

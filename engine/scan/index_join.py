@@ -11,7 +11,7 @@ from ...arrays import to_numpy
 from ..indexes.protocol import known_kind
 from ..indexes.row_sets import RowsOf
 from ..indexes.secondary.reader import Positions, SecondaryReader
-from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_types
 from ..predicates import Node
 from ..state import IndexState, Instant
 from ..state.coverage import covered_files, without_lost

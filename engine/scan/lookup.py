@@ -19,8 +19,7 @@ from ...arrays import to_numpy
 from ...errors import PredicateError, SchemaError
 from ..indexes.row_sets import RowsOf
 from ..indexes.secondary.reader import Positions
-from ..parquet.footers import leaf_types
-from ..parquet.leaves import leaf_array, top_level
+from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.prefetch import ahead

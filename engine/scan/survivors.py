@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays import to_numpy
 from ...caching import cached_property
-from ..indexes.bloom.filters import FilterPlaces
+from ..indexes.bloom.format import FilterPlaces
 from ..indexes.outcomes import AnyLeaf
 from ..indexes.row_sets import KnownRows, RowSets, rows_matching
 from ..predicates import Node

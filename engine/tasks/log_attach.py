@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from ...arrays import string_array
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import PARQUET_OPTIONS
+from ..lakes.log import PARQUET_OPTIONS, Naming
 from ..lakes.log_files import loose_schema
-from ..lakes.naming import Naming
 from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
 from ..state.file_fields import BASE, FILES_SCHEMA

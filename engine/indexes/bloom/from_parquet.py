@@ -21,7 +21,8 @@ from ....arrays import binary_array, from_numpy
 from ....bloom import SplitBlockFilter, probes_for
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError
 from ...parquet.footer_bytes import footer_bytes
-from ...parquet.footers import leaf_position, plain_type, reading
+from ...parquet.footers import reading
+from ...parquet.leaves import leaf_position, plain_type
 from ...parquet.thrift import struct_at
 from ...storage import Storage
 from .hashed_values import filter_hash, stored_name

@@ -13,7 +13,7 @@ from ...state import IndexState, Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.prefetch import side_by_side
 from .coarse import Asks
-from .filters import FilterPlaces, FilterRun
+from .format import FilterPlaces, FilterRun
 from .hashed_values import probes_of
 
 
