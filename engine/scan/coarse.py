@@ -103,7 +103,7 @@ class Coarse:
     def prune(self, paths: Iterable[str | os.PathLike], where: object) -> Iterator[Pruning]:
         """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
-        return _in_batches(_Plan(self, prepare(where, self._instant.schema)), iter(paths))
+        return _in_batches(_Plan(self, prepare(where, self._instant.schema, tests_rows=False)), iter(paths))
 
     @cached_property
     def opened(self) -> Snapshot:

@@ -98,8 +98,13 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
-    "duckdb": lambda module: module.startswith(("engine.scan.", "engine.predicates.")),
-    "polars": lambda module: module.startswith(("engine.scan.", "engine.predicates.")) or module in TYPED_FACES,
+    "duckdb": lambda module: (
+        module
+        in ("engine.scan.by_duckdb", "engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+    ),
+    "polars": lambda module: (
+        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.from_polars", *TYPED_FACES)
+    ),
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.object_client",
     "botocore": lambda module: module == "engine.storage.object_client",
