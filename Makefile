@@ -34,7 +34,7 @@ demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
 	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
 
 test: $(DEV)  ## The tests (TESTS=tests/scan for a part)
-	$(FIND_JAVA) && $(PYTEST) -q $(SIDE_BY_SIDE) $(TESTS)
+	$(FIND_JAVA) && $(PYTEST) -q --durations=20 $(SIDE_BY_SIDE) $(TESTS)
 
 # Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
 test-all: $(DEV)  ## The tests with many more examples, then the kernels without a compiler and with bounds checks

@@ -25,6 +25,8 @@ from spark_cluster import running as running_cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["processor_time"]
+
 REPOSITORY = Path(__file__).parent.parent
 
 # No deadline: the first example of a kernel pays for its compiling, and CI shares its cores.
@@ -32,11 +34,9 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # By default the examples are the same in every run, so that what passed once is not refused by luck the next time; new
 # ones are looked for by `make test-all`.
 settings.register_profile(
-    "default", max_examples=24, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
+    "default", max_examples=12, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
 settings.register_profile("all", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
-
-
 settings.load_profile("all" if is_thorough() else "default")
 
 
@@ -55,15 +55,20 @@ os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run side by side by file; those that share a Spark or a server run in one process, and begin first, since
-    they take longest."""
-    groups = ("spark_cluster", "spark", "s3_server")
+    """Tests run side by side by file; those that share a Spark or a server run in one process. What takes longest
+    begins first, so that no process is left alone with it at the end."""
     order = {}
     for item in items:
-        shared = [name for name in groups if name in getattr(item, "fixturenames", ())]
+        shared = [name for name in _SHARED if name in getattr(item, "fixturenames", ())]
         item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
-        order[item] = groups.index(shared[0]) if shared else len(groups)
+        folder = item.path.parent.name
+        place = _LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS)
+        order[item] = _SHARED.index(shared[0]) if shared else len(_SHARED) + place
     items.sort(key=order.__getitem__)
+
+
+_SHARED = ("spark_cluster", "spark", "s3_server")
+_LONG_FOLDERS = ("soundness", "faults", "indexes", "hfile_like", "table", "scan")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,7 +197,7 @@ VALUES = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_si
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12, 400))
 @given(values=st.lists(VALUES | st.none(), min_size=1, max_size=4, unique=True))
 def test_any_text_is_a_partition_value_for_us_and_for_arrow(values: list[str | None]) -> None:
     root = Path(tempfile.mkdtemp())
