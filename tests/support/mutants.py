@@ -203,7 +203,7 @@ def without_shrinking(name, *parent, **given):
     register(name, *parent, **{"phases": (Phase.explicit, Phase.generate), **given})
 
 
-settings.register_profile = staticmethod(without_shrinking)
+type.__setattr__(settings, "register_profile", staticmethod(without_shrinking))  # a class that refuses assignments
 """
 
 
@@ -271,10 +271,14 @@ class Copy:
             os.killpg(process.pid, 9)
             process.communicate()
             return "caught", "no end"
-        by = re.search(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
         if process.returncode == 0:
             return "survived", ""
-        return "caught", by[1] if by else "no end" if process.returncode < 0 else told[-200:].replace("\n", " ")
+        if process.returncode < 0:
+            return "caught", "no end"
+        by = re.search(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
+        if not by:  # the tests could not be run at all
+            raise RuntimeError(told[-2000:])
+        return "caught", by[1]
 
 
 def mutate(options: argparse.Namespace) -> int:

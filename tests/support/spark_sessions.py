@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 # Small heaps, and no time for the best code: what a JVM does here is short.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-}
+_SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 
 
 def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:
