@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .engine.create import create
     from .engine.open import open_table as open
     from .engine.predicates import col
+    from .engine.scan.lake_dataset import LakeDataset
     from .engine.scan.plan import Plan
     from .engine.state.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.table import Table
@@ -51,6 +52,7 @@ _HOMES = {
     "repair": (".engine.commit.repair", "repair"),
     "SyncResult": (".engine.commit.sync_result", "SyncResult"),
     "Table": (".engine.table", "Table"),
+    "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
     "Plan": (".engine.scan.plan", "Plan"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
     "TaskWriter": (".engine.tasks.writer", "TaskWriter"),
@@ -77,6 +79,7 @@ __all__ = [
     "CorruptionError",
     "FormatVersionError",
     "InvalidArgumentError",
+    "LakeDataset",
     "NotATableError",
     "NotReadableError",
     "Plan",

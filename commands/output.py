@@ -175,7 +175,7 @@ def print_explain(plan: Plan) -> None:
     screen.print(table(headings, rows, right={"in", "out", "uncovered", "requests", "read", "ms"}))
     for remark in plan.remarks:
         screen.print(f"  {remark}", style="yellow", soft_wrap=True)
-    kept = kept_lines(plan)
+    kept = kept_lines(plan.planning)
     if kept:
         screen.print()
         screen.print(kept[0], style="bold")
@@ -185,10 +185,10 @@ def print_explain(plan: Plan) -> None:
 
 def print_explain_json(plan: Plan) -> None:
     """The same for machines, with the row groups that would be read."""
-    groups = _by_file(plan.row_groups())
+    planning, groups = plan.planning, _by_file(plan.row_groups())
     steps = [asdict(step) for step in plan.steps]
-    asked = {"location": plan.location, "version": plan.instant.version, "where": str(plan.bound)}
-    kept = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(plan)]
+    asked = {"location": planning.location, "version": planning.instant.version, "where": str(plan.bound)}
+    kept = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(planning)]
     print_json({**asked, "steps": steps, "why_kept": kept, "row_groups": groups})
 
 

@@ -56,7 +56,7 @@ def print_rows(plan: Plan, form: str, limit: int | None, files_total: int) -> No
 
 
 def _print_csv(plan: Plan) -> int:
-    kinds = [plan.instant.schema.field(name).type for name in plan.columns]
+    kinds = plan.schema.types
     texts = [kind if _is_csv(kind) else pa.string() for kind in kinds]
     schema = pa.schema(list(zip(plan.columns, texts, strict=True)))
     count = 0

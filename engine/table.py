@@ -18,7 +18,8 @@ from ..errors import InvalidArgumentError
 from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
-from .scan.planning import ScanRequest
+from .scan.planning import Planning
+from .scan.request import ScanRequest
 from .slice_views import file_groups_view, slices_view
 from .state import Instant
 from .state.snapshot import Snapshot
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .commit.transaction import Transaction
     from .lakes.log import LogState
     from .layout import Layout
+    from .scan.lake_dataset import LakeDataset
     from .verify import Finding
 
 
@@ -158,7 +160,18 @@ class Table(Handle):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where)
+        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where))
+
+    def dataset(self) -> LakeDataset:
+        """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
+
+        DuckDB and polars hand it the columns and the filters of their queries, which then skip what they need not read:
+
+            lake = ss.open("lake/flights").dataset()
+            duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
+            polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
+        """
+        return Plan(Planning(ScanRequest.of(self))).dataset()
 
     def lookup(
         self,

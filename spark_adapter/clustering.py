@@ -133,7 +133,7 @@ def cluster(
         if isinstance(where, Column):
             where = without_unknowns(read_column(spark, where, table.schema))
         plan = table.scan(where)
-        tasks = plan.readable_tasks()
+        tasks = plan.planning.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()
         table.check_owns_files()
@@ -201,7 +201,7 @@ class _Rewrite:
     ):
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
         data = [name for name in table.schema.names if name not in table.instant.partitioning]
-        self._whole, self._sampled = (table.scan(None, names).context for names in (data, columns))
+        self._whole, self._sampled = (table.scan(None, names).planning.context for names in (data, columns))
         self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
         numbers: dict[str, int] = {}

@@ -62,11 +62,11 @@ def _told(request: Request) -> str:
 def _packed(plan: Plan, request: Request) -> str:
     """Into how many of Spark's tasks the files go."""
     try:
-        tasks = plan.readable_tasks()
+        tasks = plan.planning.readable_tasks()
     except NotReadableError as error:
         return f"Spark cannot read it by us: {error}"
     packs = pack(tasks, request.parallelism or os.cpu_count() or 1)
-    groups = [groups.kept for _, groups in plan.pairs]
+    groups = [groups.kept for _, groups in plan.planning.pairs]
     known = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""

@@ -25,7 +25,8 @@ from ..engine.parquet.footers import leaf_types
 from ..engine.parquet.leaves import leaf_array
 from ..engine.scan.index_join import RowsAt, reader_of
 from ..engine.scan.key_set import KeySet, key_set
-from ..engine.scan.planning import ScanRequest
+from ..engine.scan.plan import Plan
+from ..engine.scan.request import ScanRequest
 from ..engine.scan.tasks import ReadContext
 from ..engine.state import IndexState
 from ..engine.state.runs import DamagedRun
@@ -128,7 +129,7 @@ def read_rows(pinned: Pinned, batches: Batches) -> Batches:
                 continue
             last = files[-1], rows[-1]
             positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
-            plan = RowsAt(positions, pinned.index_of(table), ScanRequest.of(table, pinned.columns))
+            plan = Plan(RowsAt(positions, pinned.index_of(table), ScanRequest.of(table, pinned.columns)))
             for found in plan.to_batches():
                 yield from _shaped(pinned, pa.Table.from_batches([found]), table.schema, table.location)
 

@@ -108,7 +108,7 @@ def _filter(where: object, plan: Plan) -> Column | None:
     if where is None:
         return None
     if not isinstance(where, Column):
-        plan.check_evaluable()
+        plan.planning.check_evaluable()
         return to_column(plan.bound)
     # Spark's reader loses some rows of floats: where we know what is meant, it is said so that it does not.
     if not unknowns(plan.bound) and has_floats(plan.bound):
@@ -124,11 +124,11 @@ class _Files:
     """
 
     def __init__(self, plan: Plan, root: str, with_all: bool):
-        plan.check_plain()
-        self._plan, self._root, self._instant = plan, root, plan.instant
+        plan.planning.check_plain()
+        self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
         self._int96: dict[tuple[str, int], bool] = {}
         schema = self._instant.schema
-        self._tasks = [task for task in plan.tasks_of_whole_files() if task.has_rows]
+        self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
         asked = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
         names = [*asked, *(name for name in schema.names if with_all and name not in asked and self._is_fit(name))]
         self._wire = wire_schema(schema, names)

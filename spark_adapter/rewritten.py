@@ -39,7 +39,7 @@ def compressed_alike(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[F
     sizes: dict[str, int] = {}
     with (
         as_planned(task, table.storage) as entry,
-        open_parquet(table.storage, entry, **plan.context.parquet_options) as file,
+        open_parquet(table.storage, entry, **plan.planning.context.parquet_options) as file,
     ):
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)

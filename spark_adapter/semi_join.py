@@ -26,8 +26,8 @@ from ..engine.predicates import Constant, Node, col
 from ..engine.scan.index_join import best_index, leading_names, spoken_of
 from ..engine.scan.key_set import key_set
 from ..engine.scan.lookup import FEW_KEYS, span_of
-from ..engine.scan.plan import Plan
-from ..engine.scan.planning import ScanRequest
+from ..engine.scan.planning import Planning
+from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
@@ -185,12 +185,12 @@ def _rest(
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Plan(ScanRequest.of(table, pinned.columns))
+    everything = Planning(ScanRequest.of(table, pinned.columns))
     if index is not None and not _uncovered(everything, table, index).any():
         return None
-    plan = Plan(ScanRequest.of(table, pinned.columns), _span(given, pinned.names))
+    plan = Planning(ScanRequest.of(table, pinned.columns), _span(given, pinned.names))
     left = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered(plan, table, index)
-    tasks = plan.readable_tasks_of(left)
+    tasks = plan.readable_tasks(left)
     if not tasks:
         return None
     # Fewer bytes than a part for each core and the rest is not worth cutting: `pack` sees to it.
@@ -202,7 +202,7 @@ def _rest(
     return parts.mapInArrow(_read_rest(pinned), spark_schema(pinned.wire))
 
 
-def _uncovered(plan: Plan, table: Table, index: IndexState) -> np.ndarray:
+def _uncovered(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
     """bool [units]: those of which the index does not tell all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))

@@ -108,7 +108,7 @@ def scan(
             residual = where if unknowns(node) else None
             where = without_unknowns(node)
         plan = table.scan(where, columns)
-        plan.check_evaluable()
+        plan.planning.check_evaluable()
         names = list(plan.columns)
         wire = wire_schema(table.schema, names)
         if residual is not None:

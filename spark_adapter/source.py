@@ -104,8 +104,8 @@ class SkipstoneReader(DataSourceReader):
             plan = table.scan(self._request.predicate_node(), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
-            packs = pack(plan.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
-            return [FilePartition(plan.context, wire, shares) for shares in packs or [[]]]
+            packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
+            return [FilePartition(plan.planning.context, wire, shares) for shares in packs or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""

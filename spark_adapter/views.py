@@ -62,7 +62,7 @@ def view(
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
-        plan.check_evaluable()
+        plan.planning.check_evaluable()
         wire_schema(table.schema, plan.columns)  # or it raises
         request = Request(
             path=table.location,

@@ -13,9 +13,6 @@ What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater 
 
 from __future__ import annotations
 
-import pyarrow as pa
-
-from ...errors import PredicateError
 from .ast import (
     And,
     Cast,
@@ -33,17 +30,16 @@ from .ast import (
     Or,
     StartsWith,
     Unknown,
-    as_predicate,
     col,
 )
 from .bind import bind, resolve
-from .bound import ColumnLeaf, ColumnRef, Leaf
+from .bound import ColumnLeaf, ColumnRef, Leaf, brief, columns_of, leaves_of, unknowns
 from .evidence import Evidence
 from .leaves import leaf_outcomes, member_outcomes, probe_values
 from .outcomes import ANY, FALSE, NULL, TRUE, by_first_child, can_match, evaluate, only_true, parts_within
+from .parse import parse, prepare
 from .rows import matches
 from .simplify import simplify
-from .walk import brief, columns_of, leaves_of, unknowns
 
 __all__ = [
     "ANY",
@@ -90,48 +86,3 @@ __all__ = [
     "simplify",
     "unknowns",
 ]
-
-
-def parse(where: object, schema: pa.Schema | None = None) -> Node:
-    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or a pyarrow
-    Expression (`schema` is not needed to read one; where given, the names in the predicate are checked against it).
-
-    Raises PredicateError for what is none of these or cannot be read.
-    """
-    node = _parsed(where)
-    if schema is not None:
-        for name in columns_of(node):
-            resolve(name, schema)
-    return node
-
-
-def _parsed(where: object) -> Node:
-    if where is None:
-        return Constant(True)
-    if isinstance(where, str):
-        from .from_sql import from_sql
-
-        return from_sql(where)
-    if isinstance(where, Node | ColumnBuilder | bool):
-        return as_predicate(where)
-    if isinstance(where, list | tuple):
-        from .from_tuples import from_tuples
-
-        return from_tuples(where)
-    # pyarrow.compute is loaded here already; pyarrow.dataset, whose expressions are the same class, is not
-    if isinstance(where, pa.compute.Expression):
-        from .from_arrow import from_arrow
-
-        return from_arrow(where)
-    raise PredicateError(
-        "a predicate is a text, a list of tuples, a col(...) expression or a pyarrow Expression, "
-        f"not {type(where).__name__}"
-    )
-
-
-def prepare(where: object, schema: pa.Schema) -> Node:
-    """`where`, parsed, bound to the schema and simplified: ready for `evaluate` and `matches`."""
-    try:
-        return simplify(bind(_parsed(where), schema))
-    except RecursionError:
-        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None

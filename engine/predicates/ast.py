@@ -277,6 +277,15 @@ class Unknown(Node):
         return f"({self.text})"
 
 
+def member_of(column: Column, values: tuple[Literal, ...]) -> Node:
+    """pyarrow's is_in: TRUE or FALSE, never NULL; null is a member where the list holds one."""
+    present = tuple(value for value in values if value.value is not None)
+    found: Node = In(column, present) if present else Constant(False)
+    if len(present) < len(values):
+        return Or((found, IsNull(column)))
+    return And((found, Not(IsNull(column))))
+
+
 def _grouped(node: Node) -> str:
     return f"({node})" if isinstance(node, And | Or) else str(node)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import decimal
 import math
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import binary_array, from_numpy
 from .literals import DAY_NS, NS_PER_UNIT, UUID_BYTES, LiteralValue, Temporal, parse_temporal, parse_uuid
 from .patterns import is_text
 
@@ -35,7 +37,7 @@ class Place:
     over_all     it is greater than every value (for floats NaN is a value)
     under_all    it is less than every value
 
-    Values are raw, as `arrays.array_of` takes them.
+    Values are raw, as `array_of` takes them.
     """
 
     where: str
@@ -192,3 +194,31 @@ def _place_bytes(value: LiteralValue, kind: pa.DataType) -> Place:
     if len(value) > kind.byte_width:
         return Place("above", value[: kind.byte_width])
     return Place("below", value.ljust(kind.byte_width, b"\0"))
+
+
+# -- raw values as arrays ----------------------------------------------------------------------------------------------
+
+
+def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
+    """An array of raw values, none null: ints of the type's unit (bool as 0 and 1, decimals unscaled), floats, str or
+    bytes. The values must fit the type."""
+    if canon.is_bytes_like(kind):
+        return _bytes_array([raw.encode() if isinstance(raw, str) else raw for raw in raws], kind)
+    if pa.types.is_boolean(kind):
+        return from_numpy(np.array(raws, dtype=bool))
+    width = kind.bit_width // 8
+    if pa.types.is_decimal(kind):
+        data = b"".join(raw.to_bytes(width, "little", signed=True) for raw in raws)
+    else:
+        letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+        data = np.array(raws, dtype=f"{letter}{width}").tobytes()
+    return pa.Array.from_buffers(kind, len(raws), [None, pa.py_buffer(data)])
+
+
+def _bytes_array(values: list[bytes], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(b"".join(values))])
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        stored = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+        return binary_array(values, stored).cast(kind)
+    return binary_array(values, kind)

@@ -1,8 +1,8 @@
-"""What is known of one column's values in each of n units (files, slices, row groups, partitions).
+"""What is known of a column's values, unit by unit: whether null, NaN and other values may occur, and between which
+bounds; and these bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
 
-Evidence says which values are *possible*, never which are there: a field that is not known is left at its widest. The
-possible values of a unit are null (where `may_be_null`), NaN (where `may_be_nan`) and, where `may_be_value`, any
-other value between `lower` and `upper`, both inclusive and possibly loose; an end that is not known is open.
+An interval's methods return a pair of bool [n] arrays: the test may hold for some value of the interval, it may fail
+for one. An open end lies beyond every value. Where both ends are equal the interval is that one value.
 """
 
 from __future__ import annotations
@@ -11,9 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import binary_array
+from ...arrays import binary_array, to_numpy, valid_mask
+from .coerce import array_of
+from .widening import plain_type
+
+# the order codes of these floats (see `canon`); written out because computing them would import pandas
+NAN_CODE, INFINITY_CODE, MINUS_INFINITY_CODE = 0x7FF8 << 48, 0x7FF0 << 48, -(0x7FF0 << 48) - 1
+_CODE_MIN, _CODE_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_LOOPED_MEMBERS_MAX = 32
+
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -61,3 +71,166 @@ class Evidence:
 
     def __len__(self) -> int:
         return len(self.may_be_null)
+
+
+def _ascends(codes: np.ndarray) -> bool:
+    return bool((codes[1:] >= codes[:-1]).all())
+
+
+@dataclass
+class CodeInterval:
+    """`lower` and `upper` are int64 [n], the type's extremes where open; `contradicts` is where they cross."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @property
+    def contradicts(self) -> np.ndarray:
+        return self.lower > self.upper
+
+    def less_than(self, code: int) -> Pair:
+        return self.lower < code, self.upper >= code
+
+    def greater_than(self, code: int) -> Pair:
+        return self.upper > code, self.lower <= code
+
+    def member_of(self, codes: np.ndarray) -> Pair:
+        """`codes` ascend and are distinct; there may be none."""
+        if len(codes) == 1:
+            code = codes[0]
+            return (self.lower <= code) & (self.upper >= code), (self.lower != code) | (self.upper != code)
+        within = self._members_within(codes)
+        # codes between the ends that are no member exist unless the members fill the interval; the width may wrap
+        width_less_one = self.upper.view(np.uint64) - self.lower.view(np.uint64)
+        return within > 0, (within <= 0) | (width_less_one != (within - 1).view(np.uint64))
+
+    def _members_within(self, codes: np.ndarray) -> np.ndarray:
+        """int64 [n]: how many of some codes lie in each interval (0 or less where none does)."""
+        units = len(self.lower)
+        if units > len(codes) and _ascends(self.lower) and _ascends(self.upper):
+            # Units that are sorted: seek the few codes among the many units, and not the other way round.
+            first = np.searchsorted(self.upper, codes, "left")
+            stop = np.searchsorted(self.lower, codes, "right")
+            inside = stop > first
+            begun = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
+            return np.cumsum(begun)[:units]
+        return np.searchsorted(codes, self.upper, "right") - np.searchsorted(codes, self.lower, "left")
+
+
+@dataclass
+class ByteInterval:
+    """`lower` and `upper` are binary Arrays [n]; what stands where an end is open does not matter."""
+
+    lower: pa.Array
+    upper: pa.Array
+    open_lower: np.ndarray
+    open_upper: np.ndarray
+
+    @property
+    def contradicts(self) -> np.ndarray:
+        return _compare(pc.greater, self.lower, self.upper) & ~self.open_lower & ~self.open_upper
+
+    def less_than(self, value: bytes) -> Pair:
+        literal = array_of([value], self.lower.type)[0]
+        return (
+            _compare(pc.less, self.lower, literal) | self.open_lower,
+            _compare(pc.greater_equal, self.upper, literal) | self.open_upper,
+        )
+
+    def greater_than(self, value: bytes) -> Pair:
+        literal = array_of([value], self.lower.type)[0]
+        return (
+            _compare(pc.greater, self.upper, literal) | self.open_upper,
+            _compare(pc.less_equal, self.lower, literal) | self.open_lower,
+        )
+
+    def single(self) -> np.ndarray:
+        """Where the interval is one value."""
+        return _compare(pc.equal, self.lower, self.upper) & ~self.open_lower & ~self.open_upper
+
+    def member_of(self, values: list[bytes]) -> Pair:
+        """`values` ascend and are distinct."""
+        if len(values) > _LOOPED_MEMBERS_MAX:
+            return self._member_of_many(values)
+        true, surely = np.zeros(len(self.lower), dtype=bool), np.zeros(len(self.lower), dtype=bool)
+        single = self.single()
+        for value in values:
+            literal = array_of([value], self.lower.type)[0]
+            from_below = _compare(pc.less_equal, self.lower, literal) | self.open_lower
+            inside = from_below & (_compare(pc.greater_equal, self.upper, literal) | self.open_upper)
+            true |= inside
+            surely |= inside & single
+        return true, ~surely
+
+    def _member_of_many(self, values: list[bytes]) -> Pair:
+        first = np.where(self.open_lower, 0, _search(values, self.lower, "left"))
+        stop = np.where(self.open_upper, len(values), _search(values, self.upper, "right"))
+        true = stop > first
+        return true, ~(true & self.single())
+
+    def starting_with(self, prefix: bytes) -> Pair:
+        # cut to the prefix's length, values keep their order, and those that start with it become it
+        literal = array_of([prefix], self.lower.type)[0]
+        lower = pc.binary_slice(self.lower, 0, len(prefix))
+        upper = pc.binary_slice(self.upper, 0, len(prefix))
+        true = (_compare(pc.less_equal, lower, literal) | self.open_lower) & (
+            _compare(pc.greater_equal, upper, literal) | self.open_upper
+        )
+        surely = _compare(pc.equal, lower, literal) & _compare(pc.equal, upper, literal)
+        return true, ~(surely & ~self.open_lower & ~self.open_upper)
+
+
+def interval_of(evidence: Evidence, with_nan: bool = False) -> CodeInterval | ByteInterval:
+    """The interval of a column's values; `with_nan` stretches it over NaN, the greatest value, where it may be."""
+    kind = plain_type(evidence.type)
+    if canon.order_class(kind) == "bytes":
+        lower, upper = _as_bytes(evidence.lower), _as_bytes(evidence.upper)
+        return ByteInterval(lower, upper, ~evidence.has_lower | _nulls(lower), ~evidence.has_upper | _nulls(upper))
+    floats = pa.types.is_floating(kind)
+    lowest, highest = (MINUS_INFINITY_CODE, INFINITY_CODE) if floats else (_CODE_MIN, _CODE_MAX)
+    lower = evidence.lower if evidence.has_lower.all() else np.where(evidence.has_lower, evidence.lower, lowest)
+    upper = evidence.upper if evidence.has_upper.all() else np.where(evidence.has_upper, evidence.upper, highest)
+    if with_nan and floats:
+        lower = np.where(evidence.may_be_value, lower, NAN_CODE)
+        upper = np.where(evidence.may_be_nan, NAN_CODE, upper)
+    return CodeInterval(lower, upper)
+
+
+def less_or_equal_outcomes(left: CodeInterval | ByteInterval, right: CodeInterval | ByteInterval) -> Pair:
+    """Whether `a <= b` may hold, and may fail, for values a and b of two intervals."""
+    if isinstance(left, CodeInterval) and isinstance(right, CodeInterval):
+        return left.lower <= right.upper, left.upper > right.lower
+    assert isinstance(left, ByteInterval) and isinstance(right, ByteInterval)
+    return (
+        _compare(pc.less_equal, left.lower, right.upper) | left.open_lower | right.open_upper,
+        _compare(pc.greater, left.upper, right.lower) | left.open_upper | right.open_lower,
+    )
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    array = canon.flatten(array)
+    return array if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else array.cast(pa.binary())
+
+
+def _nulls(array: pa.Array) -> np.ndarray:
+    valid = valid_mask(array)
+    return np.zeros(len(array), dtype=bool) if valid is None else ~valid
+
+
+def _compare(function: object, left: pa.Array, right: pa.Array | pa.Scalar) -> np.ndarray:
+    """bool [n], False where either side is null."""
+    return to_numpy(function(left, right))  # type: ignore[operator]
+
+
+def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:
+    """int64 [n]: where each probe would stand among the ascending values, as numpy.searchsorted (whose own byte strings
+    lose trailing NULs). A stable sort of both together counts the values before each probe."""
+    members = array_of(values, probes.type)
+    parts = [probes, members] if side == "left" else [members, probes]
+    order = pc.sort_indices(pa.concat_arrays(parts)).to_numpy()
+    is_member = order >= len(probes) if side == "left" else order < len(members)
+    before = np.cumsum(is_member)
+    probe_ids = order if side == "left" else order - len(members)
+    found = np.zeros(len(probes), dtype=np.int64)
+    found[probe_ids[~is_member]] = before[~is_member]
+    return found

@@ -28,6 +28,7 @@ from .ast import (
     Column,
     Comparison,
     Constant,
+    In,
     IsNull,
     Like,
     Literal,
@@ -37,8 +38,9 @@ from .ast import (
     Or,
     StartsWith,
     Unknown,
+    member_of,
 )
-from .from_tuples import member_of
+from .bind import resolve
 
 _COMPARISONS = {
     "equal": "=",
@@ -57,20 +59,61 @@ class _Call:
     options: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Field(Column):
+    """A field of a struct, by its path."""
+
+    path: tuple[str, ...]
+
+
 class _NotUnderstoodError(Exception):
     """Ends the reading of one part, which then becomes Unknown with this reason."""
 
 
-def from_arrow(expression: pc.Expression) -> Node:
-    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not."""
+def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is_sql: bool = False) -> Node:
+    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not.
+
+    Where it comes from an engine (`is_sql`), `isin` of a null is NULL, as in SQL and polars; pyarrow's own is FALSE.
+    Raises PredicateError where a field of a struct has the dotted name of a column of the schema.
+    """
     try:
-        return _predicate(_deserialize(expression))
+        tree = _deserialize(expression)
+        _check_paths(tree, schema)
+        return _predicate(tree if not is_sql else _sql_members(tree))
+    except PredicateError:
+        raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
         return Unknown(str(expression), "this pyarrow expression could not be read")
     except RecursionError:
         raise PredicateError(
             "the pyarrow expression is nested too deeply; use isin for a long list of values"
         ) from None
+
+
+def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns of a schema that an expression reads; all of them where that cannot be told."""
+    try:
+        columns = list(_columns_in(_deserialize(expression)))
+    except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):
+        return schema.names
+    names = {column.path[0] if isinstance(column, _Field) else column.name for column in columns}
+    return [name for name in schema.names if name in names]
+
+
+def _columns_in(tree: Any) -> Iterator[Column]:
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, _Call):
+            waiting.extend(part.arguments)
+        elif isinstance(part, Column):
+            yield part
+
+
+def _check_paths(tree: Any, schema: pa.Schema | None) -> None:
+    for column in _columns_in(tree) if schema is not None else ():
+        if isinstance(column, _Field) and resolve(column.name, schema).path != column.path:
+            raise PredicateError(f"{column.name!r} is a column, and the path of a field within {column.path[0]!r}, too")
 
 
 # -- the serialized form ----------------------------------------------------------------------------------------------
@@ -127,7 +170,7 @@ def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch, key: str, val
         names = [next(items) for _ in range(int(value))]
         if any(name_key != "field_ref" for name_key, _ in names):
             raise ValueError("a path that is not made of names")
-        return Column(".".join(name for _, name in names))
+        return _Field(".".join(name for _, name in names), tuple(name for _, name in names))
     if key != "call":
         raise ValueError(f"{key} is not known")
     arguments, options = [], {}
@@ -183,7 +226,9 @@ def _understood(tree: Any) -> Node:
     if name == "is_nan":
         return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL where null, unlike Spark's isnan
     if name == "is_in":
-        return _is_in(_column(arguments[0]), options)
+        return member_of(_column(arguments[0]), _members(options))
+    if name == "sql_in":
+        return In(_column(arguments[0]), tuple(m for m in _members(options) if m.value is not None))
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
@@ -224,8 +269,27 @@ def _literal(scalar: pa.Scalar) -> Literal:
         raise _NotUnderstoodError(error.message) from None
 
 
-def _is_in(column: Column, options: dict[str, Any]) -> Node:
+def _sql_members(tree: Any) -> Any:
+    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`."""
+    if not isinstance(tree, _Call):
+        return tree
+    arguments = tuple(_sql_members(argument) for argument in tree.arguments)
+    if tree.name == "if_else":
+        condition, member, otherwise = tree.arguments
+        if (
+            isinstance(condition, _Call)
+            and isinstance(member, _Call)
+            and (condition.name, member.name) == ("is_valid", "is_in")
+            and condition.arguments == member.arguments
+            and isinstance(otherwise, pa.Scalar)
+            and not otherwise.is_valid
+        ):
+            return _sql_members(member)
+    return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options)
+
+
+def _members(options: dict[str, Any]) -> tuple[Literal, ...]:
     # SetLookupOptions::NullMatchingBehavior: MATCH is 0, what isin gives unless asked for another
     if options["null_matching_behavior"].as_py() != 0:
         raise _NotUnderstoodError("is_in that skips nulls, or gives null for them")
-    return member_of(column, tuple(_literal(scalar) for scalar in options["value_set"].values))
+    return tuple(_literal(scalar) for scalar in options["value_set"].values)

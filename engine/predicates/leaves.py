@@ -17,12 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from .array_builders import array_of
 from .ast import Node
 from .bind import compare_values
 from .bound import ColumnLeaf, ColumnRef, Leaf
-from .evidence import Evidence
-from .intervals import NAN_CODE, ByteInterval, CodeInterval, Pair, interval_of, less_or_equal_outcomes
+from .coerce import array_of
+from .evidence import (
+    NAN_CODE,
+    ByteInterval,
+    CodeInterval,
+    Evidence,
+    Pair,
+    interval_of,
+    less_or_equal_outcomes,
+)
 from .literals import literal_value
 from .outcomes import ANY, FALSE, NULL, TRUE, evaluate
 from .widening import is_exact_widening, ns_per_count, plain_type

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
-from .array_builders import array_of, constant_array
 from .ast import And, Constant, Node, Not, Or
-from .bound import ColumnLeaf, ColumnRef, Leaf
-from .walk import unknowns
+from .bound import ColumnLeaf, ColumnRef, Leaf, unknowns
+from .coerce import array_of
 from .widening import ns_per_count, plain_type
 
 _FUNCTIONS = {
@@ -47,7 +46,7 @@ def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
         return parts[0]
     if not parts and table.num_rows:  # rows without columns make no batch
         return _batch_outcomes(bound, table)
-    return pa.concat_arrays(parts) if parts else constant_array(None, 0)
+    return pa.concat_arrays(parts) if parts else _constant(None, 0)
 
 
 def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -57,15 +56,20 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
         return _column_leaf(node, batch)
     if isinstance(node, And | Or):
         connective = pc.and_kleene if isinstance(node, And) else pc.or_kleene
-        result = constant_array(isinstance(node, And), batch.num_rows)
+        result = _constant(isinstance(node, And), batch.num_rows)
         for child in node.children:
             result = connective(result, _batch_outcomes(child, batch))
         return result
     if isinstance(node, Not):
         return pc.invert(_batch_outcomes(node.child, batch))
     if isinstance(node, Constant):
-        return constant_array(node.value, batch.num_rows)
+        return _constant(node.value, batch.num_rows)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
+
+
+def _constant(value: bool | None, count: int) -> pa.BooleanArray:
+    """One outcome, `count` times."""
+    return pa.nulls(count, pa.bool_()) if value is None else from_numpy(np.full(count, value))
 
 
 def _column(ref: ColumnRef, batch: pa.RecordBatch) -> pa.Array:

@@ -36,7 +36,7 @@ HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 def of_plan(plan: Planning) -> str:
     """The steps as a table, and what a person should know besides."""
     instant = plan.instant
-    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.asked}"]
+    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.predicate_text}"]
     lines += ["", *_table(plan.steps), *(f"  {remark}" for remark in remarks(plan))]
     kept = kept_lines(plan)
     return "\n".join([*lines, "", *kept] if kept else lines)
@@ -207,7 +207,7 @@ def of_file(plan: Planning, path: str) -> str:
 
     Raises InvalidArgumentError for a path that is no live file's.
     """
-    live = plan.live_files()
+    live = plan.snapshot.files()
     at = pc.index(live.column("path"), text(path)).as_py()
     if at < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
@@ -286,14 +286,22 @@ def _of_skipped(plan: Planning, live: pa.Table, at: int, path: str) -> list[str]
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (judge(part, known) for part in parts_of(plan.bound)):
         leaf = one.part.node
-        if by_filter and isinstance(leaf, Leaf) and leaf.column in plan.located_columns:
+        if by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "secondary"):
             told = "no row of it is in an index of such rows"
-        elif by_filter and isinstance(leaf, Leaf) and leaf.column in plan.filtered_columns and _is_asked(leaf):
+        elif (
+            by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "bloom") and _is_asked(leaf)
+        ):
             told = "the filter says that it is not there"
         else:
             told = one.phrase(unit)
         lines.append(f"  {one.part}: {told}")
     return lines
+
+
+def _indexed_columns(plan: Planning, kind: str) -> set[str]:
+    """The columns in the keys of indexes of a kind."""
+    keys = [index.columns for index in plan.instant.indexes if index.kind == kind]
+    return {plan.instant.path_of(column) for key in keys for column in key}
 
 
 def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: str) -> str:

@@ -24,7 +24,7 @@ from ...errors import InvalidArgumentError, NotReadableError, SchemaError
 from ..parquet.column_stats import numbers
 from ..parquet.footers import leaf_type
 from ..parquet.leaves import leaf_array, top_level
-from ..predicates.intervals import NAN_CODE
+from ..predicates.evidence import NAN_CODE
 from .bounds import Bounds, bounds_of, value_of
 from .fine import RowGroups, evidence_in_row_groups, row_groups_of
 from .fine_rows import FineRows, read_fine_rows

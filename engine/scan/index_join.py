@@ -16,9 +16,9 @@ from ..predicates import Node
 from ..state import IndexState, Instant
 from ..state.coverage import covered_files, without_lost
 from ..state.snapshot import Snapshot
-from .plan import Plan
-from .planning import ScanRequest
+from .planning import Planning
 from .prune import pruned_to
+from .request import ScanRequest
 from .steps import Steps
 from .survivors import Pruned
 
@@ -62,8 +62,8 @@ def spoken_of(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: C
     return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
 
 
-class RowsAt(Plan):
-    """A plan for the rows that an index told of, by file and position; what it says of files that went, or that it
+class RowsAt(Planning):
+    """Planning for the rows that an index told of, by file and position; what it says of files that went, or that it
     does not speak of, is left out."""
 
     def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
@@ -73,10 +73,10 @@ class RowsAt(Plan):
     def _prune(self, steps: Steps) -> Pruned:
         """The files that hold the rows."""
         ids = np.unique(self._positions.file_ids)
-        found = pruned_to(self._snapshot, ids, self._gatherer, steps)
+        found = pruned_to(self.snapshot, ids, self._gatherer, steps)
         units = found.units
         there = to_numpy(units.files.column("file_id"))
-        spoken = units.is_alone & spoken_of(self._snapshot, self._index, there)
+        spoken = units.is_alone & spoken_of(self.snapshot, self._index, there)
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[spoken]] = True
         rows: dict[Node, RowsOf] = {self.bound: RowsOf(self._positions, False, True, spoken)}

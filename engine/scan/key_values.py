@@ -18,10 +18,9 @@ from ... import canon
 from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from ...hfile_like.ordered import ordered_class
-from ..predicates.array_builders import array_of
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef
-from ..predicates.coerce import NoMeaningError
+from ..predicates.coerce import NoMeaningError, array_of
 from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
 from ..predicates.patterns import is_text
 from ..predicates.widening import ns_per_count

@@ -29,8 +29,9 @@ from .index_join import best_index, concatenated, index_names, leading_names, re
 from .key_set import KeySet, is_rounded, key_set_of, keys_table
 from .key_values import values_in_column
 from .plan import Plan
-from .planning import THREADS, ScanRequest
+from .planning import THREADS, Planning
 from .prune import prune
+from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
 from .survivors import Pruned
@@ -40,15 +41,15 @@ FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can speak of."""
 
 
-class Lookup(Plan):
-    """A plan for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
+class Lookup(Planning):
+    """Planning for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
     Made by `Table.lookup`."""
 
     def __init__(self, keys: pa.Table, request: ScanRequest):
         super().__init__(request)
         leaves = leaf_types(self.instant.schema)
         self._kinds = {name: leaves[name] for name in keys.column_names}
-        self._given = keys
+        self._given = self._keys_given = keys
         self._in_index = [n for n, kind in self._kinds.items() if not is_rounded(kind, keys.schema.field(n).type)]
         self._index = best_index(self.instant, self._in_index)
         if self._index is not None:  # its columns first
@@ -60,7 +61,15 @@ class Lookup(Plan):
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
 
     @property
-    def asked(self) -> str:
+    def can_narrow(self) -> bool:
+        return False
+
+    def _again(self, request: ScanRequest, where: Node) -> Planning:
+        assert where == Constant(True)
+        return Lookup(self._keys_given, request)
+
+    @property
+    def predicate_text(self) -> str:
         return f"({', '.join(self._kinds)}) IN ({len(self._keys):,} keys)"
 
     def _leading(self, index: IndexState) -> list[str]:
@@ -70,7 +79,7 @@ class Lookup(Plan):
     def _prune(self, steps: Steps) -> Pruned:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(self._snapshot, span, self._gatherer, steps, self.mode, asks=False)
+        found = prune(self.snapshot, span, self._gatherer, steps, self.mode, asks=False)
         with steps.step("keys", "files") as step:
             units = found.units
             ids = to_numpy(units.files.column("file_id"))
@@ -103,7 +112,7 @@ class Lookup(Plan):
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
-        index, snapshot, damaged = self._index, self._snapshot, self._gatherer.damaged
+        index, snapshot, damaged = self._index, self.snapshot, self._gatherer.damaged
         if index is None:
             return None
         covered = spoken_of(snapshot, index, ids, damaged)
@@ -141,7 +150,7 @@ class Lookup(Plan):
         return list(ahead(compare, zip(ids, tasks, strict=True), THREADS, "skipstone-keys"))
 
 
-def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Plan) -> np.ndarray:
+def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planning) -> np.ndarray:
     """int64, ascending: the positions of the rows of a file that hold one of the keys."""
     whole = replace(task, all_match=True, rows=None, rows_exact=False)
     found, start = [], 0
@@ -190,10 +199,10 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
     values = []
     for name, ref in _columns(given.column_names, request.snapshot.instant.schema).items():
         if pa.types.is_null(ref.type):
-            return Plan(request, Constant(False))
+            return Plan(Planning(request, Constant(False)))
         values.append(values_in_column(given.column(name), ref))
     if len(values) == 1 and given.num_rows <= FEW_KEYS:
         where = col(given.column_names[0]).is_in(values[0].drop_null().unique())
-        return Plan(request, where)
+        return Plan(Planning(request, where))
     keys_of_columns = pa.table(values, names=given.column_names)
-    return Lookup(keys_of_columns, request)
+    return Plan(Lookup(keys_of_columns, request))

@@ -1,56 +1,103 @@
-"""A plan: the result of `Table.scan`, worked out as far as it is asked."""
+"""A plan: the result of `Table.scan`, worked out as far as it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, string_array, to_numpy
+from ...arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError
 from ..views import files_view
-from .dataset import dataset_of
 from .file_reader import empty, rows_without_columns
-from .fine import row_groups_of
+from .fragments import dataset_of
 from .planning import Planning
-from .rows import count_matches
+from .steps import Step
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
+    from ..predicates import Node
+    from .lake_dataset import LakeDataset
 
-class Plan(Planning):
+
+class Plan:
     """What a scan would read, and the rows themselves. Made by `Table.scan`.
 
-    Nothing is read before it is asked for; what was worked out once is kept. Threads may share a plan.
+    Nothing is read before it is needed; what was worked out once is kept. Threads may share a plan.
+
+    planning    the work behind it, for the engine's other modules: no part of the public face
     """
+
+    def __init__(self, planning: Planning):
+        self.planning = planning
+
+    def __repr__(self) -> str:
+        return repr(self.planning)
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows: the columns to read, in their order."""
+        return empty(self.planning.context).schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns to read."""
+        return self.planning.columns
+
+    @property
+    def limit(self) -> int | None:
+        """At most so many rows are read; None for all."""
+        return self.planning.limit
+
+    @property
+    def bound(self) -> Any:
+        """The predicate, bound to the table's schema; `str` of it is SQL text."""
+        return self.planning.bound
+
+    @property
+    def damaged(self) -> list[str]:
+        """Paths of index runs that could not be read, and were left out."""
+        return self.planning.damaged
+
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
+        """A plan for those of its rows that match a further predicate, in some of its columns, planned anew."""
+        return Plan(self.planning.narrowed(where, columns, limit))
 
     # -- what would be read -------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
         """The files that may hold a match, as `Table.files`: every live file of a unit that is kept."""
-        return files_view(self.pruned.units.files, self._snapshot)
+        return files_view(self.planning.pruned.units.files, self.planning.snapshot)
 
     def row_groups(self) -> pa.Table:
         """path, row_group (int32) of what would be read; row_group is null where a file's are not known: all of it."""
         paths: list[str] = []
-        numbers: list[int | None] = []
-        for task, groups in self.pairs:
-            kept = [None] if groups.kept is None else groups.kept
+        numbers: list[int] = []
+        for task, groups in self.planning.pairs:
+            kept = [-1] if groups.kept is None else groups.kept
             paths += [task.path] * len(kept)
             numbers += kept
-        known = np.array([n is not None for n in numbers], dtype=bool)
-        column = np.array([-1 if n is None else n for n in numbers], dtype=np.int32)
-        return pa.table({"path": string_array(paths), "row_group": from_numpy(column, known)})
+        column = np.array(numbers, dtype=np.int32)
+        return pa.table({"path": string_array(paths), "row_group": from_numpy(column, column >= 0)})
+
+    # -- why ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> list[Step]:
+        """What each step did: those of planning, and, where rows were read or counted, that. See `explain`."""
+        return self.planning.steps
 
     @property
     def remarks(self) -> list[str]:
         """What `explain` says below its table: predicates not understood, damaged runs, pending files."""
         from .explain import remarks
 
-        return remarks(self)
+        return remarks(self.planning)
 
     def reasons(self) -> pa.Table:
         """Why each file of `files()` is kept: path, leaf (a part of the predicate, as text), code (see
@@ -61,8 +108,8 @@ class Plan(Planning):
         from .explain import judged
         from .reasons import as_table
 
-        units = self.pruned.units
-        return as_table(judged(self), units.files.column("path"), units.unit_of)
+        units = self.planning.pruned.units
+        return as_table(judged(self.planning), units.files.column("path"), units.unit_of)
 
     def explain(self, path: str | None = None) -> str:
         """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
@@ -71,9 +118,9 @@ class Plan(Planning):
 
         if path is not None:
             if not isinstance(path, str):
-                raise InvalidArgumentError(f"a file is named by its path, as files() tells it, not {path!r}")
-            return of_file(self, path)
-        return of_plan(self)
+                raise InvalidArgumentError(f"a file is named by its path, as in files(), not {path!r}")
+            return of_file(self.planning, path)
+        return of_plan(self.planning)
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -83,77 +130,70 @@ class Plan(Planning):
         Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
         indexed), PredicateError for a predicate that cannot be evaluated.
         """
-        parts = list(self._tables())
+        parts = list(self.planning.tables())
         if not parts:
-            return empty(self.context)
+            return empty(self.planning.context)
         if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
-            found = rows_without_columns(sum(part.num_rows for part in parts))
+            rows = rows_without_columns(sum(part.num_rows for part in parts))
         else:
-            found = pa.concat_tables(parts)
-        return found if self.limit is None else found.slice(0, self.limit)
+            rows = pa.concat_tables(parts)
+        return rows if self.limit is None else rows.slice(0, self.limit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows, batch by batch, as they are read."""
-        left = self.limit
-        for table in self._tables():
-            if left is not None:
-                table = table.slice(0, left)
-                left -= table.num_rows
+        rows_left = self.limit
+        for table in self.planning.tables():
+            if rows_left is not None:
+                table = table.slice(0, rows_left)
+                rows_left -= table.num_rows
             yield from table.to_batches()
-            if left == 0:
+            if rows_left == 0:
                 return
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The same rows as a stream of batches."""
-        return pa.RecordBatchReader.from_batches(empty(self.context).schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_pandas(self, **options: Any) -> Any:
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
 
-    def dataset(self) -> ds.FileSystemDataset:
-        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that take one. It holds
+    def dataset(self) -> LakeDataset:
+        """Exactly its rows, as a pyarrow Dataset: what an engine filters and projects it by narrows the plan. See
+        `Table.dataset`."""
+        from .lake_dataset import LakeDataset
+
+        return LakeDataset(self)
+
+    def fragments(self) -> ds.FileSystemDataset:
+        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that read Parquet. It holds
         every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
         `count_rows` without a filter counts whole files.)
 
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
-        self.check_plain()
-        with self._noting_changes():
-            return dataset_of(self.pairs, self.instant, self._storage)
+        planning = self.planning
+        planning.check_plain()
+        with planning.noting_changes():
+            return dataset_of(planning.pairs, planning.instant, planning.storage)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # -- what the index alone may decide ------------------------------------------------------------------------------
 
     def count(self, *, check: bool = False) -> int:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides.
 
-        What the index decides it says of the version: files that were changed or removed behind the table since count
+        What the index decides is as of the version: files that were changed or removed behind the table since count
         as they were. With `check`, every file that may hold a match is looked at first (size, time or etag). A file
         that this handle has met as gone or changed is looked at again in any case, so rows and counts fail alike.
 
         Raises NotReadableError where `to_table` would, unless the index alone decides; PredicateError as `to_table`.
         """
-        self.check_evaluable()
-        units = self.pruned.units
-        decided = self.pruned.only_true & units.exact
-        rows = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
-        total = int(rows[decided[units.unit_of]].sum())
-        known = self.pruned.rows_matching
-        if known is not None:  # an index has a file's matching rows one by one
-            of_files = known.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
-            total += int(known.counts(rows)[of_files].sum())
-            decided[units.unit_of[of_files]] = True
-        self.check_files(np.ones(units.count, dtype=bool), every=check)
-        if decided.all():
-            return total
-        self._check_readable(~decided)
-        tasks = self.tasks_of(self.pruned.selected(~decided))
-        left = list(zip(tasks, row_groups_of(tasks, self.context, self._index_storage), strict=True))
-        with self._steps.step("rows", "rows") as step:
-            step.note = "counted"
-            step.came_in = sum(sum(g.row_counts or []) for _, g in left)
-            counted = sum(self._side_by_side(lambda p: count_matches(*p, self.context, self._storage), left))
-            step.went_out = counted
-        return total + counted
+        return self.planning.count(check=check)
 
     def min(self, column: str, *, check: bool = False) -> Any:
         """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row
@@ -167,18 +207,14 @@ class Plan(Planning):
 
         Raises SchemaError for a column that is not there or has no order, PredicateError as `to_table`,
         NotReadableError where files that only their own format's reader can read might hold it, and where a file that
-        decides is found gone or changed.
+        decides is gone or changed.
         """
         from .extremes import extreme
 
-        return extreme(self, column, "min", check=check)
+        return extreme(self.planning, column, "min", check=check)
 
     def max(self, column: str, *, check: bool = False) -> Any:
         """The greatest value of a column in the rows that match: as `min`, with NaN greater than all else."""
         from .extremes import extreme
 
-        return extreme(self, column, "max", check=check)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
+        return extreme(self.planning, column, "max", check=check)

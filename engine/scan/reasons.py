@@ -16,7 +16,7 @@ from ...arrays import from_numpy, string_array
 from ..indexes.outcomes import About, AnyLeaf, leaf_sets
 from ..parquet.footers import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Unknown, brief, columns_of
-from ..predicates.intervals import interval_of
+from ..predicates.evidence import interval_of
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.widening import is_exact_widening
 from .bounds import Bounds, bounds_of, texts_of

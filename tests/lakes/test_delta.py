@@ -144,7 +144,7 @@ def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
     assert (table.scan().count(), table.scan().min("a"), table.scan().max("a")) == (5, 1, 30)
     assert table.scan("a = 3", limit=1).to_table().num_rows == 1
     assert sum(table.partitions().column("row_count").to_pylist()) == 5
-    assert pa.table(table.scan("p = 'x'").dataset().to_table()).num_rows == 4
+    assert pa.table(table.scan("p = 'x'").fragments().to_table()).num_rows == 4
     new = [row for row in table.files().to_pylist() if row["file_id"] is None]
     assert len(new) == 2 and all(row["segment"] is None for row in new)
     assert _step(table.scan("a = 2"), "statistics").uncovered == 2
@@ -270,7 +270,7 @@ def _check_deletes(table, rows):
     assert table.scan("a < 50", columns=[]).to_table().num_rows == len(left)
     assert table.scan("a < 50", limit=3).to_table().num_rows == 3
     with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
-        table.scan("a < 50").dataset()
+        table.scan("a < 50").fragments()
 
 
 def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
@@ -492,7 +492,7 @@ def test_times_of_old_spark_are_read_whole(tmp_path):
     for _ in range(2):
         assert multiset(table.scan().to_table()) == multiset(pa.table({"t": times}))
         assert table.scan(ss.col("t") == dt.datetime(1, 1, 1, tzinfo=dt.UTC)).count() == 1
-        assert table.scan().dataset().to_table().column("t").to_pylist() == times.to_pylist()
+        assert table.scan().fragments().to_table().column("t").to_pylist() == times.to_pylist()
         commit(lake, [{"add": {**add_of(lake, path), "size": (lake / path).stat().st_size}}])
         table.refresh()
 

@@ -270,7 +270,7 @@ def test_rule_02_position_deletes_are_another_identity_of_their_file(tmp_path):
         assert table.scan("a = 100").count() == 1
     assert (table.scan("a IN (2, 3, 5)").count(), table.scan("a BETWEEN 2 AND 5").max("a")) == (1, 4)
     with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
-        table.scan("a < 50").dataset()
+        table.scan("a < 50").fragments()
     assert table.version == 3
     other = ss.create(lake, source="iceberg", index_path=tmp_path / "index")
     assert _ours(other) == multiset(read_iceberg(lake))

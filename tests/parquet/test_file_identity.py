@@ -89,7 +89,7 @@ READS: dict[str, Callable[[ss.Table], Any]] = {
     "to_pandas": lambda table: table.scan(WHERE).to_pandas(),
     "count": lambda table: table.scan(WHERE).count(),
     "min": lambda table: table.scan(WHERE).min("n"),
-    "dataset": lambda table: table.scan(WHERE).dataset().to_table(),
+    "fragments": lambda table: table.scan(WHERE).fragments().to_table(),
 }
 
 
@@ -140,8 +140,8 @@ def _change_at_open(monkeypatch: pytest.MonkeyPatch, root: Path, change: Callabl
 def test_an_executor_hands_on_no_rows_read_after_a_change(table: ss.Table, tmp_path: Path, change: str) -> None:
     """It yields row group by row group: what came before the change is the planned file's, and nothing comes after."""
     plan = table.scan(WHERE)
-    task = next(task for task in plan.tasks if task.path == NAME)
-    task, context = pickle.loads(pickle.dumps((task, plan.context)))
+    task = next(task for task in plan.planning.tasks if task.path == NAME)
+    task, context = pickle.loads(pickle.dumps((task, plan.planning.context)))
     (groups,) = row_groups_of([task], context, open_storage(context.index_location))
     reader = read_matches(task, groups, context, Counted(open_storage(context.location)))
     assert next(reader).column("k").to_pylist() == [5, 6, 7]

@@ -66,7 +66,7 @@ def test_candidates_are_tested_by_the_whole_predicate(lake: tuple[ss.Table, pa.T
 
 def test_row_groups_without_a_named_row_are_left_out(lake: tuple[ss.Table, pa.Table]) -> None:
     table, _ = lake
-    plan = table.scan()
+    plan = table.scan().planning
     for positions, kept in (([], []), ([3], [0]), ([0, 29_999], [0, 2]), ([12_000, 23_999], [1])):
         task = replace(plan.tasks[0], rows=np.array(positions, dtype=np.int64))
         (groups,) = row_groups_of([task], plan.context, plan.index_storage)
@@ -78,8 +78,9 @@ def test_row_groups_without_a_named_row_are_left_out(lake: tuple[ss.Table, pa.Ta
 def test_rows_that_were_deleted_stay_deleted(lake: tuple[ss.Table, pa.Table]) -> None:
     table, _ = lake
     plan = table.scan(columns=["n"])
-    plan.__dict__["context"] = replace(plan.context, deletes={"a.parquet": np.array([3, 12_001, 29_999])})
-    plan.__dict__["tasks"] = [replace(task, is_exact=False, may_prune=False) for task in plan.tasks]
+    planning = plan.planning
+    planning.__dict__["context"] = replace(planning.context, deletes={"a.parquet": np.array([3, 12_001, 29_999])})
+    planning.__dict__["tasks"] = [replace(task, is_exact=False, may_prune=False) for task in planning.tasks]
     for exact in (False, True):
         got = at_positions(plan, {"a.parquet": np.array([2, 3, 12_000, 12_001])}, exact)
         assert sorted(got.column("n").to_pylist()) == [2, 12_000]
@@ -88,24 +89,24 @@ def test_rows_that_were_deleted_stay_deleted(lake: tuple[ss.Table, pa.Table]) ->
 @pytest.mark.parametrize("positions", [[ROWS], [0, ROWS + 5], [-1], [2**40]])
 def test_a_position_beyond_the_file_is_damage(lake: tuple[ss.Table, pa.Table], positions: list[int]) -> None:
     table, _ = lake
-    plan = table.scan(col("n") == 3, columns=["n"])
+    plan = table.scan(col("n") == 3, columns=["n"]).planning
     known = replace(plan.tasks[0], rows=np.array(positions, dtype=np.int64), rows_exact=True)
     for task in (known, replace(known, fine=())):
         with pytest.raises(ss.CorruptionError, match=r"a\.parquet: an index names row"):
             (groups,) = row_groups_of([task], plan.context, plan.index_storage)
-            list(read_matches(task, groups, plan.context, plan._storage))
+            list(read_matches(task, groups, plan.context, plan.storage))
         with pytest.raises(ss.CorruptionError, match="create it anew"):
             count_matches(task, row_groups_of([plan.tasks[0]], plan.context, plan.index_storage)[0], plan.context, None)
 
 
 def test_another_file_than_planned_gives_no_rows(tmp_path: Path) -> None:
     pq.write_table(wide_table(), tmp_path / "a.parquet", row_group_size=GROUP_ROWS)
-    plan = ss.create(tmp_path).scan(columns=["n"])
+    plan = ss.create(tmp_path).scan(columns=["n"]).planning
     task = replace(plan.tasks[0], rows=np.array([29_999]), rows_exact=True)
     groups = row_groups_of([task], plan.context, plan.index_storage)[0]
     pq.write_table(wide_table(10), tmp_path / "a.parquet")
     with pytest.raises(ss.NotReadableError, match="overwritten"):
-        list(read_matches(task, groups, plan.context, plan._storage))
+        list(read_matches(task, groups, plan.context, plan.storage))
 
 
 def test_few_rows_cost_few_bytes(tmp_path: Path) -> None:

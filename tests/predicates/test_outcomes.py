@@ -33,7 +33,7 @@ from skipstone.engine.predicates import (
     probe_values,
     simplify,
 )
-from skipstone.engine.predicates.intervals import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
+from skipstone.engine.predicates.evidence import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
 from skipstone.engine.predicates.outcomes import and_outcomes, not_outcomes, or_outcomes
 
 BIT = {True: TRUE, False: FALSE, None: NULL}

@@ -150,7 +150,7 @@ def _paths(lake: Path) -> list[str]:
 def test_of_the_index_only_the_fine_parts_of_own_files_are_read(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coarse, paths = _carried(lake, ["k", "s"]), _paths(lake)
     with ss.open(lake) as table:
-        tasks = {task.path: task for task in table.scan("k >= 0").tasks}
+        tasks = {task.path: task for task in table.scan("k >= 0").planning.tasks}
     read: list[str] = []
     looked_at: list[str] = []
     ranges, stat = LocalStorage.read_ranges, LocalStorage.stat

@@ -80,7 +80,7 @@ def test_row_groups_and_the_dataset_hold_the_named_rows(lake: tuple[ss.Table, pa
         {"path": "0.parquet", "row_group": 1},
         {"path": "1.parquet", "row_group": 0},
     ]
-    found = plan.dataset().to_table(columns=["n"]).column("n").to_pylist()
+    found = plan.fragments().to_table(columns=["n"]).column("n").to_pylist()
     assert {13_000, 20_001} <= set(found) and len(found) == 8_000 + 12_000
     assert sorted(plan.to_table().column("n").to_pylist()) == [13_000, 20_001]
 
@@ -88,7 +88,7 @@ def test_row_groups_and_the_dataset_hold_the_named_rows(lake: tuple[ss.Table, pa
 def test_tasks_that_name_rows_are_small_and_can_be_sent(lake: tuple[ss.Table, pa.Table]) -> None:
     table, _ = lake
     plan = table.scan(col("n") == 13_000)
-    sent = pickle.dumps(plan.tasks)
+    sent = pickle.dumps(plan.planning.tasks)
     assert len(sent) < 3_000
     (task,) = pickle.loads(sent)
     assert task.rows.tolist() == [13_000] and task.rows_exact

@@ -76,7 +76,7 @@ def test_rule_37_row_groups_that_are_not_known_are_one_row_with_null(tmp_path: P
 def test_rule_38_an_executor_that_meets_another_file_than_was_planned_raises(tmp_path: Path) -> None:
     path = tmp_path / make_file(tmp_path, "f.parquet", {"a": [1, 2, 3]}, row_group_size=1)
     plan = ss.create(tmp_path).scan("a = 2")
-    (task,), context = pickle.loads(pickle.dumps((plan.tasks, plan.context)))
+    (task,), context = pickle.loads(pickle.dumps((plan.planning.tasks, plan.planning.context)))
     data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
     (groups,) = row_groups_of([task], context, index)
     assert groups.kept == [1]

@@ -133,8 +133,8 @@ def test_rule_35_a_dataset_ignores_the_limit_and_holds_whole_row_groups(tmp_path
     for number in range(3):
         make_file(tmp_path, f"{number}.parquet", {"a": list(range(12))}, row_group_size=4)
     plan = ss.create(tmp_path).scan("a = 5", limit=1)
-    assert plan.dataset().to_table().num_rows == 3 * 4
-    assert plan.dataset().to_table(filter=pc.field("a") == 5).num_rows == plan.count() == 3
+    assert plan.fragments().to_table().num_rows == 3 * 4
+    assert plan.fragments().to_table(filter=pc.field("a") == 5).num_rows == plan.count() == 3
     assert plan.files().num_rows == plan.row_groups().num_rows == 3
     assert plan.to_table().num_rows == 1
 

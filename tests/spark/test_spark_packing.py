@@ -91,7 +91,7 @@ def _planned(lake: Path, where: str) -> tuple:
     """(context, wire, tasks) of a scan."""
     with ss.open(lake) as table:
         plan = table.scan(where, ["k"])
-        return plan.context, wire_schema(table.schema, plan.columns), plan.tasks
+        return plan.planning.context, wire_schema(table.schema, plan.columns), plan.planning.tasks
 
 
 def _keys(context, wire: pa.Schema, shares: list[Share]) -> list[int]:

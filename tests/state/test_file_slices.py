@@ -178,7 +178,7 @@ def test_rule_19_a_delete_block_makes_a_slice_inexact_and_a_rollback_block_does_
     assert kept_paths(table, "a = 2") == []
     assert kept_paths(table, "a = 1") == sorted(["block", str(tmp_path / "base.parquet")])
     assert table.scan("a = 1").count() == table.scan().count() == table.scan().to_table().num_rows == 10
-    assert table.scan().dataset().count_rows() == 10
+    assert table.scan().fragments().count_rows() == 10
     add_told(table, {**block, "path": "gone", "kind": "delete"})
     assert "gone" in kept_paths(table, None)
     with pytest.raises(ss.NotReadableError):

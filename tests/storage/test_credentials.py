@@ -108,10 +108,21 @@ def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFix
             tx.write(pa.table({"x": [1, 2]}))
         plan = table.scan("x = 1")
         assert plan.count() == 1
-        things = [table, plan, tx, spec, table.storage, table.index_storage, table.storage_options, plan.context]
+        things = [
+            table,
+            plan,
+            tx,
+            spec,
+            table.storage,
+            table.index_storage,
+            table.storage_options,
+            plan.planning.context,
+        ]
         shown = [f"{thing!r} {thing}" for thing in things]
-        shown += [str(vars(thing)) for thing in (table, plan, tx)]
-        shown += [repr(pickle.loads(pickle.dumps(thing))) for thing in (spec, plan.context, table.storage_options)]
+        shown += [str(vars(thing)) for thing in (table, plan.planning, tx)]
+        shown += [
+            repr(pickle.loads(pickle.dumps(thing))) for thing in (spec, plan.planning.context, table.storage_options)
+        ]
         shown += [plan.explain(), str(table.history().to_pylist()), str(table.files().to_pylist())]
     assert not [text for text in [*shown, caplog.text] if HIDDEN in text or "somebody" in text]
 

@@ -229,9 +229,9 @@ def test_tasks_and_plans_carry_what_opens_the_store(root: str, s3_server: Server
         with ss.TaskWriter(spec) as task:
             task.write(rows(0, 30))
         tx.add_task(task.result)
-    found = table.scan("n < 5").dataset()
+    found = table.scan("n < 5").fragments()
     assert sorted(found.to_table(filter=pc.field("n") < 5).column("n").to_pylist()) == list(range(5))
-    context = pickle.loads(pickle.dumps(table.scan("n < 5").context))
+    context = pickle.loads(pickle.dumps(table.scan("n < 5").planning.context))
     assert open_storage(context.location, context.storage_options).stat(table.files()["path"][0].as_py()).size_bytes > 0
 
 
@@ -509,7 +509,16 @@ def test_credentials_are_told_nowhere(
             tx.write(rows(0, 60))
         plan = table.scan("id = 'key-7'")
         plan.to_table()
-        told = [table, table.storage_options, table.storage, plan, spec, plan.context, plan.tasks, table.instant]
+        told = [
+            table,
+            table.storage_options,
+            table.storage,
+            plan,
+            spec,
+            plan.planning.context,
+            plan.planning.tasks,
+            table.instant,
+        ]
         shown = " ".join([*(f"{one!r} {one}" for one in told), plan.explain(), table.history().to_pandas().to_string()])
         assert_nothing_told(shown, options)
         assert_nothing_told(str([vars(one) for one in (table, plan)]), options)

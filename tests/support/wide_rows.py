@@ -43,14 +43,15 @@ def wide_table(rows: int = ROWS) -> pa.Table:
 
 def at_positions(plan: Plan, rows: dict[str, np.ndarray], exact: bool = False) -> pa.Table:
     """What the plan reads where an index named some rows."""
-    found = [pa.Table.from_batches([], plan.to_reader().schema)]
-    tasks = [replace(task, rows=rows[task.path], rows_exact=exact) for task in plan.tasks if task.path in rows]
+    planning = plan.planning
+    found = [pa.Table.from_batches([], plan.schema)]
+    tasks = [replace(task, rows=rows[task.path], rows_exact=exact) for task in planning.tasks if task.path in rows]
     for threads in (1, 2):
-        pruned = row_groups_of(tasks, plan.context, plan.index_storage)
+        pruned = row_groups_of(tasks, planning.context, planning.index_storage)
         for task, groups in zip(tasks, pruned, strict=True):
-            parts = list(read_matches(task, groups, plan.context, plan._storage, threads))
+            parts = list(read_matches(task, groups, planning.context, planning.storage, threads))
             found += parts if threads == 2 else []
-            assert sum(p.num_rows for p in parts) == count_matches(task, groups, plan.context, plan._storage)
+            assert sum(p.num_rows for p in parts) == count_matches(task, groups, planning.context, planning.storage)
     return pa.concat_tables(found)
 
 

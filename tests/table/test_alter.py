@@ -522,17 +522,17 @@ def test_a_dataset_of_renamed_columns_is_refused_naming_the_file(tmp_path: Path)
     table = _lake(tmp_path)
     table.alter(rename={"a": "b"})
     with pytest.raises(ss.NotReadableError, match=r"0\.parquet: column 'b' is 'a' in this file") as caught:
-        table.scan("b < 5").dataset()
+        table.scan("b < 5").fragments()
     assert caught.value.paths == ["0.parquet"]
     (path,) = commit_rows(table, {"b": [100], "s": ["x"]})
-    assert table.scan("b = 100").dataset().to_table().to_pylist() == [{"b": 100, "s": "x"}]
+    assert table.scan("b = 100").fragments().to_table().to_pylist() == [{"b": 100, "s": "x"}]
     assert kept_paths(table, "b = 100") == [path]
 
 
 def test_a_dataset_holds_defaults_and_nothing_of_dropped_columns(tmp_path: Path) -> None:
     table = _lake(tmp_path)
     table.alter(drop="a", add={"a": pa.int64(), "c": pa.scalar(5), "n": pa.string()})
-    found = table.scan().dataset()
+    found = table.scan().fragments()
     assert found.to_table().schema == table.schema
     assert sorted(map(repr, found.to_table().to_pylist())) == sorted(map(repr, _rows(table)))
     assert found.to_table(filter=pc.field("a") == 12).num_rows == 0

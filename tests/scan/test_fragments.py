@@ -1,4 +1,4 @@
-"""`Plan.dataset`: a superset of the rows that match, which with the predicate repeated is exactly them."""
+"""`Plan.fragments`: a superset of the rows that match, which with the predicate repeated is exactly them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _rows(table: pa.Table) -> list:
 
 def test_with_the_predicate_repeated_it_is_exactly_the_rows(tmp_path: Path) -> None:
     plan = _lake(tmp_path).scan("a = 5")
-    found = plan.dataset()
+    found = plan.fragments()
     assert found.schema == plan.to_table().schema
     assert found.to_table().num_rows == 3 * 4 + 1  # one row group of each file that may match
     assert _rows(found.to_table(filter=pc.field("a") == 5)) == _rows(plan.to_table())
@@ -39,7 +39,7 @@ def test_with_the_predicate_repeated_it_is_exactly_the_rows(tmp_path: Path) -> N
 @pytest.mark.parametrize("where", ["region = 'a/b'", "region IS NULL", "region = 'north' AND a >= 18", "a = 99", None])
 def test_partition_columns_come_from_the_paths(tmp_path: Path, where: str | None) -> None:
     plan = _lake(tmp_path).scan(where)
-    exact, wide = _rows(plan.to_table()), _rows(plan.dataset().to_table())
+    exact, wide = _rows(plan.to_table()), _rows(plan.fragments().to_table())
     assert set(exact) <= set(wide)
     if where is None or "a" not in where.replace("a/b", "").replace("AND", ""):
         assert exact == wide
@@ -48,7 +48,7 @@ def test_partition_columns_come_from_the_paths(tmp_path: Path, where: str | None
 def test_duckdb_reads_it(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     with duckdb.connect() as connection:
-        connection.register("lake", _lake(tmp_path).scan("a = 5").dataset())
+        connection.register("lake", _lake(tmp_path).scan("a = 5").fragments())
         assert connection.execute("SELECT count(*) FROM lake WHERE a = 5").fetchall() == [(4,)]
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_changed_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "region=north" / "0.parquet"
     os.utime(path, ns=(1, 1))
     with pytest.raises(ss.NotReadableError, match=r"0\.parquet"):
-        table.scan("a = 5").dataset()
+        table.scan("a = 5").fragments()
     path.unlink()
     with pytest.raises(ss.NotReadableError, match=r"0\.parquet"):
-        table.scan("a = 5").dataset()
+        table.scan("a = 5").fragments()

@@ -1,0 +1,101 @@
+"""What users write to one tree: `parse`; the same, bound to a schema and simplified: `prepare`.
+
+pyarrow's filters are read here: `[("a", "=", 1), ("b", "in", [2, 3])]` ANDs, `[[...], [...]]` ORs lists that AND. Their
+nulls are pyarrow's: a comparison with None is never true; in a list None matches null rows; and `not in` keeps the null
+rows unless None is listed, where SQL's NOT IN never does. NaN is as everywhere here: equal to NaN, the greatest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import And, Column, ColumnBuilder, Comparison, Constant, Literal, Node, Not, Or, as_predicate, member_of
+from .bind import bind, resolve
+from .bound import columns_of
+from .simplify import simplify
+
+_OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+def parse(where: object, schema: pa.Schema | None = None) -> Node:
+    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or a pyarrow
+    Expression (`schema` is not needed to read one; where given, the names in the predicate are checked against it).
+
+    Raises PredicateError for what is none of these or cannot be read.
+    """
+    node = _parsed(where, schema)
+    if schema is not None:
+        for name in columns_of(node):
+            resolve(name, schema)
+    return node
+
+
+def _parsed(where: object, schema: pa.Schema | None) -> Node:
+    if where is None:
+        return Constant(True)
+    if isinstance(where, str):
+        from .from_sql import from_sql
+
+        return from_sql(where)
+    if isinstance(where, Node | ColumnBuilder | bool):
+        return as_predicate(where)
+    if isinstance(where, list | tuple):
+        return _from_tuples(where)
+    # pyarrow.compute is loaded here already; pyarrow.dataset, whose expressions are the same class, is not
+    if isinstance(where, pa.compute.Expression):
+        from .from_arrow import from_arrow
+
+        return from_arrow(where, schema)
+    raise PredicateError(
+        "a predicate is a text, a list of tuples, a col(...) expression or a pyarrow Expression, "
+        f"not {type(where).__name__}"
+    )
+
+
+def prepare(where: object, schema: pa.Schema) -> Node:
+    """`where`, parsed, bound to the schema and simplified: ready for `evaluate` and `matches`."""
+    try:
+        return simplify(bind(_parsed(where, schema), schema))
+    except RecursionError:
+        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
+
+
+# -- pyarrow's filters -------------------------------------------------------------------------------------------------
+
+
+def _from_tuples(filters: Sequence) -> Node:
+    """The predicate that pyarrow filters mean. Raises PredicateError for any other shape."""
+    if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
+        return _leaf(filters)
+    if not filters:
+        raise PredicateError("an empty list is no predicate; leave `where` out to keep every row")
+    if all(isinstance(part, tuple) and part and isinstance(part[0], str) for part in filters):
+        return _all(filters)
+    if all(isinstance(part, list | tuple) and part for part in filters):
+        alternatives = tuple(_all(part) for part in filters)
+        return alternatives[0] if len(alternatives) == 1 else Or(alternatives)
+    raise PredicateError(
+        "filters are a list of tuples (all hold), or a list of such lists (any holds)", text=repr(filters)
+    )
+
+
+def _all(leaves: Sequence) -> Node:
+    nodes = tuple(_leaf(leaf) for leaf in leaves)
+    return nodes[0] if len(nodes) == 1 else And(nodes)
+
+
+def _leaf(leaf: object) -> Node:
+    if not isinstance(leaf, tuple) or len(leaf) != 3 or not isinstance(leaf[0], str) or not isinstance(leaf[1], str):
+        raise PredicateError(f"a filter is (column, op, value), not {leaf!r}")
+    name, op, value = leaf
+    if op in ("in", "not in"):
+        if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+            raise PredicateError(f"{op!r} takes a list of values, not {value!r}", text=repr(leaf))
+        found = member_of(Column(name), tuple(Literal(item) for item in value))
+        return found if op == "in" else Not(found)
+    if op not in _OPS:
+        raise PredicateError(f"{op!r} is no filter; use one of {' '.join(_OPS)} in, not in", text=repr(leaf))
+    return Comparison(_OPS[op], Column(name), Literal(value))

@@ -1,0 +1,224 @@
+"""A table, or a plan, as a pyarrow Dataset that plans each of its scans through the index.
+
+DuckDB and polars hand a Dataset the columns and the filter of a query: `SELECT ... FROM lake WHERE ...` calls
+`scanner(columns=..., filter=...)` with a pyarrow expression. Each call is a plan of its own, so a query that knows
+nothing of Skipstone skips files and row groups. Both engines trust the filter that they hand over and do not test it
+again: the scanner gives exactly the rows that match, or raises. Comparisons mean what they mean everywhere in
+Skipstone: NaN equals NaN and is greater than all else, as in DuckDB and polars; pyarrow's own filters differ there.
+
+pyarrow also reads Datasets from C++, where Python's methods count for nothing (`ds.dataset([lake, lake])`,
+`Scanner.from_dataset(lake)`). There the Dataset is one file of a file system that refuses to open it, so such a call
+raises our error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+
+from ...errors import InvalidArgumentError, NotReadableError
+from ..predicates import Constant, Node, columns_of, matches, parse, prepare
+from ..predicates.from_arrow import from_arrow, top_level_names
+from .planning import Planning
+
+_BATCH_ROWS = 131_072  # pyarrow's own default
+_OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
+
+
+class Rows(Protocol):
+    """What a dataset asks of a plan."""
+
+    planning: Planning
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Self: ...
+    def count(self) -> int: ...
+    def to_table(self) -> pa.Table: ...
+    def to_reader(self) -> pa.RecordBatchReader: ...
+    def fragments(self) -> ds.FileSystemDataset: ...
+
+
+class LakeDataset(ds.UnionDataset):
+    """The rows of a plan, scanned by way of the index. Made by `Table.dataset` and `Plan.dataset`.
+
+    It stays on the version that it was made on. Rows come in no promised order. What is not named here is pyarrow's
+    own, on top of `scanner`.
+    """
+
+    def __new__(cls, *args: Any) -> LakeDataset:
+        return super().__new__(cls)
+
+    def __init__(self, plan: Rows, filter: Node | None = None):
+        self._plan, self._filter = plan, Constant(True) if filter is None else filter
+        super().__init__(plan.schema, [_unreadable(plan.schema)])
+
+    def __repr__(self) -> str:
+        return f"<skipstone.LakeDataset of {self._plan!r}>"
+
+    @property
+    def children(self) -> NoReturn:
+        """None that could be read by themselves: raises InvalidArgumentError."""
+        raise InvalidArgumentError(f"a dataset of a Skipstone table has no children; {_OTHER_WAYS}")
+
+    def scanner(
+        self,
+        columns: Sequence[str] | dict[str, pc.Expression] | None = None,
+        filter: object = None,
+        batch_size: int = _BATCH_ROWS,
+        **options: Any,
+    ) -> ds.Scanner:
+        """A scanner of exactly the rows that match.
+
+        Args:
+            columns: names, in this order, or names of new columns to expressions of the table's; None for all.
+            filter: a pyarrow expression, or whatever `Table.scan` takes as `where`.
+            batch_size: at most so many rows a batch.
+            options: pyarrow's, which say how files are read; they change no row and are not used.
+
+        Raises PredicateError for a filter that is not understood, and SchemaError for columns that are not there, both
+        before anything is read; NotReadableError as `Plan.to_table` does.
+        """
+        if not isinstance(columns, dict):
+            return _scanner(self._reader(columns, filter, batch_size))
+        named = {name for expression in columns.values() for name in top_level_names(expression, self.schema)}
+        reader = self._reader([name for name in self.schema.names if name in named], filter, batch_size)
+        return _scanner(reader, columns)
+
+    def to_table(self, columns: Any = None, filter: object = None, **options: Any) -> pa.Table:
+        """The rows of a scan, see `scanner`."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def to_batches(self, columns: Any = None, filter: object = None, **options: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan, as they are read."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def count_rows(self, filter: object = None, **options: Any) -> int:
+        """How many rows match: from the index alone where that decides, as `Plan.count`."""
+        where = self._and(filter)
+        if self._plan.planning.can_narrow or (self._plan.planning.limit is None and where == Constant(True)):
+            return self._plan.narrowed(where).count()
+        return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
+
+    def head(self, num_rows: int, columns: Any = None, filter: object = None, **options: Any) -> pa.Table:
+        """The first rows of a scan; no more is read than they need."""
+        where = self._and(filter)
+        if not self._plans(where) or isinstance(columns, dict):
+            return self.scanner(columns, filter).head(num_rows)
+        return self._plan.narrowed(where, columns, num_rows).to_table()
+
+    def filter(self, expression: object) -> LakeDataset:
+        """The same with one more filter, which every scan plans by."""
+        where = self._and(expression)
+        prepare(where, self.schema)  # raises for what it cannot be bound to
+        return LakeDataset(self._plan, where)
+
+    def get_fragments(self, filter: object = None) -> Iterator[ds.Fragment]:
+        """The files that may hold a match, each with its surviving row groups: every row of these, as pyarrow has it.
+
+        Raises InvalidArgumentError where the dataset is less than its files: of a plan with a predicate, keys or a
+        limit, and after `filter`; `Plan.fragments` gives those.
+        """
+        if not self._plan.planning.is_whole or self._filter != Constant(True):
+            raise InvalidArgumentError(
+                "fragments hold more rows than this dataset: use plan.fragments() and repeat the predicate"
+            )
+        return self._plan.narrowed(self._and(filter)).fragments().get_fragments()
+
+    def replace_schema(self, schema: pa.Schema) -> LakeDataset:
+        """Itself, where the schema is its own. Raises InvalidArgumentError for another."""
+        if not self.schema.equals(schema):
+            raise InvalidArgumentError(
+                "the schema of a Skipstone table is changed by table.alter(), or by casting rows"
+            )
+        return self
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """All rows, in order, in memory."""
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined with those of another dataset, both in memory: as `pyarrow.Table.join`."""
+        return ds.InMemoryDataset(self.to_table().join(right_dataset.to_table(), *args, **options))
+
+    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined with those of another dataset, both in memory: as `pyarrow.Table.join_asof`."""
+        return ds.InMemoryDataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
+
+    def _and(self, filter: object) -> Node:
+        """The filter of the dataset and that of a scan, which an engine wrote if it is an expression."""
+        if filter is None:
+            return self._filter
+        is_expression = isinstance(filter, pc.Expression)
+        return self._filter & (from_arrow(filter, self.schema, is_sql=True) if is_expression else parse(filter))
+
+    def _plans(self, where: Node) -> bool:
+        """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
+        return self._plan.planning.can_narrow or where == Constant(True)
+
+    def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:
+        where, plan = self._and(filter), self._plan
+        if self._plans(where):
+            chosen = plan.narrowed(where, columns)
+            chosen.planning.check_evaluable()
+            return _in_batches(chosen.to_reader(), batch_rows)
+        bound = prepare(where, self.schema)
+        names = list(plan.planning.columns if columns is None else columns)
+        read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_of(bound))]))
+        rows = plan.narrowed(Constant(True), read).to_reader()
+        matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)
+        schema = pa.schema([rows.schema.field(name) for name in names])
+        return _in_batches(pa.RecordBatchReader.from_batches(schema, matching), batch_rows)
+
+
+def _scanner(reader: pa.RecordBatchReader, columns: dict[str, pc.Expression] | None = None) -> ds.Scanner:
+    # With threads pyarrow reads ahead in one of its own, and a process that ends with rows left over aborts: that
+    # thread then runs Python. The plan reads in threads anyway.
+    return ds.Scanner.from_batches(reader, columns=columns, use_threads=False)
+
+
+def _in_batches(reader: pa.RecordBatchReader, batch_rows: int) -> pa.RecordBatchReader:
+    def pieces() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            for start in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(start, batch_rows)
+
+    return pa.RecordBatchReader.from_batches(reader.schema, pieces())
+
+
+class _Refusing(pyarrow.fs.FileSystemHandler):
+    """A file system on which nothing can be read."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise NotReadableError(f"pyarrow cannot read a Skipstone table by itself here: {_OTHER_WAYS}")
+
+    def get_type_name(self) -> str:
+        return "skipstone"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    get_file_info: Callable = _refuse
+    get_file_info_selector: Callable = _refuse
+    create_dir: Callable = _refuse
+    delete_dir: Callable = _refuse
+    delete_dir_contents: Callable = _refuse
+    delete_root_dir_contents: Callable = _refuse
+    delete_file: Callable = _refuse
+    move: Callable = _refuse
+    copy_file: Callable = _refuse
+    open_input_stream: Callable = _refuse
+    open_input_file: Callable = _refuse
+    open_output_stream: Callable = _refuse
+    open_append_stream: Callable = _refuse
+
+
+def _unreadable(schema: pa.Schema) -> ds.FileSystemDataset:
+    disk = pyarrow.fs.PyFileSystem(_Refusing())
+    form = ds.ParquetFileFormat()
+    return ds.FileSystemDataset([form.make_fragment("skipstone", filesystem=disk)], schema, form, disk)

@@ -1,0 +1,85 @@
+"""What a scan is asked for: all that a plan takes but its predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import InvalidArgumentError, SchemaError
+from ..state.slices import MODES, SNAPSHOT
+from ..state.snapshot import Snapshot
+from ..storage import Counted
+
+if TYPE_CHECKING:
+    from ..handle import Handle
+
+# The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
+DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What is scanned, and how.
+
+    deleted    reads which rows the log of another format takes out of files; None where no log owns them
+    columns    names to read, in this order; None for all
+    limit      at most so many rows; None for all
+    mode       "snapshot" or "read_optimized"
+    reader     what reads few rows of many: "pyarrow" or "duckdb"
+
+    Raises InvalidArgumentError for a mode, limit or reader that is none.
+    """
+
+    snapshot: Snapshot
+    storage: Counted
+    index_storage: Counted
+    strict: bool = False
+    deleted: DeletedRows | None = None
+    columns: Sequence[str] | None = None
+    limit: int | None = None
+    mode: str = SNAPSHOT
+    reader: str = "pyarrow"
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidArgumentError(f"mode is one of {', '.join(MODES)}, not {self.mode!r}")
+        limit = self.limit
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
+        if self.reader != "pyarrow":
+            from .by_duckdb import check_reader
+
+            check_reader(self.reader, self.storage.uri)
+
+    @classmethod
+    def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
+        """A request of what a handle pins; `how`: limit, mode, reader."""
+        log = handle.log
+        return cls(
+            handle.snapshot,
+            handle.storage,
+            handle.index_storage,
+            handle.strict,
+            None if log is None else partial(log.deleted_rows, handle.log_position),
+            columns,
+            **how,
+        )
+
+
+def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+    """The names of the columns to read, all of them for None. Raises SchemaError for a name that is no column's."""
+    if columns is None:
+        return tuple(schema.names)
+    if isinstance(columns, str):
+        columns = [columns]
+    if not isinstance(columns, Sequence):
+        raise SchemaError(f"columns= is a list of column names, not {columns!r}")
+    for name in columns:
+        if not isinstance(name, str) or schema.get_field_index(name) < 0:
+            raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
+    return tuple(columns)

@@ -1,0 +1,274 @@
+"""A table as a Dataset: DuckDB's and polars' own queries skip files, give their own answers, and nothing crashes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+duckdb = pytest.importorskip("duckdb")
+pl = pytest.importorskip("polars")
+
+ROWS = 12
+
+
+def _part(number: int) -> pa.Table:
+    """One file: what every engine compares in its own way lies in each column, nulls and NaN among it."""
+    rows = range(number * ROWS, number * ROWS + ROWS)
+    return pa.table(
+        {
+            "i": pa.array([None if n % 7 == 3 else n for n in rows], pa.int64()),
+            "f": pa.array([float("nan") if n % 5 == 1 else None if n % 5 == 2 else n / 2 for n in rows]),
+            "s": pa.array([None if n % 6 == 5 else f"k{n % 9}" for n in rows]),
+            "t": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(hours=n) for n in rows], pa.timestamp("us")),
+            "b": pa.array([None if n % 4 == 0 else n % 3 == 0 for n in rows]),
+            "r": pa.array([{"u": n % 4} if n % 5 else None for n in rows], pa.struct([("u", pa.int64())])),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def everything() -> pa.Table:
+    return pa.concat_tables([_part(number) for number in range(6)])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
+    root = tmp_path_factory.mktemp("lake")
+    for number in range(6):
+        pq.write_table(_part(number), root / f"{number}.parquet", row_group_size=4)
+    return ss.create(root)
+
+
+def _kept(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))
+
+
+# -- the engines' own answers -----------------------------------------------------------------------------------------
+
+_VALUES = {
+    "i": st.integers(-2, 75),
+    "f": st.sampled_from([0.5, 1.0, 3.0, 17.5, float("nan")]),
+    "s": st.sampled_from(["k0", "k3", "k8", "k", "z"]),
+    "t": st.integers(0, 80).map(lambda n: dt.datetime(2024, 1, 1) + dt.timedelta(hours=n)),
+}
+_OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> tuple[str, Any]:
+    """A condition as SQL text and as a polars expression."""
+    name = draw(st.sampled_from(list(_VALUES)))
+    column, kind = pl.col(name), draw(st.integers(0, 4))
+    if kind == 0:
+        return f"{name} IS NULL", column.is_null()
+    if kind == 1:
+        values = draw(st.lists(_VALUES[name], min_size=1, max_size=4))
+        return f"{name} IN ({', '.join(map(_sql, values))})", column.is_in(values)
+    if kind == 2:
+        number = draw(st.integers(0, 4))
+        return f"r.u = {number}", pl.col("r").struct.field("u") == number
+    value, operator = draw(_VALUES[name]), draw(st.sampled_from(_OPERATORS))
+    compared = {
+        "=": column == value,
+        "<>": column != value,
+        "<": column < value,
+        "<=": column <= value,
+        ">": column > value,
+        ">=": column >= value,
+    }
+    return f"{name} {operator} {_sql(value)}", compared[operator]
+
+
+def _sql(value: Any) -> str:
+    if isinstance(value, float):
+        return f"'{value}'::DOUBLE"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP '{value}'"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _joined(children: st.SearchStrategy) -> st.SearchStrategy:
+    return st.one_of(
+        st.tuples(children, children).map(lambda c: (f"({c[0][0]}) AND ({c[1][0]})", c[0][1] & c[1][1])),
+        st.tuples(children, children).map(lambda c: (f"({c[0][0]}) OR ({c[1][0]})", c[0][1] | c[1][1])),
+        children.map(lambda c: (f"NOT ({c[0]})", ~c[1])),
+    )
+
+
+@given(st.recursive(leaves(), _joined, max_leaves=4))
+@settings(max_examples=examples(30))
+def test_engines_get_the_rows_that_they_would_find_themselves(
+    table: ss.Table, everything: pa.Table, where: tuple[str, Any]
+) -> None:
+    sql, expression = where
+    lake = table.dataset()
+    with duckdb.connect() as connection:
+        connection.register("everything", everything)
+        connection.register("lake", lake)
+        wanted = connection.sql(f"SELECT * FROM everything WHERE {sql}").to_arrow_table()
+        assert _kept(connection.sql(f"SELECT * FROM lake WHERE {sql}").to_arrow_table()) == _kept(wanted)
+    lazy = pl.scan_pyarrow_dataset(lake).filter(expression)
+    assert _kept(lazy.collect().to_arrow()) == _kept(pl.from_arrow(everything).filter(expression).to_arrow())
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+def _only_left(root: Path, number: int) -> ss.LakeDataset:
+    """A dataset of six files of which all but one are gone: whoever reads another fails."""
+    for n in range(6):
+        pq.write_table(_part(n), root / f"{n}.parquet", row_group_size=4)
+    table = ss.create(root)
+    for n in range(6):
+        if n != number:
+            (root / f"{n}.parquet").unlink()
+    return table.dataset()
+
+
+def test_a_query_of_duckdb_reads_the_files_that_may_match(tmp_path: Path) -> None:
+    lake = _only_left(tmp_path, 3)
+    with duckdb.connect() as connection:
+        connection.register("lake", lake)
+        assert connection.sql("SELECT s FROM lake WHERE i = 40 AND lower(s) = 'k4'").fetchall() == [("k4",)]
+        assert connection.sql("SELECT max(t) FROM lake WHERE i BETWEEN 36 AND 47").fetchall() == [
+            (dt.datetime(2024, 1, 2, 23),)
+        ]
+        joined = "SELECT count(*) FROM lake JOIN (SELECT 40 AS k) ON i = k WHERE i > 38 AND i < 42"
+        assert connection.sql(joined).fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match=r"\.parquet"):
+            connection.sql("SELECT s FROM lake WHERE i = 50").fetchall()
+
+
+def test_a_query_of_polars_reads_the_files_that_may_match(tmp_path: Path) -> None:
+    lazy = pl.scan_pyarrow_dataset(_only_left(tmp_path, 3))
+    assert lazy.filter(pl.col("i") == 40).select("s").collect().to_dict(as_series=False) == {"s": ["k4"]}
+    assert lazy.filter(pl.col("i").is_between(36, 47)).select(pl.len()).collect().item() == 10
+    with pytest.raises(ss.NotReadableError, match=r"\.parquet"):
+        lazy.filter(pl.col("i") == 50).collect()
+
+
+def test_it_stays_on_the_version_that_it_was_made_on(tmp_path: Path) -> None:
+    pq.write_table(_part(0), tmp_path / "0.parquet")
+    table = ss.create(tmp_path)
+    lake = table.dataset()
+    pq.write_table(_part(1), tmp_path / "1.parquet")
+    table.sync()
+    assert (lake.count_rows(), table.dataset().count_rows()) == (ROWS, 2 * ROWS)
+
+
+# -- its members ------------------------------------------------------------------------------------------------------
+
+
+def test_scans_choose_rows_columns_and_batches(table: ss.Table, everything: pa.Table) -> None:
+    lake = table.dataset()
+    assert lake.schema == table.schema
+    assert _kept(lake.to_table()) == _kept(everything)
+    assert lake.to_table(columns=["s", "i"], filter=pc.field("i") == 40).to_pydict() == {"s": ["k4"], "i": [40]}
+    assert lake.to_table(columns=[], filter=pc.field("i") < 4).num_rows == 3
+    made = lake.to_table(columns={"twice": pc.field("i") + pc.field("i"), "u": pc.field("r", "u")}, filter="i = 42")
+    assert made.to_pydict() == {"twice": [84], "u": [2]}
+    assert max(batch.num_rows for batch in lake.to_batches(batch_size=3)) == 3
+    assert lake.scanner(filter="i > 60").count_rows() == lake.count_rows("i > 60") == 10
+    assert lake.head(5, columns=["i"]).num_rows == 5
+    assert lake.head(5, filter=pc.field("i") == 40).num_rows == 1
+    assert lake.take([0, 71]).num_rows == 2
+    narrower = lake.filter(pc.field("i") > 60).filter(pc.field("s") == "k8")
+    assert narrower.to_table()["i"].to_pylist() == [62]
+    assert narrower.count_rows() == narrower.head(9).num_rows == 1
+    with pytest.raises(ss.SchemaError, match="no column 'x'"):
+        lake.to_table(columns=["x"])
+    with pytest.raises(ss.PredicateError, match="'x'"):
+        lake.to_table(filter=pc.field("x") == 1)
+
+
+def test_a_plans_dataset_is_exactly_its_rows(table: ss.Table) -> None:
+    lake = table.scan("i > 40", columns=["i", "s"]).dataset()
+    assert lake.schema.names == ["i", "s"]
+    assert lake.to_table(filter=pc.field("i") < 50)["i"].to_pylist() == [41, 42, 43, 44, 46, 47, 48, 49]
+    limited = table.scan("i > 40", limit=3).dataset()
+    assert limited.count_rows() == 3
+    assert limited.to_table(filter=pc.field("i") > 0).num_rows == 3
+    assert (
+        limited.to_table(columns=["s"], filter=pc.field("i") < 0).num_rows
+        == limited.head(1, filter="i < 0").num_rows
+        == 0
+    )
+    keys = table.lookup(pa.table({"i": range(40, 4000)})).dataset()
+    assert keys.count_rows() == 28
+    assert keys.to_table(columns=["s"], filter=pc.field("i") == 40).to_pydict() == {"s": ["k4"]}
+    with pytest.raises(ss.InvalidArgumentError, match="fragments"):
+        limited.get_fragments()
+
+
+def test_fragments_are_those_of_the_files_that_may_match(table: ss.Table) -> None:
+    fragments = list(table.dataset().get_fragments(pc.field("i") == 40))
+    assert [Path(fragment.path).name for fragment in fragments] == ["3.parquet"]
+    assert fragments[0].to_table(filter=pc.field("i") == 40).num_rows == 1
+
+
+def test_a_fields_path_that_is_also_a_columns_name_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"s.u": [1, 2], "s": [{"u": 5}, {"u": 6}]}), tmp_path / "a.parquet")
+    lake = ss.create(tmp_path).dataset()
+    assert lake.count_rows(pc.field("s.u") == 1) == 1
+    with pytest.raises(ss.PredicateError, match=r"'s\.u'"):
+        lake.count_rows(pc.field("s", "u") == 5)
+
+
+_MEMBERS = """
+    lake.partition_expression -> works
+    lake.replace_schema(lake.schema).count_rows() -> works
+    lake.replace_schema(lake.schema.remove(0)) -> InvalidArgumentError
+    lake.sort_by([("i", "descending")]).head(1) -> works
+    small.join(times, "i").to_table() -> works
+    times.join(small, "i").to_table() -> NotReadableError
+    small.join_asof(times, on="i", by=[], tolerance=0).to_table() -> works
+    ds.dataset([lake, lake]).to_table() -> NotReadableError
+    ds.UnionDataset(lake.schema, [lake]).count_rows() -> NotReadableError
+    ds.Scanner.from_dataset(lake).to_table() -> NotReadableError
+    ds.write_dataset(lake, target, format="parquet") -> works
+    lake.children -> InvalidArgumentError
+    list(lake.get_fragments()) -> works
+    lake.scanner().take(pa.array([1])) -> works
+    list(lake.scanner().scan_batches()) -> works
+    repr(lake), hash(lake), lake == lake -> works
+    lake.scanner(columns={"x": pc.field("nothing")}) -> ArrowInvalid
+    lake.to_table(columns=["__filename"]) -> SchemaError
+    lake.to_table(columns="i") -> works
+"""
+
+
+def test_every_member_works_or_raises(table: ss.Table, tmp_path: Path) -> None:
+    """In a process of its own, which a crash of pyarrow's would end, also at its exit."""
+    members = [line.split(" -> ") for line in _MEMBERS.strip().splitlines()]
+    program = f"""
+        import pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
+        import skipstone as ss
+        table, target = ss.open({table.location!r}), {str(tmp_path)!r}
+        lake, small = table.dataset(), table.scan("i IS NOT NULL", columns=["i", "s"]).dataset()
+        times = ds.InMemoryDataset(table.scan("i < 9", columns=["i", "t"]).to_table())
+        for member in {[member.strip() for member, _ in members]!r}:
+            try:
+                eval(member)
+            except (ss.SkipstoneError, pa.ArrowException) as error:
+                print(type(error).__name__, flush=True)
+            else:
+                print("works", flush=True)
+        left = lake.scanner()
+        left.head(1)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert dict(zip([m for m, _ in members], ended.stdout.split(), strict=False)) == dict(members), ended.stderr
+    assert ended.returncode == 0, ended.stderr
