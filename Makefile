@@ -19,8 +19,8 @@ DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
-# The files of tests side by side, those of one Spark or one server together and first (tests/conftest.py).
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# The files of tests side by side, those of one Spark together and first (tests/conftest.py).
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)

@@ -55,20 +55,39 @@ os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run side by side by file; those that share a Spark or a server run in one process. What takes longest
-    begins first, so that no process is left alone with it at the end."""
-    order = {}
-    for item in items:
-        shared = [name for name in _SHARED if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
-        folder = item.path.parent.name
-        place = _LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS)
-        order[item] = _SHARED.index(shared[0]) if shared else len(_SHARED) + place
-    items.sort(key=order.__getitem__)
+    """What takes longest begins first, so that no process is left alone with it at the end."""
+
+    def place(item: pytest.Item) -> int:
+        group, folder = _group(item.nodeid), item.path.parent.name
+        if group in _SHARED:
+            return _SHARED.index(group)
+        return len(_SHARED) + (_LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS))
+
+    items.sort(key=place)
 
 
-_SHARED = ("spark_cluster", "spark", "s3_server")
-_LONG_FOLDERS = ("soundness", "faults", "indexes", "hfile_like", "table", "scan")
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Side by side a file's tests run in one process, and those that share a Spark session or cluster too. (The marks
+    `xdist_group` of pytest-xdist 3.8 mean nothing to pytest 9.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return ByGroup(config, log)
+
+
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0].rpartition("/")[2]
+    if file in ("test_spark_cluster.py", "test_spark_worker_killed.py"):
+        return _SHARED[0]
+    return _SHARED[1] if file.startswith("test_spark_") else file
+
+
+_SHARED = ("Spark cluster", "Spark session")
+_LONG_FOLDERS = ("soundness", "faults", "house", "indexes", "hfile_like", "table", "scan")
 
 
 @pytest.fixture
