@@ -1,1 +1,1 @@
-"""The verbs of the command line, behind `cli.py`; they need the extra `cli`."""
+"""The verbs of the command line, behind `cli.py`; begin at `app`."""

@@ -20,17 +20,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import typer
 
 from ..engine.create import create
 from ..engine.open import open_table
 from .demo_lake import Lake, flights, write_lake
 from .demo_spark import SparkMissingError, SparkWay, spark_way
-from .output import bytes_text, count_of, note, print_explain, print_json, progress, stdout, table
+from .explain import print_plan
+from .options import AsJson, Status
+from .output import bytes_text, count_of, note, print_json, progress, stdout, text_table
 
 _TIMES = 3
 T = TypeVar("T")
@@ -71,6 +73,19 @@ class Built:
     index_s: float
 
 
+def demo(
+    path: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only so many flights, spread over the year.")] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Ask Spark too.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """A lake of real flights, its indexes, and queries answered three ways. Status 3 where answers differ."""
+    if not run_demo(path, rows, spark, as_json):
+        raise typer.Exit(Status.FINDINGS)
+
+
 def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool) -> bool:
     """Runs the demo and prints it. False where answers differ."""
     place = tempfile.mkdtemp(prefix="skipstone-demo-") if path is None else None
@@ -98,14 +113,14 @@ def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool
 
 
 def _built(found: pa.Table, location: str) -> Built:
-    with progress() as tell:
-        lake = write_lake(found, location, tell)
+    with progress() as report:
+        lake = write_lake(found, location, report)
         start = time.perf_counter()
-        with create(location, progress=tell) as made:
+        with create(location, progress=report) as made:
             attach_s = time.perf_counter() - start
             start = time.perf_counter()
-            made.create_index("flight_id", kind="bloom", fpp=0.001, progress=tell)
-            made.create_index("tailnum", kind="secondary", progress=tell)
+            made.create_index("flight_id", kind="bloom", fpp=0.001, progress=report)
+            made.create_index("tailnum", kind="secondary", progress=report)
             index_s = time.perf_counter() - start
     index_bytes = 0
     for folder, _, names in os.walk(os.path.join(location, ".skipstone")):
@@ -158,10 +173,10 @@ def _spark(wanted: bool) -> Iterator[tuple[SparkWay | None, str]]:
 
 def _answers(lake: Lake, queries: list[Query], spark: SparkWay | None) -> list[Answer]:
     answers = []
-    with progress() as tell:
+    with progress() as report:
         for done, query in enumerate(queries):
-            if tell:
-                tell("asking", done, len(queries))
+            if report:
+                report("asking", done, len(queries))
             answers.append(_answer(lake, query, spark))
     return answers
 
@@ -179,6 +194,8 @@ def _answer(lake: Lake, query: Query, spark: SparkWay | None) -> Answer:
 
 
 def _full_scan(path: str, expression: pc.Expression) -> pa.Table:
+    import pyarrow.dataset as ds
+
     return ds.dataset(path, partitioning="hive").to_table().filter(expression)
 
 
@@ -266,7 +283,7 @@ def _print_answers(lake: Lake, answers: list[Answer], why_not: str) -> None:
         )
     if not asks_spark:
         headings.remove("in Spark")
-    screen.print(table(headings, rows, right=headings[1:-1]))
+    screen.print(text_table(headings, rows, right=headings[1:-1]))
     screen.print(
         f"read: index and data, by Skipstone in Python, warm; the full scan reads all {bytes_text(lake.size_bytes)}."
     )
@@ -285,7 +302,7 @@ def _print_answers(lake: Lake, answers: list[Answer], why_not: str) -> None:
 def _print_explained(location: str, query: Query) -> None:
     stdout().print(f"skipstone explain, for the {query.name}", style="bold")
     with open_table(location) as opened:
-        print_explain(opened.scan(query.where))
+        print_plan(opened.scan(query.where))
     stdout().print()
 
 

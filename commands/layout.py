@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import typer
 from rich.cells import cell_len
 from rich.text import Text
 
 from ..engine.layout import Layout
+from .options import AsJson, IndexPath, Path, Version, opened
 from .output import count_of, print_json, stdout
 
 _WIDTH_MAX, _UNWATCHED_WIDTH = 120, 100
@@ -19,91 +22,110 @@ _HEIGHTS = ("▁▂▃▄▅▆▇█", ".:-=+*%#")
 _CORNERS = ("└─┴┘", "+-++")
 
 
-def print_layout(found: Layout, location: str, lines_max: int, as_ascii: bool) -> None:
+def layout(
+    path: Path,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
+    lines: Annotated[int, typer.Option(min=1, help="At most so many lines; files share one where they are more.")] = 24,
+    ascii_: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw each file's least and greatest value of a column: whether files can be told apart by it, and what helps."""
+    with opened(path, index_path, version) as table:
+        spread = table.layout(column)
+        if as_json:
+            _print_layout_json(spread, table.location, table.version)
+        else:
+            _print_layout(spread, table.location, lines, ascii_)
+
+
+def _print_layout(spread: Layout, location: str, lines_max: int, as_ascii: bool) -> None:
     """The picture, the figures and the advice."""
     screen = stdout()
     as_ascii = as_ascii or not _can_show(_SHADES[0] + _HEIGHTS[0] + _CORNERS[0])
     width = min(screen.width, _WIDTH_MAX if screen.is_terminal else _UNWATCHED_WIDTH)
     screen.print(
-        Text.assemble((found.column, "bold"), f" ({found.type}) in {count_of(found.files, 'file')} of {location}"),
+        Text.assemble((spread.column, "bold"), f" ({spread.type}) in {count_of(spread.files, 'file')} of {location}"),
         soft_wrap=True,
     )
-    if found.files_with_bounds:
+    if spread.files_with_bounds:
         screen.print()
-        for line in picture(found, width, lines_max, as_ascii):
+        for line in picture(spread, width, lines_max, as_ascii):
             screen.print(line, soft_wrap=True)
         screen.print()
-    for line in figures(found):
+    for line in figures(spread):
         screen.print(line, soft_wrap=True)
-    if found.advice:
+    if spread.advice:
         screen.print()
-    for sentence in found.advice:
+    for sentence in spread.advice:
         for piece in textwrap.wrap(sentence, width):
             screen.print(Text(piece, style="yellow"), soft_wrap=True)
 
 
-def print_layout_json(found: Layout, location: str, version: int) -> None:
+def _print_layout_json(spread: Layout, location: str, version: int) -> None:
     """The same for machines; the picture is left out."""
     names = ("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper")
     depths = ("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read")
-    told = {name: _plain(getattr(found, name)) for name in (*names, *depths)}
-    head = {"location": location, "version": version, "column": found.column, "type": str(found.type)}
-    print_json({**head, **told, "advice": found.advice})
+    told = {name: _plain(getattr(spread, name)) for name in (*names, *depths)}
+    head = {"location": location, "version": version, "column": spread.column, "type": str(spread.type)}
+    print_json({**head, **told, "advice": spread.advice})
 
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, pa.Scalar) else value
 
 
-def figures(found: Layout) -> list[Text]:
+def figures(spread: Layout) -> list[Text]:
     """What the picture amounts to, in numbers."""
-    told = [count_of(found.files_with_bounds, "file") + " with bounds"]
-    if found.files_without_values:
-        told.append(f"{found.files_without_values:,} without values")
-    if found.files_unknown:
-        told.append(f"{found.files_unknown:,} without bounds")
+    told = [count_of(spread.files_with_bounds, "file") + " with bounds"]
+    if spread.files_without_values:
+        told.append(f"{spread.files_without_values:,} without values")
+    if spread.files_unknown:
+        told.append(f"{spread.files_unknown:,} without bounds")
     lines = [("files", ", ".join(told))]
-    if found.files_with_bounds:
-        lines.append(("values", f"{found.domain[0]} to {found.domain[1]}"))
-        depths = f"mean {found.depth_mean:,.1f}, median {found.depth_p50:,.0f}, 99th percentile {found.depth_p99:,.0f}"
-        lines.append(("a value lies in", f"{depths}, at most {count_of(found.depth_max, 'file')}"))
-    if found.files:
-        lines.append(("a look-up reads", f"{found.share_read:.1%} of the files, by their bounds"))
+    if spread.files_with_bounds:
+        lines.append(("values", f"{spread.domain[0]} to {spread.domain[1]}"))
+        mean, median, p99 = spread.depth_mean, spread.depth_p50, spread.depth_p99
+        depths = f"mean {mean:,.1f}, median {median:,.0f}, 99th percentile {p99:,.0f}"
+        lines.append(("a value lies in", f"{depths}, at most {count_of(spread.depth_max, 'file')}"))
+    if spread.files:
+        lines.append(("a look-up reads", f"{spread.share_read:.1%} of the files, by their bounds"))
     return [Text.assemble((f"{name:<17}", "dim"), words) for name, words in lines]
 
 
-def picture(found: Layout, width: int, lines_max: int, as_ascii: bool) -> list[Text]:
+def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[Text]:
     """A line a file, or a line some files, below each other in order of their minimum; then the domain, and how deep
     files lie over each place of it."""
     width = max(width - 2, 10)
     shades, corners = _SHADES[as_ascii], _CORNERS[as_ascii]
-    files = found.files_with_bounds
-    covered, shares = _raster(found, min(files, lines_max), width)
+    files = spread.files_with_bounds
+    covered, shares = _raster(spread, min(files, lines_max), width)
     levels = np.ceil(shares * (len(shades) - 1)).astype(np.int64)
     drawn = [Text.assemble(" ", ("".join(shades[level] for level in row).rstrip(), "cyan")) for row in levels.tolist()]
     axis = [corners[1]] * width
-    for place, _ in found.labels:
+    for place, _ in spread.labels:
         axis[min(int(place * width), width - 1)] = corners[2]
     axis[0], axis[-1] = corners[0], corners[3]
     depths = covered.sum(axis=0)
     notes = [f"below: how many files reach over each place, at most {int(depths.max()):,}"]
     if len(drawn) < files:
         notes.insert(0, f"a line stands for {_span(files, len(drawn))} files, darker where more of them reach")
-    if found.beyond:
-        notes.append(f"{count_of(found.beyond, 'file')} reach beyond the ends of the picture")
+    if spread.beyond:
+        notes.append(f"{count_of(spread.beyond, 'file')} reach beyond the ends of the picture")
     return [
         *drawn,
         Text(f" {''.join(axis)}"),
-        Text(f" {_labels(found.labels, width)}"),
+        Text(f" {_labels(spread.labels, width)}"),
         Text.assemble(" ", (_depths(depths, as_ascii), "magenta")),
         *(Text(f" {note}", "dim") for note in notes),
     ]
 
 
-def _raster(found: Layout, lines: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _raster(spread: Layout, lines: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """(how many files of each line reach over each place, int64 [lines, width]; which share of the line's files)."""
-    first = np.minimum((found.starts * width).astype(np.int64), width - 1)
-    last = np.maximum(np.minimum(np.ceil(found.ends * width).astype(np.int64) - 1, width - 1), first)
+    first = np.minimum((spread.starts * width).astype(np.int64), width - 1)
+    last = np.maximum(np.minimum(np.ceil(spread.ends * width).astype(np.int64) - 1, width - 1), first)
     line_of = np.arange(len(first)) * lines // len(first)
     covered = np.zeros((lines, width + 1), dtype=np.int64)
     np.add.at(covered, (line_of, first), 1)

@@ -1,4 +1,4 @@
-"""`skipstone ls` and `skipstone history`: what there is, and how it came to be. From the index; nothing is listed."""
+"""`skipstone ls`, `history` and `slices`: what a table consists of, from the index; no storage is listed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from ..errors import InvalidArgumentError
-from .options import AsJson, IndexPath, Path, Version, opened
-from .output import bytes_text, count_of, print_json, records, stdout, table
+from .options import AsJson, IndexPath, Path, UsageError, Version, opened
+from .output import bytes_text, count_of, print_json, records, stdout, text_table
 
 SHOWN_ROWS = 1_000
 _PARTITION_COLUMNS = ("partition", "file_count", "row_count", "size_bytes")
@@ -39,25 +38,25 @@ def ls(
 ) -> None:
     """Partitions, or files, with their rows and sizes: from the index, nothing is listed."""
     if partitions and (files or partition is not None):
-        raise InvalidArgumentError("--partitions lists partitions; --files and --partition list files: give one")
-    with opened(path, index_path, version) as found:
+        raise UsageError("--partitions lists partitions; --files and --partition list files: give one")
+    with opened(path, index_path, version) as table:
         one_by_one = files or partition is not None
-        rows = found.files(partition) if one_by_one else found.partitions()
+        rows = table.files(partition) if one_by_one else table.partitions()
         shown = rows.slice(0, (rows.num_rows if as_json else SHOWN_ROWS) if limit is None else limit)
         if as_json:
             print_json(records(shown))
             return
-        nameless = "(beside the partitions)" if found.instant.partitioning else "(all)"
+        nameless = "(beside the partitions)" if table.instant.partitioning else "(all)"
         _print_rows(shown, _FILE_COLUMNS if one_by_one else _PARTITION_COLUMNS, nameless)
         screen = stdout()
         if shown.num_rows < rows.num_rows:
             screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
         file_count = rows.num_rows if one_by_one else _total(rows, "file_count")
         counts = [count_of(file_count, "file")]
-        if not one_by_one and found.instant.partitioning:
+        if not one_by_one and table.instant.partitioning:
             counts.insert(0, count_of(rows.num_rows, "partition"))
         counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
-        screen.print(f"{', '.join(counts)}; version {found.version}", style="dim")
+        screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")
 
 
 def _print_rows(rows: pa.Table, wanted: tuple[str, ...], nameless: str) -> None:
@@ -65,7 +64,7 @@ def _print_rows(rows: pa.Table, wanted: tuple[str, ...], nameless: str) -> None:
         [_SHOW[name](row[name]) if name in _SHOW else row[name] or nameless for name in wanted]
         for row in rows.select(wanted).to_pylist()
     ]
-    stdout().print(table([_HEADINGS[name] for name in wanted], cells, right=["rows", "size", "files"]))
+    stdout().print(text_table([_HEADINGS[name] for name in wanted], cells, right=["rows", "size", "files"]))
 
 
 def _total(rows: pa.Table, name: str) -> int:
@@ -74,14 +73,14 @@ def _total(rows: pa.Table, name: str) -> int:
 
 def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """The versions: what each did, and when; then the transactions that are in flight."""
-    with opened(path, index_path) as found:
-        rows = found.history()
+    with opened(path, index_path) as table:
+        rows = table.history()
         if as_json:
             print_json(records(rows))
             return
         headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then", "detail"]
         cells = [_instant(row) if row["state"] == "completed" else _in_flight(row) for row in rows.to_pylist()]
-        stdout().print(table(headings, cells, right=[headings[0], *headings[3:-1]]))
+        stdout().print(text_table(headings, cells, right=[headings[0], *headings[3:-1]]))
 
 
 def _instant(row: dict) -> list[str]:
@@ -98,9 +97,55 @@ def _instant(row: dict) -> list[str]:
 
 
 def _in_flight(row: dict) -> list[str]:
-    """Began at its time; its version is not known before it is one."""
+    """The row of a transaction that has no version yet."""
     return ["-", _time(row), f"{row['action']}, in flight", "-", "-", "-", "-", ""]
 
 
 def _time(row: dict) -> str:
     return row["time"].strftime("%Y-%m-%d %H:%M:%S")
+
+
+# -- slices -----------------------------------------------------------------------------------------------------------
+
+
+def slices(
+    path: Path,
+    partition: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE/...", help="Those of one partition.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Superseded slices, too.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """File slices: the base of each file group, and the logs that are read over it."""
+    with opened(path, index_path, version) as table:
+        listed = table.slices(partition, latest=not every)
+    if as_json:
+        print_json(records(listed))
+        return
+    rows = listed.to_pylist()
+    cells = [
+        [
+            row["partition"] or "(all)",
+            row["file_group"] or "-",
+            row["slice_instant"] or "-",
+            row["base"] or "-",
+            bytes_text(row["base_size_bytes"]) if row["base"] else "-",
+            f"{row['log_count']:,}" if row["log_count"] else "-",
+            bytes_text(row["log_bytes"]) if row["log_count"] else "-",
+            _state(row),
+        ]
+        for row in rows
+    ]
+    headings = ["partition", "file group", "instant", "base", "size", "logs", "their size", "state"]
+    screen = stdout()
+    screen.print(text_table(headings, cells, right=["size", "logs", "their size"]))
+    compacted = sum(row["is_compacted"] for row in rows)
+    screen.print(f"{count_of(len(rows), 'slice')}, {compacted:,} of them without logs", style="dim")
+
+
+def _state(row: dict) -> str:
+    if not row["is_latest"]:
+        return "superseded" if row["base"] or row["log_count"] else "dead"
+    return "pending" if row["is_pending"] else "read"

@@ -1,7 +1,7 @@
-"""How commands show what they found: tables for people, JSON for machines, progress where somebody watches.
+"""How commands print: tables for people, JSON for machines, progress on a terminal.
 
-Answers go to stdout. Progress, notes and errors go to stderr, progress and notes only where that is a terminal. Where
-stdout is no terminal nothing is folded or cut to a width, unless COLUMNS asks for one.
+Results go to stdout. Progress, notes and errors go to stderr, progress and notes only where that is a terminal. Where
+stdout is no terminal nothing is folded or cut to a width, unless COLUMNS sets one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TextIO
 
 import pyarrow as pa
@@ -23,21 +22,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..engine.scan.explain import HEADINGS, cells, kept_lines, why
 from ..engine.scan.explain import bytes_text as bytes_text
-from ..engine.scan.plan import Plan
 
 _UNFOLDED_WIDTH = 100_000
-Tell = Callable[[str, int, int | None], None]
+Report = Callable[[str, int, int | None], None]
 
 
 def stdout() -> Console:
-    """The console for answers."""
+    """The console for results."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """The console for all that is no answer."""
+    """The console for everything else."""
     return _console(sys.stderr)
 
 
@@ -49,7 +46,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def note(text: str) -> None:
-    """A remark for whoever watches; a pipe or a log does not get it."""
+    """A remark for a person at a terminal; a pipe or a log does not get it."""
     if sys.stderr.isatty():
         stderr().print(text, style="dim")
 
@@ -58,25 +55,25 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress(stream: TextIO | None = None) -> Iterator[Tell | None]:
-    """A function for `progress=` arguments that draws bars on stderr; None where nobody watches."""
+def progress(stream: TextIO | None = None) -> Iterator[Report | None]:
+    """A function for `progress=` arguments that draws bars on stderr; None where that is no terminal."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         yield None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=_console(stream), transient=True) as bars:
-        known: dict[str, TaskID] = {}
+        tasks: dict[str, TaskID] = {}
 
-        def tell(step: str, done: int, total: int | None) -> None:
-            if step not in known:
-                for task in bars.tasks:  # steps that go on at once stand below each other
+        def report(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                for task in bars.tasks:  # steps that run at once stand below each other
                     if task.finished:
                         bars.update(task.id, visible=False)
-                known[step] = bars.add_task(step, total=total)
-            bars.update(known[step], completed=done, total=total)
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done, total=total)
 
-        yield tell
+        yield report
 
 
 @contextmanager
@@ -112,13 +109,13 @@ def plain(value: object) -> object:
 
 
 def values(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """The values of a column as JSON can hold them. What Python has no type for (the year 12,000), or no zone, comes as
-    text."""
+    """The values of a column as JSON can hold them. A value or a zone that Python has no type for (the year 12,000)
+    comes as text."""
     try:
-        found = column.to_pylist()
+        objects = column.to_pylist()
     except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
-        found = [_python(scalar) for scalar in column]
-    return [plain(value) for value in found]
+        objects = [_python(scalar) for scalar in column]
+    return [plain(value) for value in objects]
 
 
 def _python(scalar: pa.Scalar) -> object:
@@ -128,14 +125,14 @@ def _python(scalar: pa.Scalar) -> object:
         pass
     try:
         return scalar.cast(pa.string()).as_py()
-    except pa.ArrowException:  # what Arrow cannot tell as text either is of a time, and a number
+    except pa.ArrowException:  # a time that Arrow cannot print either: its number
         return f"{scalar.cast(pa.int64()).as_py()} {scalar.type}"
 
 
-def records(found: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
+def records(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
     """One dict a row."""
-    columns = [values(column) for column in found.columns]
-    return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = [values(column) for column in rows.columns]
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def print_json(value: object) -> None:
@@ -146,58 +143,18 @@ def print_json(value: object) -> None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Table:
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Table:
     """Texts under headings; those in `right` are numbers. Cells are folded, never cut."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     numbers = set(right)
     for heading in headings:
         is_number = heading in numbers
-        made.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        grid.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+        grid.add_row(*(Text(cell) for cell in row))
+    return grid
 
 
 def count_of(count: int, one: str, many: str | None = None) -> str:
     """ "1 file", "2,000 files"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def print_explain(plan: Plan) -> None:
-    """A plan's steps as a table, between what was asked and what there is to remark."""
-    lines = plan.explain().splitlines()
-    screen = stdout()
-    for line in lines[:2]:
-        screen.print(line, soft_wrap=True)
-    screen.print()
-    headings = list(HEADINGS)
-    rows = [list(cells(step)) for step in plan.steps]
-    screen.print(table(headings, rows, right={"in", "out", "uncovered", "requests", "read", "ms"}))
-    for remark in plan.remarks:
-        screen.print(f"  {remark}", style="yellow", soft_wrap=True)
-    kept = kept_lines(plan.planning)
-    if kept:
-        screen.print()
-        screen.print(kept[0], style="bold")
-        for line in kept[1:]:
-            screen.print(line, soft_wrap=True)
-
-
-def print_explain_json(plan: Plan) -> None:
-    """The same for machines, with the row groups that would be read."""
-    planning, groups = plan.planning, _by_file(plan.row_groups())
-    steps = [asdict(step) for step in plan.steps]
-    asked = {"location": planning.location, "version": planning.instant.version, "where": str(plan.bound)}
-    kept = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(planning)]
-    print_json({**asked, "steps": steps, "why_kept": kept, "row_groups": groups})
-
-
-def _by_file(groups: pa.Table) -> dict[str, list[int] | None]:
-    """file -> its row groups that would be read; None where they are not known, so that all are."""
-    found: dict[str, list[int] | None] = {}
-    for row in groups.to_pylist():
-        if row["row_group"] is None:
-            found[row["path"]] = None
-        else:
-            found[row["path"]] = [*(found.get(row["path"]) or []), row["row_group"]]
-    return found

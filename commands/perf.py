@@ -9,7 +9,7 @@ import typer
 
 from ..engine.perf import ROUNDS, Call, Listing, perf_of
 from .options import AsJson, IndexPath, Path, Version, opened
-from .output import bytes_text, count_of, print_json, progress, stdout, table
+from .output import bytes_text, count_of, print_json, progress, stdout, text_table
 
 _HEADINGS = ("call", "answers", "cold", "warm", "requests", "read", "listing", "folders", "listing / cold")
 
@@ -22,31 +22,33 @@ def perf(
             metavar="KEY=VALUE/...", help="The partition asked for; by default the largest.", show_default=False
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Each call is made so often; medians are told.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Each call is made so often; medians are result.")] = ROUNDS,
     listing: Annotated[bool, typer.Option("--listing/--no-listing", help="List the storage, to compare.")] = True,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what the index saves: partitions, files and the file-system view's calls, against listing the storage."""
-    with opened(path, index_path, version) as found:
-        with progress() as tell:
-            told = perf_of(found, partition, rounds, listing, tell)
-        totals, partitions = found.instant.totals, found.partitions().num_rows
+    with opened(path, index_path, version) as table:
+        with progress() as report:
+            result = perf_of(table, partition, rounds, listing, report)
+        totals, partitions = table.instant.totals, table.partitions().num_rows
         if as_json:
-            print_json({"location": found.location, "files": totals["files"], "partitions": partitions, **asdict(told)})
+            print_json(
+                {"location": table.location, "files": totals["files"], "partitions": partitions, **asdict(result)}
+            )
             return
         screen = stdout()
-        which = f"partition {told.partition}" if told.partition else "the one partition"
+        which = f"partition {result.partition}" if result.partition else "the one partition"
         screen.print(
-            f"{found.location} at version {told.version}: {count_of(totals['files'], 'file')} in "
-            f"{count_of(partitions, 'partition')}; {which} has {count_of(told.partition_files, 'file')}",
+            f"{table.location} at version {result.version}: {count_of(totals['files'], 'file')} in "
+            f"{count_of(partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}",
             soft_wrap=True,
         )
         screen.print()
-        screen.print(table(_HEADINGS, map(_cells, told.calls), right=_HEADINGS[1:]))
+        screen.print(text_table(_HEADINGS, map(_cells, result.calls), right=_HEADINGS[1:]))
         screen.print(
-            f"Medians of {told.rounds}. cold: the process keeps nothing of the index, and opening is a call of its "
+            f"Medians of {result.rounds}. cold: the process keeps nothing of the index, and opening is a call of its "
             "own; warm: the same handle again. A listing is the least that a call costs without an index: names alone.",
             style="dim",
             soft_wrap=True,

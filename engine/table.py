@@ -411,6 +411,7 @@ class Table(Handle):
 
         The version is one that changed files: a commit, replace, sync, rollback or restore. A file that comes back is a
         new one: statistics know it at once, filters after `refresh_index`. The key of what is undone is free again.
+        Where all files are already as before the commit, nothing is changed, and no version made.
 
         Raises:
             CommitConflictError: a later commit built on it, removing a file that it added, adding a path that it
@@ -430,8 +431,8 @@ class Table(Handle):
 
         The schema and the indexes stay as they are now. Files that are live in both keep their ids; those that come
         back get new ones, and what statistics knew of them then. Keys of commits that are undone are free again.
-        A file that was bound anew for a column since then comes back as it was bound before: the column is read of it
-        as of files that lack it (null, or its default) until the next `sync`; `verify` names such files.
+        A file is read by the columns of now: one that comes back and holds a column which was added since is bound
+        anew, as `sync` does it.
 
         Raises:
             NotReadableError: the data of a file that should come back are gone, or others.

@@ -160,6 +160,8 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
     rows = []
     for index in instant.indexes:
         columns = [paths[c] for c in index.columns]
+        if not columns:  # statistics that were dropped: they say where the fine ones lie, and nothing of values
+            continue
         rows.append(
             {
                 "name": index.kind if index.id == first else f"{index.kind}({', '.join(columns)})",

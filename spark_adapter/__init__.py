@@ -1,4 +1,4 @@
-"""Spark over a Skipstone table: files are pruned on the driver, row groups in the executors.
+"""Spark over a Skipstone table: the driver prunes files, executors prune row groups and read the rows that match.
 
     from skipstone import spark_adapter as sks
 
@@ -8,36 +8,39 @@
     df = spark.read.format("skipstone").option("where", "tail_num = 'N14228'").load("lake/flights")
     df.write.format("skipstone").mode("append").save("lake/flights")
 
-How a query runs, file by file of this folder:
+The verbs run on the driver, in the caller's process:
 
-    session     scan(), refresh(), register(): checks arguments on the driver, where errors are ours; pins a version
-    request     what a load asks for, as the options of a data source
-    source      the data source: plans on the driver (the coarse indexes) and hands out partitions
-    packing     many files into few partitions
-    column_tree, meaning, from_columns    PySpark Columns as predicates, where Spark means by them what we do
-    residual    the rest of a Column, which Spark tests: what it needs to be read
-    executor    one partition: prunes each file's row groups (the fine indexes), reads the rows that match
-    loads       loads of ours in a DataFrame's plan, and their versions
-    explaining  explain(): what was skipped for a DataFrame
-    views       view(): a temporary view that is planned anew by each query
-    native      read_parquet(): Spark's own Parquet reader over the files that are left; shielding is of its filters
-    parquet_types    which stored types that reader reads as which
-    to_columns  predicates as Spark's own filters
-    own_jobs    coarse() and prune_partition(): pruning in other people's jobs
-    translate   Arrow types to those that Spark takes over the wire
-    jobs        a function over many parts, run by executors, with progress
-    writer      df.write: one transaction, a task a partition; write_request has its options, incoming its types
-    saving      save(): from any thread, with the version that was read
-    build       indexes built by executors, published by the driver
-    clustering  files rewritten so that rows alike in some columns lie together; clustering_rows is its executors' part,
-                rewritten how its files are to be
-    attach      attaching to a lake, footers read by executors
-    pyspark_skipstone    a top-level package: by it Spark finds the data source without register()
-    semi_join   many keys looked up: joined against a secondary index, the rest by Spark; joining is its executors' part
+    session           scan, refresh, register: checks arguments, where errors are ours, and pins a version
+    views             view: a temporary view that each query plans anew
+    parquet_reader    read_parquet: Spark's own Parquet reader over the files that are left
+    semi_join         lookup: many keys, joined against a secondary index
+    explaining        explain: what was skipped for a DataFrame
+    saving            save: from any thread, with a check of the version that was read
+    build             create, create_index, refresh_index, optimize: by executors
+    clustering        cluster: files rewritten so that similar rows lie together
+    pruning           coarse, predicate, prune_partition: pruning in jobs of your own
+
+They stand on these; each imports from those above it, and verbs do not import each other (`tests/**/test_floors.py`):
+
+    options           what a load or a save asks for, as options of a data source: texts
+    wire_types        Arrow types and rows as Spark takes and hands them
+    jobs              a function over many parts, run by executors: progress, errors, large parts through storage
+    shares            files dealt out to tasks; in an executor, the rows of a task's files
+    clustering_tasks, semi_join_tasks    what executors do for clustering and lookup
+    column_tree       a PySpark Column, classic or of Connect, as one tree
+    spark_semantics   where a comparison means the same to Spark and to us
+    from_columns      Columns as predicates;  to_columns: predicates as Columns
+    pushdown_guard    what Spark's Parquet reader would read or skip wrongly
+    source            the data source "skipstone": planned on the driver, read and written by executors
+    loads             the loads of ours in a DataFrame's plan, and their versions
+
+Executors import `shares`, `wire_types` and `source`, or a `*_tasks`, and nothing of the verbs. What they need travels
+in partitions, closures and rows: Spark's own channel, pickled. Nothing pickled goes through storage, where others may
+write. `pyspark_skipstone` is a top-level package: by its name Spark finds the data source without `register`.
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
-DataFrame itself (`df.filter`, `df.where`) is Spark's: right, but it prunes nothing.
+DataFrame itself (`df.filter`, `df.where`) is Spark's: correct, but it prunes nothing.
 """
 
 from __future__ import annotations
@@ -47,12 +50,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..engine.scan.coarse import Coarse
-    from .attach import create
-    from .build import create_index, optimize, refresh_index
+    from .build import create, create_index, optimize, refresh_index
     from .clustering import Clustering, cluster
     from .explaining import explain
-    from .native import read_parquet
-    from .own_jobs import coarse, predicate, prune_partition
+    from .parquet_reader import read_parquet
+    from .pruning import coarse, predicate, prune_partition
     from .saving import save
     from .semi_join import lookup
     from .session import refresh, register, scan
@@ -78,19 +80,19 @@ __all__ = [
     "scan",
     "view",
 ]
-_ROOMS = {
+_HOMES = {
     "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse",
     "cluster": ".clustering",
-    "coarse": ".own_jobs",
-    "create": ".attach",
+    "coarse": ".pruning",
+    "create": ".build",
     "create_index": ".build",
     "explain": ".explaining",
     "lookup": ".semi_join",
     "optimize": ".build",
-    "predicate": ".own_jobs",
-    "prune_partition": ".own_jobs",
-    "read_parquet": ".native",
+    "predicate": ".pruning",
+    "prune_partition": ".pruning",
+    "read_parquet": ".parquet_reader",
     "refresh": ".session",
     "refresh_index": ".build",
     "register": ".session",
@@ -101,9 +103,9 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    # Executors import this package for `executor` alone: the driver's part stays out of every worker.
-    if name in _ROOMS:
-        return getattr(importlib.import_module(_ROOMS[name], __name__), name)
+    # Executors import this package too: the verbs, and what they import, stay out of every worker.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

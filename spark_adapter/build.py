@@ -1,11 +1,13 @@
-"""Indexes built by executors: each reads the key columns of some files and writes a run; the driver publishes them.
+"""`create`, `create_index`, `refresh_index`, `optimize`: executors read footers and columns, the driver commits.
 
-What comes back from a task is where its run lies, not what it holds, so the driver's memory stays small. A task that is
-tried again, or runs twice, writes files of other names; the driver names those of one try, and a clean removes the
-others. Nothing is seen before the driver's commit.
+The driver lists files and deals them out. Each executor reads the footers, or the key columns, of its part and writes
+task index files or runs. What comes back is where those lie, not what they hold, so the driver's memory stays small. A
+task that is tried again, or runs twice, writes files of other names; the driver names those of one try, and a clean
+removes the others. Nobody sees anything before the driver's commit: the same files, statistics and errors as by
+`skipstone.create` and the methods of a table.
 
-A large build goes in waves of about as long as a build by `Table` works before it publishes: each wave is a job, and a
-version. A driver that is killed loses the wave that it was at; `refresh_index` goes on from there.
+A large index is built in waves of about as long as a build by `Table` works before it publishes: each wave is a job,
+and a version. A driver that is killed loses the current wave; `refresh_index` goes on from there.
 """
 
 from __future__ import annotations
@@ -16,21 +18,27 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..engine.commit.indexing import create_index as create
-from ..engine.commit.indexing import refresh_index as refresh
-from ..engine.commit.optimize import optimize as optimized
+from ..engine.commit.attaching import TASK_FILES
+from ..engine.commit.indexing import create_index as create_index_here
+from ..engine.commit.indexing import refresh_index as refresh_index_here
+from ..engine.commit.optimize import optimize as optimize_here
+from ..engine.create import create as create_here
 from ..engine.indexes.orphans import Leftovers
 from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
+from ..engine.indexes.task_result import TaskResult
+from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
 from ..engine.progress import Progress, teller
 from ..engine.state import IndexState, Run
-from ..engine.storage import StorageOptions
-from .jobs import Spill, dealt, packed, run_parts, slots, unpacked
+from ..engine.storage import Storage, StorageOptions, open_storage, options_of
+from ..engine.tasks.attach import attach_files
+from .jobs import Spill, run_parts, slots, split_evenly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,10 +47,28 @@ if TYPE_CHECKING:
     from ..engine.indexes.stats.rows import AddedFiles
     from ..engine.table import Table
 
-PARTS_A_CORE = 4
+_PARTS_A_CORE = 4
+_PART_FILES_MIN = 64  # footers that take about as long as a task by itself
 _OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
 _PART_BYTES_MIN = 16 << 20  # of data files: about what a task costs by itself, in reading a column of them
-_FIRST_BYTES_A_CORE = 256 << 20  # of the first wave, which tells how fast the next ones go
+_FIRST_BYTES_A_CORE = 256 << 20  # of the first wave, which shows how fast the next ones go
+
+
+def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Table:
+    """Indexes Parquet files in place, as `skipstone.create` does, with its arguments (`partitioning`, `files`,
+    `columns`, `index_path`, `storage_options`, `progress`, ...): their footers are read by executors, who must see the
+    table under the same name.
+
+    With `source="delta"` or `"iceberg"`, whose logs hold what footers would say, and for a table that begins empty or
+    whose files an Arrow table describes, the driver does it alone.
+
+    Returns:
+        The table, open on the driver.
+
+    Raises:
+        As `skipstone.create`.
+    """
+    return create_here(path, attach=partial(_attach, spark), **options)
 
 
 def create_index(
@@ -59,8 +85,8 @@ def create_index(
 ) -> int:
     """As `Table.create_index`, built by executors, who must see the table under the same name. Returns the version.
 
-    A large build publishes what it has about once a minute, each time a version; one that is killed goes on with
-    `refresh_index`.
+    A large build publishes what it has about once a minute, each time a version; after one that was killed,
+    `refresh_index` builds the rest.
 
     Args:
         kind: "bloom", "secondary" or "stats".
@@ -71,7 +97,7 @@ def create_index(
         As `Table.create_index`, and what executors met, by its own type.
     """
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return create(
+        return create_index_here(
             table,
             columns,
             kind,
@@ -93,9 +119,9 @@ def refresh_index(
     progress: Progress | bool | None = None,
 ) -> int:
     """As `Table.refresh_index`, built by executors: covers what an index lacks, as after a build that was killed.
-    Returns the version; nothing to cover makes none."""
+    Returns the version; where nothing is to cover, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return refresh(table, columns, kind, progress=teller(progress), builder=Executors(spark))
+        return refresh_index_here(table, columns, kind, progress=teller(progress), builder=Executors(spark))
 
 
 def optimize(
@@ -107,15 +133,92 @@ def optimize(
     progress: Progress | bool | None = None,
 ) -> int:
     """As `Table.optimize`: executors, who must see the table under the same name, build what indexes lack, and the
-    driver merges runs. Returns the version; nothing to do makes none."""
+    driver merges runs. Returns the version; where nothing is to do, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        optimized(table, teller(progress), Executors(spark))
+        optimize_here(table, teller(progress), Executors(spark))
         return table.version
 
 
+# -- footers ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class _Part:
-    """What one executor is to build. Picklable. `files`: rows of the manifest, packed."""
+class AttachPart:
+    """In an executor: reads the footers of listed files, and writes their task index file."""
+
+    location: str
+    index_location: str
+    storage_options: StorageOptions
+    transaction: str
+    hive_partitioned: bool
+    columns: tuple[str, ...] | None
+    keep_pending: bool
+
+    def __call__(self, listed: pa.Table) -> TaskResult:
+        storage = open_storage(self.location, self.storage_options)
+        index_storage = open_storage(self.index_location, self.storage_options)
+        path = _fresh_path(self.transaction, "attached")
+        with Leftovers() as leftovers:
+            leftovers.add(index_storage, path)
+            return attach_files(
+                storage,
+                index_storage,
+                path,
+                list(entries_of(listed)),
+                hive_partitioned=self.hive_partitioned,
+                columns=self.columns,
+                keep_pending=self.keep_pending,
+            )
+
+
+def _attach(
+    spark: SparkSession,
+    storage: Storage,
+    index_storage: Storage,
+    transaction: str,
+    listed: pa.Table,
+    leftovers: Leftovers,
+    *,
+    hive_partitioned: bool,
+    columns: Sequence[str] | None,
+    keep_pending: bool,
+    progress: Progress | None = None,
+) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """As `attach_all`, by executors. `progress("footers, parts", read, of all)`."""
+    if not listed.num_rows:
+        return [], ()
+    options = options_of(storage, index_storage)
+    parts = min(_PARTS_A_CORE * slots(spark), -(-listed.num_rows // _PART_FILES_MIN))
+    cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
+    names = None if columns is None else tuple(columns)
+    places = (storage.uri, index_storage.uri, options, transaction)
+
+    def note(result: TaskResult) -> None:
+        if result.index is not None:
+            leftovers.add(index_storage, result.index.path)
+
+    results = run_parts(
+        spark,
+        AttachPart(*places, hive_partitioned, names, keep_pending),
+        (listed[cut] for cut in cuts),
+        step="footers, parts",
+        progress=progress,
+        spill=Spill(index_storage.uri, _fresh_path(transaction, "listing"), options),
+        on_result=note,
+    )
+    for result in results:
+        if not result.files.num_rows and result.index is not None:
+            index_storage.delete(result.index.path)
+    pending = tuple(each for result in results for each in result.pending)
+    return [result for result in results if result.files.num_rows], pending
+
+
+# -- indexes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _IndexWork:
+    """What executors need to build one index, besides the files: rows of the manifest."""
 
     location: str
     index_location: str
@@ -123,7 +226,39 @@ class _Part:
     version: int
     transaction: str
     index: IndexState
-    files: bytes
+
+    def _open(self) -> Table:
+        options = self.storage_options
+        return open_table(self.location, version=self.version, index_path=self.index_location, storage_options=options)
+
+    def _job(self, leftovers: Leftovers) -> Job:
+        return Job(self.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
+
+
+class BuildPart(_IndexWork):
+    """In an executor: writes the runs of some files."""
+
+    def __call__(self, files: pa.Table) -> Built:
+        kind = kind_named(self.index.kind)
+        runs: list[Run] = []
+        left_out: list[int] = []
+        with self._open() as handle, Leftovers() as leftovers:
+            while files.num_rows:
+                built = kind.build(handle, self.index, files, self._job(leftovers))
+                runs += built.runs
+                left_out += built.left_out
+                files = files.slice(files.num_rows - len(built.not_reached))
+        return Built(tuple(runs), left_out)
+
+
+class FootersPart(_IndexWork):
+    """In an executor: reads the statistics in the footers of some files."""
+
+    def __call__(self, files: pa.Table) -> tuple[AddedFiles, list[int]]:
+        from ..engine.indexes.stats.build import footers_of
+
+        with self._open() as handle, Leftovers() as leftovers:
+            return footers_of(handle, self.index, files, self._job(leftovers))
 
 
 class Executors:
@@ -136,55 +271,46 @@ class Executors:
 
     def __call__(self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + _OPEN_BYTES
-        columns = ", ".join(handle.instant.path_of(column) for column in index.columns[:3])
-        step = f"{kind.name}({columns}{', ...' if len(index.columns) > 3 else ''}), parts"
-        if kind.name == "stats":  # aggregates count the files that they speak for: all at once
-            return self._stats(handle, index, files, weights, job, step)
-        reached = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
-        began_s = time.monotonic()
-        built = self._run(build_part, handle, index, files.slice(0, reached), weights[:reached], job, step)
-        elapsed_s = max(time.monotonic() - began_s, 1e-3)
-        pace = float(weights[:reached].sum()) / elapsed_s
-        self._wave_bytes = max(pace * job.publish_s, float(_PART_BYTES_MIN * self._slots))
-        runs = tuple(run for one in built for run in one.runs)
-        left_out = [number for one in built for number in one.left_out]
-        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
+        if kind.name == "stats":  # aggregates count the files that they cover: all at once
+            from ..engine.indexes.stats.build import built_of
 
-    def _stats(
-        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job, step: str
-    ) -> Built:
-        from ..engine.indexes.stats.build import built_of
-
-        return built_of(handle, index, self._run(read_part, handle, index, files, weights, job, step), job)
+            return built_of(handle, index, self._run(FootersPart, handle, index, files, weights, job), job)
+        count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
+        start_s = time.monotonic()
+        parts: list[Built] = self._run(BuildPart, handle, index, files.slice(0, count), weights[:count], job)
+        elapsed_s = max(time.monotonic() - start_s, 1e-3)
+        bytes_a_second = float(weights[:count].sum()) / elapsed_s
+        self._wave_bytes = max(bytes_a_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
+        runs = tuple(run for part in parts for run in part.runs)
+        left_out = [number for part in parts for number in part.left_out]
+        return Built(runs, left_out, files.column("file_id")[count:].to_pylist())
 
     def _run(
         self,
-        work: Any,
+        work: type[BuildPart] | type[FootersPart],
         handle: Handle,
         index: IndexState,
         files: pa.Table,
         weights: np.ndarray,
         job: Job,
-        step: str,
     ) -> list[Any]:
-        """What executors make of some files, part by part; each file that they wrote is noted, should the rest fail."""
-        storage, transaction = handle.index_storage, job.transaction
-        shared = (handle.location, storage.uri, handle.storage_options, handle.version, transaction, index)
-        count = max(1, min(PARTS_A_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
-        name = f"tasks/{transaction[:2]}/{transaction}-parts-{uuid.uuid4().hex[:12]}.sbf"
+        """What executors make of the files, part by part; each file that they write is noted, should the rest fail."""
+        storage, options = handle.index_storage, handle.storage_options
+        columns = ", ".join(handle.instant.path_of(column) for column in index.columns[:3])
+        parts = max(1, min(_PARTS_A_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
 
-        def took(built: Any) -> None:
+        def note(built: Any) -> None:
             for path in _written(built):
                 job.leftovers.add(storage, path)
 
         return run_parts(
             self._spark,
-            work,
-            (_Part(*shared, packed(files[cut])) for cut in dealt(weights, count)),
-            step=step,
+            work(handle.location, storage.uri, options, handle.version, job.transaction, index),
+            (files[cut] for cut in split_evenly(weights, parts)),
+            step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
             progress=job.progress,
-            spill=Spill(storage.uri, name, handle.storage_options),
-            took=took,
+            spill=Spill(storage.uri, _fresh_path(job.transaction, "parts"), options),
+            on_result=note,
         )
 
 
@@ -196,33 +322,6 @@ def _written(built: Built | tuple[AddedFiles, list[int]]) -> list[str]:
     return [] if index is None else [index.path]
 
 
-def build_part(part: _Part) -> Built:
-    """In an executor: the runs of some files."""
-    kind = kind_named(part.index.kind)
-    runs: list[Run] = []
-    left_out: list[int] = []
-    files = unpacked(part.files)
-    with _opened(part) as handle, Leftovers() as leftovers:
-        while files.num_rows:
-            built = kind.build(handle, part.index, files, _job(part, leftovers))
-            runs += built.runs
-            left_out += built.left_out
-            files = files.slice(files.num_rows - len(built.not_reached))
-    return Built(tuple(runs), left_out)
-
-
-def read_part(part: _Part) -> tuple[AddedFiles, list[int]]:
-    """In an executor: what the footers of some files say."""
-    from ..engine.indexes.stats.build import footers_of
-
-    with _opened(part) as handle, Leftovers() as leftovers:
-        return footers_of(handle, part.index, unpacked(part.files), _job(part, leftovers))
-
-
-def _opened(part: _Part) -> Table:
-    options = part.storage_options
-    return open_table(part.location, version=part.version, index_path=part.index_location, storage_options=options)
-
-
-def _job(part: _Part, leftovers: Leftovers) -> Job:
-    return Job(part.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
+def _fresh_path(transaction: str, name: str) -> str:
+    """Where a file of a transaction goes; another each time, as a task may run twice."""
+    return f"tasks/{transaction[:2]}/{transaction}-{name}-{uuid.uuid4().hex[:12]}.sbf"

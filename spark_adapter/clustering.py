@@ -2,10 +2,10 @@
 
     sks.cluster(spark, "lake/flights", by=["origin", "dep_delay"], curve="hilbert", where="year = 2013")
 
-Two jobs of Spark. The first samples the columns to cluster by, from which the driver learns the order of rows and where
-it is cut into files (`engine.clustering`); the second reads the files, shuffles their rows and writes them anew, with
-all that the table's indexes keep of written rows. The driver then publishes one replace. It holds the sample and the
-names of files, and never their rows.
+It runs two jobs of Spark. The first samples the columns to cluster by, from which the driver learns the order of rows
+and where to cut it into files (`engine.clustering`). The second reads the files, shuffles their rows and writes them
+anew, with all that the table's indexes keep of written rows. The driver then publishes one replace. It holds the sample
+and the names of files, never their rows.
 
 Files are rewritten whole, and rows stay in their partitions. Whatever fails before the commit leaves the table as it
 was; what tasks had written by then is removed by a clean.
@@ -26,16 +26,17 @@ from pyspark.sql import Column, DataFrame
 
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
+from ..engine.parquet.footers import open_parquet
 from ..engine.progress import Progress, teller
+from ..engine.scan.file_reader import as_planned
 from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
-from .clustering_rows import PIECES_SCHEMA, WRITTEN_SCHEMA, Dealing, OfPartition, Sampling, Writing
+from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
-from .packing import pack
-from .rewritten import compressed_alike, sized
 from .session import read_column
+from .shares import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ _SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
 _BUCKET_ROWS_MIN, _BUCKET_ROWS_MAX = 1 << 10, 1 << 16
 _BUCKET_BYTES = 16 << 20  # as stored: some times as much in memory
 _PIECES_MAX = 1 << 12  # that a task deals its rows out to: more would each be small
+_CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Clustering:
     curve, by       how rows lie now
     rows            how many were rewritten
     files_before, files_after    how many files held them, and hold them now
-    share_read      for each column of `by`, which share of the table's files a look-up of one value reads by bounds
-                    alone, before and after, 0 to 1 (`Table.layout`)
+    share_read      for each column of `by`, the share of the table's files that a look-up of one value reads by
+                    bounds alone, before and after, 0 to 1 (`Table.layout`)
     """
 
     version: int
@@ -127,7 +129,7 @@ def cluster(
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
-    told = teller(progress)
+    report = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
         if isinstance(where, Column):
@@ -143,11 +145,11 @@ def cluster(
         _check_alone(plan)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
-            spec = compressed_alike(sized(tx.task_spec(), tasks, sizes), table, plan, tasks)
-            work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, told)
-            order, keys = work.learnt()
+            spec = _with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)
+            work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, report)
+            order, keys = work.sample()
             try:
-                written = work.written(order, keys)
+                written = work.write(order, keys)
             except BaseException:
                 tx.tasks_failed()
                 raise
@@ -200,8 +202,8 @@ class _Rewrite:
         progress: Progress | None,
     ):
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
-        data = [name for name in table.schema.names if name not in table.instant.partitioning]
-        self._whole, self._sampled = (table.scan(None, names).planning.context for names in (data, columns))
+        names = [name for name in table.schema.names if name not in table.instant.partitioning]
+        self._whole, self._sampled = (table.scan(None, read).planning.context for read in (names, columns))
         self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
         numbers: dict[str, int] = {}
@@ -214,34 +216,34 @@ class _Rewrite:
         # All rows of a file, whatever an index knows of the predicate.
         whole = [replace(task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}) for task in tasks]
         self._parts = [
-            [OfPartition(share, numbers[texts[share.task.path]], texts[share.task.path]) for share in shares]
+            [FileShare(share, numbers[texts[share.task.path]], texts[share.task.path]) for share in shares]
             for shares in pack(whole, slots(spark))
         ]
 
-    def learnt(self) -> tuple[RowOrder, dict[int, Keys]]:
+    def sample(self) -> tuple[RowOrder, dict[int, Keys]]:
         """The order of rows, and the keys of sampled ones by partition."""
         total = max(1, int(self._rows.sum()))
-        wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
-        work = Sampling(self._sampled, min(1.0, min(wanted, _SAMPLE_ROWS_MAX) / total))
-        found = run_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
+        rows = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
+        work = SampleRows(self._sampled, min(1.0, min(rows, _SAMPLE_ROWS_MAX) / total))
+        sampled = run_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
         tables: dict[int, list[pa.Table]] = {number: [self._empty] for number in range(len(self._rows))}
-        for part in found:
-            for number, rows in part.items():
-                tables[number].append(rows)
-        of_partition = {number: pa.concat_tables(some) for number, some in tables.items()}
-        order = RowOrder(self._curve, pa.concat_tables(of_partition.values()))
-        return order, {number: order.keys(rows) for number, rows in of_partition.items()}
+        for part in sampled:
+            for number, sample in part.items():
+                tables[number].append(sample)
+        samples = {number: pa.concat_tables(parts) for number, parts in tables.items()}
+        order = RowOrder(self._curve, pa.concat_tables(samples.values()))
+        return order, {number: order.keys(sample) for number, sample in samples.items()}
 
-    def written(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
-        """What the writing tasks made, in the order of the rows."""
+    def write(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
+        """The results of the writing tasks, in the order of the rows."""
         files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
         placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
-        deal = Dealing(self._whole, order, placement)
-        # A file ends where its range does, though the range holds more than the sample told, in rows or in bytes.
+        deal = DealRows(self._whole, order, placement)
+        # A file ends where its range does, even if the range holds more rows or bytes than the sample promised.
         spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
-        write = Writing(spec, order)
+        write = WriteRows(spec, order)
         lanes = placement.lane_count
-        told = run_job(
+        rows = run_job(
             self._spark,
             self._parts,
             partial(_shuffled, deal, write, lanes),
@@ -249,7 +251,7 @@ class _Rewrite:
             step="files",
             progress=self._progress,
         )
-        return [pickle.loads(result) for _, result in told]
+        return [pickle.loads(result) for _, result in rows]
 
     def _bucket_rows(self, files: int) -> int:
         row_bytes = self._bytes / max(1, int(self._rows.sum()))
@@ -258,7 +260,7 @@ class _Rewrite:
         return max(rows, files * self._spec.file_rows // _PIECES_MAX)
 
 
-def _shuffled(deal: Dealing, write: Writing, lanes: int, given: DataFrame) -> DataFrame:
+def _shuffled(deal: DealRows, write: WriteRows, lanes: int, given: DataFrame) -> DataFrame:
     pieces = given.mapInArrow(deal, PIECES_SCHEMA)
     return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
 
@@ -268,10 +270,43 @@ def _rows_in(written: Sequence[Sequence[TaskResult]]) -> int:
 
 
 def _check_rows(tasks: Sequence[FileTask], written: Sequence[Sequence[TaskResult]]) -> None:
-    """Raises CorruptionError where other than all rows were written: rather no commit than one that loses some."""
-    planned, there = sum(task.row_count for task in tasks), _rows_in(written)
-    if planned != there and all(task.is_exact for task in tasks):
+    """Raises CorruptionError where not all rows were written: better no commit than one that loses some."""
+    planned, rows = sum(task.row_count for task in tasks), _rows_in(written)
+    if planned != rows and all(task.is_exact for task in tasks):
         raise CorruptionError(
-            f"{len(tasks):,} files should hold {planned:,} rows, and {there:,} were read and written; nothing is "
+            f"{len(tasks):,} files should hold {planned:,} rows, and {rows:,} were read and written; nothing is "
             "committed. A row count that add_files() was given is wrong, or a disk is: see verify(deep=True)"
         )
+
+
+# -- the files that it writes -----------------------------------------------------------------------------------------
+
+
+def _with_sizes(spec: TaskSpec, tasks: Sequence[FileTask], sizes: Mapping[str, int | None]) -> TaskSpec:
+    """The spec with other sizes, as `TaskSpec.sized` has them; `file_rows` is what `file_bytes` come to, at the bytes
+    that a row of these files takes now. Raises InvalidArgumentError for a size that is none."""
+    spec = spec.sized(sizes)
+    if sizes.get("file_bytes") is None:
+        return spec
+    row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
+    by_bytes = max(1, int(spec.file_bytes / max(row_bytes, 1e-9)))
+    return replace(spec, file_rows=by_bytes if sizes.get("file_rows") is None else min(spec.file_rows, by_bytes))
+
+
+def _with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[FileTask]) -> TaskSpec:
+    """The spec with the codec of most bytes of the largest file; unchanged where Arrow cannot write that codec.
+
+    Raises NotReadableError where that file is gone or overwritten.
+    """
+    task = max(tasks, key=lambda task: task.size_bytes)
+    sizes: dict[str, int] = {}
+    with (
+        as_planned(task, table.storage) as entry,
+        open_parquet(table.storage, entry, **plan.planning.context.parquet_options) as file,
+    ):
+        for number in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(number)
+            for chunk in map(group.column, range(group.num_columns)):
+                sizes[chunk.compression] = sizes.get(chunk.compression, 0) + chunk.total_compressed_size
+    codec = _CODECS.get(max(sizes, key=sizes.__getitem__, default=""))
+    return spec if codec is None else replace(spec, parquet_options={**spec.parquet_options, "compression": codec})

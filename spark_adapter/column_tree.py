@@ -1,6 +1,7 @@
 """What a PySpark Column says, as one small tree, whether it lives in Spark's JVM or is a Spark Connect client's.
 
     tree_of(column) -> Tree      names, values, calls of functions, casts, extractions, SQL texts; the rest is Opaque
+    columns_needed(...)          the columns of a table that a Column reads
 
 Nothing is decided here: what a tree means for a table is read by `from_columns`.
 """
@@ -9,11 +10,19 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.errors import AnalysisException
 
 from ..engine.predicates.literals import DAY_NS, LiteralValue, Temporal, literal_value
+from ..errors import PredicateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # Before these, Spark moves what the JVM's old classes hold from the Julian calendar and from local mean time.
@@ -27,6 +36,7 @@ _CONNECT_TYPES = {
 }  # fmt: skip
 # How the two write one function; the rest differ in case alone.
 _SAME_FUNCTION = {"==": "=", "not": "!", "equal_null": "<=>"}
+_WITHOUT_NAMES = frozenset({"LiteralExpression", "UnresolvedNamedLambdaVariable"})  # leaves of a Connect column
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class CastTo:
 
 @dataclass(frozen=True)
 class Extract:
-    """A field of a struct, an element of an array, or a value of a map: only the child's type tells."""
+    """A field of a struct, an element of an array, or a value of a map: which one depends on the child's type."""
 
     child: Tree
     key: Tree
@@ -205,8 +215,8 @@ def _connect(node: Any) -> Tree:
     if kind == "LiteralExpression":
         return _connect_literal(node)
     if kind == "CastExpression" and node._eval_mode is None:
-        told = node._data_type if isinstance(node._data_type, str) else node._data_type.simpleString()
-        return CastTo(_connect(node._expr), told.lower())
+        target = node._data_type if isinstance(node._data_type, str) else node._data_type.simpleString()
+        return CastTo(_connect(node._expr), target.lower())
     if kind == "UnresolvedExtractValue":
         return Extract(_connect(node._child), _connect(node._extraction))
     if kind == "SQLExpression":
@@ -257,3 +267,59 @@ def _name_parts(text: str) -> tuple[str, ...] | None:
         if text[position] != ".":
             return None
         position += 1
+
+
+# -- the columns that it reads ----------------------------------------------------------------------------------------
+
+
+def columns_needed(spark: SparkSession, column: Column, schema: StructType) -> list[str]:
+    """The columns of a table that a Column reads, in the table's order; all, where that cannot be known.
+
+    A source of Python learns which columns to read when it is loaded, not when the query is planned: a filter of
+    Spark's over columns that nobody reads would not find them.
+
+    Raises PredicateError where Spark cannot resolve it, with Spark's message.
+    """
+    names = _by_analysis(spark, column, schema) if hasattr(column, "_jc") else _by_walking(column)
+    if names is None:
+        return schema.names
+    lowered = {name.lower() for name in names}
+    return [name for name in schema.names if name.lower() in lowered]
+
+
+def _by_analysis(spark: SparkSession, column: Column, schema: StructType) -> set[str] | None:
+    """Spark resolves the Column over an empty DataFrame; no job is run."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session, java = spark._jsparkSession, spark._jvm.java.util  # type: ignore[union-attr]
+    empty = DataFrame(session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json())), spark)
+    try:
+        plan = empty.where(column)._jdf.queryExecution().analyzed()
+    except AnalysisException as error:
+        raise PredicateError(f"Spark finds no meaning in the Column: {error}") from error
+    if plan.getClass().getSimpleName() != "Filter":
+        return None
+    attributes = plan.references().iterator()
+    names = set()
+    while attributes.hasNext():
+        names.add(attributes.next().name())
+    return names
+
+
+def _by_walking(column: Any) -> set[str] | None:
+    names: set[str] = set()
+    for node in _nodes(column._expr):
+        tree = _connect(node) if type(node).__name__ == "ColumnReference" else None
+        if isinstance(tree, Name):
+            names.add(tree.parts[0])
+        elif not list(node.children) and type(node).__name__ not in _WITHOUT_NAMES:
+            return None  # a text of SQL, a star, a subquery: it may name any
+    return names
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(node.children)

@@ -3,9 +3,9 @@
     from_column(column, schema, session) -> Node     what Spark means by the column, in our nodes
     without_unknowns(node) -> Node                   a predicate that holds wherever the given one does, all understood
 
-What may mean another thing to Spark than to us (`meaning`), and what cannot be looked into, is `Unknown`: it never
-prunes, and Spark itself tests the rows by it. Names are found as Spark finds them: in any case of letters, unless the
-session says that case matters; a name that holds dots is one name only between backticks.
+A part that may mean something else to Spark than to us (`spark_semantics`), or that cannot be read, becomes `Unknown`:
+it never prunes, and Spark itself tests the rows by it. Names are resolved as in Spark: without regard to case, unless
+the session says otherwise; a name with dots is one name only between backticks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..engine.predicates.patterns import is_text
 from ..engine.predicates.widening import plain_type
 from ..errors import PredicateError
 from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
-from .meaning import Operand, Session, cast_operand, columns_agree, compared, listed, plain_operand
+from .spark_semantics import Operand, Session, cast_operand, columns_agree, compared, listed, plain_operand
 
 _COMPARISONS = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -63,7 +63,7 @@ _TYPES = {
     "date": pa.date32(),
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-# SQL that Spark's parser and ours read alike: no escapes, no adjacent texts, no typed numbers, no double quotes.
+# SQL that Spark's parser and ours read alike: no escapes, no adjacent strings, no typed numbers, no double quotes.
 _PLAIN_SQL = re.compile(
     r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|<=>|<>|!=|<=|>=|[=<>(),])*",
     re.ASCII,
@@ -71,13 +71,13 @@ _PLAIN_SQL = re.compile(
 
 
 class _NotUnderstoodError(Exception):
-    """Ends the reading of one part, which then becomes Unknown with this reason."""
+    """One part cannot be read; it becomes Unknown with this reason."""
 
 
 def from_column(column: Any, schema: pa.Schema, session: Session | None = None) -> Node:
     """The predicate that a PySpark Column, classic or of Spark Connect, means over a table of this schema.
 
-    Raises PredicateError for a name that the table has not, or a Column nested too deeply to be read.
+    Raises PredicateError for a name that is not in the table, or a Column nested too deeply.
     """
     try:
         return _Reader(schema, session or Session()).predicate(tree_of(column))
@@ -88,8 +88,8 @@ def from_column(column: Any, schema: pa.Schema, session: Session | None = None) 
 def without_unknowns(node: Node, keeps: bool = True) -> Node:
     """A predicate without Unknown parts that is TRUE for every row for which `node` is.
 
-    Of FALSE, NULL and TRUE, in that order, AND is the least, OR the greatest, and NOT turns the order round: so an
-    unknown part is replaced by TRUE where it stands under an even number of NOTs, and by FALSE under an odd one.
+    With FALSE < NULL < TRUE, AND is the minimum, OR the maximum, and NOT reverses the order. So an unknown part becomes
+    TRUE under an even number of NOTs, and FALSE under an odd one.
     """
     if isinstance(node, Unknown):
         return Constant(keeps)
@@ -110,14 +110,14 @@ class _Reader:
             node = self._understood(tree)
             if isinstance(node, And | Or | Not | Constant | Unknown):
                 return node
-            found = unknowns(bind(node, self._schema))
+            unknown = unknowns(bind(node, self._schema))
         except _NotUnderstoodError as reason:
             return Unknown(str(tree), str(reason))
         except _NoColumnError:
             raise
-        except PredicateError as error:  # no meaning for us; Spark may have one, or tell its own error
+        except PredicateError as error:  # not a predicate of ours; Spark may understand it, or raise its own error
             return Unknown(str(tree), str(error))
-        return Unknown(str(tree), found[0].reason) if found else node
+        return Unknown(str(tree), unknown[0].reason) if unknown else node
 
     def _understood(self, tree: Tree) -> Node:
         if isinstance(tree, Call):
@@ -209,10 +209,10 @@ class _Reader:
         if isinstance(tree, CastTo):
             inner, target = self._path(tree.child), _type_named(tree.type)
             column, kind = self._column(inner)
-            found = None if target is None else cast_operand(Cast(column, target), kind, target)
-            if found is None:
+            operand = None if target is None else cast_operand(Cast(column, target), kind, target)
+            if operand is None:
                 raise _NotUnderstoodError(f"a cast of a {kind} to {tree.type} may change values")
-            return found
+            return operand
         return plain_operand(*self._column(self._path(tree)))
 
     def _path(self, tree: Tree) -> tuple[str, ...]:
@@ -241,14 +241,14 @@ class _Reader:
             raise _NotUnderstoodError(f"{name!r} is more than one column")
         return Column(name), same[0].type
 
-    def _is_name(self, name: str, asked: str) -> bool:
-        if name == asked or self._session.case_sensitive:
-            return name == asked
-        return name.lower() == asked.lower() or name.upper() == asked.upper()
+    def _is_name(self, name: str, given: str) -> bool:
+        if name == given or self._session.case_sensitive:
+            return name == given
+        return name.lower() == given.lower() or name.upper() == given.upper()
 
 
 class _NoColumnError(PredicateError):
-    """A name that no column has."""
+    """No column has this name."""
 
 
 def _no_column(name: str, schema: pa.Schema) -> PredicateError:
@@ -268,7 +268,7 @@ def _type_named(name: str) -> pa.DataType | None:
 
 
 def _tree_of_node(node: Node) -> Tree:
-    """What our own SQL parser read, as a tree, so that it goes the way of all Columns."""
+    """The result of our own SQL parser as a tree, so that it is read as any Column is."""
     if isinstance(node, And | Or):
         return Call("and" if isinstance(node, And) else "or", tuple(map(_tree_of_node, node.children)))
     if isinstance(node, Not):
@@ -278,8 +278,8 @@ def _tree_of_node(node: Node) -> Tree:
     if isinstance(node, Comparison):
         return Call(node.op, (_tree_of_operand(node.left), _tree_of_operand(node.right)))
     if isinstance(node, In):
-        found = Call("in", (_tree_of_operand(node.operand), *map(_tree_of_operand, node.values)))
-        return Call("!", (found,)) if node.negated else found
+        listed_in = Call("in", (_tree_of_operand(node.operand), *map(_tree_of_operand, node.values)))
+        return Call("!", (listed_in,)) if node.negated else listed_in
     if isinstance(node, IsNull | IsNaN):
         return Call("isnull" if isinstance(node, IsNull) else "isnan", (_tree_of_operand(node.operand),))
     if isinstance(node, Like):
@@ -303,7 +303,7 @@ def _tree_of_operand(node: Any) -> Tree:
 
 
 def _value_of(value: LiteralValue) -> Tree:
-    if isinstance(value, Temporal):  # whether a timestamp had a zone is not known any more
+    if isinstance(value, Temporal):  # whether the timestamp had a zone is lost
         return Value("date" if value.kind == "date" else "timestamp_sql", value)
     for type_, kind in ((bool, "boolean"), (int, "int"), (float, "float"), (str, "string"), (bytes, "binary")):
         if isinstance(value, type_):

@@ -1,19 +1,21 @@
-"""A function over many parts, run by executors: the one way in which builders use Spark.
+"""A function over many parts, run by executors: the one way in which the verbs of this package start jobs.
 
-    found = run_parts(spark, read_one, parts, step="footers, parts", progress=progress)
+    results = run_parts(spark, read_one, parts, step="footers, parts", progress=progress)
 
-Each part is a task of its own, so that a lost executor costs one part. Classic sessions and Spark Connect alike: parts
-travel as rows, results come back as rows, both pickled. Large parts would lie several times in the memory of Spark's
-driver (200 of 1 MB each end a driver of 1 GB): with a `Spill` they go by way of storage, and rows name only the place.
+Each part is a task, so a lost executor costs one part. Classic sessions and Spark Connect work alike: parts travel as
+rows and results come back as rows, both pickled, over Spark's own channel. Large parts would lie several times in the
+memory of Spark's driver (200 of 1 MB each end a driver of 1 GB). With a `Spill` they go through storage, where others
+may write: there they are Arrow streams, and no task takes one whose digest is not the one that its row brings.
 
 The action runs in a thread with the caller's properties and tags, and one tag more, by which it is watched and
-cancelled; the caller's own job group stays as it was. What goes wrong in an executor comes out as our own error, and
-what was warned there is warned here.
+cancelled; the caller's own job group stays. An error of ours in an executor is raised here by its own type, and a
+warning there is a warning here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import pickle
 import re
 import threading
@@ -21,16 +23,16 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from .. import errors
-from ..engine.storage import Storage, open_storage
+from ..engine.storage import open_storage
 from ..engine.storage_options import StorageOptions
-from ..errors import SkipstoneError, StorageError
+from ..errors import CorruptionError, SkipstoneError, StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,22 +42,23 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 R = TypeVar("R")
 
-_INLINE_BYTES = 4 << 20  # parts of fewer bytes together go with the plan
+_INLINE_BYTES = 4 << 20  # parts of fewer bytes in all travel with the plan
+_DIGEST_BYTES = 32
 _POLL_S = 0.1
 _UNKNOWN_SLOTS = 8
-_PART_SCHEMA = "number long, part binary, path string, offset long, size long"
+_PART_SCHEMA = "number long, part binary, offset long, size long, digest binary"
 _ARROW_PARTS = pa.schema(
     [
         pa.field("number", pa.int64()),
         pa.field("part", pa.binary()),
-        pa.field("path", pa.string()),
         pa.field("offset", pa.int64()),
         pa.field("size", pa.int64()),
+        pa.field("digest", pa.binary()),
     ]
 )
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
-_OURS = re.compile(
+_ERROR_TEXT = re.compile(
     rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
     re.MULTILINE | re.DOTALL,
 )
@@ -63,33 +66,75 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Spill:
-    """Where parts lie for the length of a job, if they are many bytes: a path in a storage that executors can open."""
+    """Where large parts lie for the length of a job: one file, in a storage that executors can open.
+
+    Whoever may write to that storage may change the file. So a part is an Arrow table, its place and its BLAKE2 digest
+    travel over Spark's own channel, and bytes with another digest are decoded by nobody.
+    """
 
     location: str
     path: str
     options: StorageOptions
 
-    def open(self) -> Storage:
-        return open_storage(self.location, self.options)
+    def write(self, parts: Iterable[bytes]) -> pa.Table:
+        """Writes encoded parts, one at a time; returns their places, as rows of `_ARROW_PARTS`."""
+        places: list[tuple[int, int, bytes]] = []
+        offset = 0
+        with open_storage(self.location, self.options).create(self.path) as file:
+            for data in parts:
+                file.write(data)
+                places.append((offset, len(data), _digest(data)))
+                offset += len(data)
+        return pa.Table.from_arrays(
+            [
+                pa.array(range(len(places)), pa.int64()),
+                pa.nulls(len(places), pa.binary()),
+                pa.array([start for start, _, _ in places], pa.int64()),
+                pa.array([size for _, size, _ in places], pa.int64()),
+                pa.array([digest for _, _, digest in places], pa.binary()),
+            ],
+            schema=_ARROW_PARTS,
+        )
+
+    def read(self, offset: int, size: int, digest: bytes) -> pa.Table:
+        """One part. Raises CorruptionError where the file does not hold what was written, StorageError where it cannot
+        be read."""
+        (data,) = open_storage(self.location, self.options).read_ranges(self.path, [(offset, size)])
+        if len(data) != size or _digest(data) != digest:
+            raise CorruptionError(
+                "a part of a running job is not what the driver wrote: another process changed the file; run it again",
+                path=self.path,
+                offset=offset,
+                check="digest",
+            )
+        return from_ipc(data)
+
+    def remove(self) -> None:
+        with contextlib.suppress(SkipstoneError):  # clean() removes it later
+            open_storage(self.location, self.options).delete(self.path)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True)
-class _Done:
+class _Outcome:
     """What became of a part: a result, or an error of ours that another try would meet again."""
 
     result: Any
     error: SkipstoneError | None
-    warned: list[tuple[type[Warning], str]]
+    warnings: list[tuple[type[Warning], str]]
 
 
 def known_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time; None where the session does not tell (Spark Connect)."""
+    """How many tasks run at a time; None where the session does not say (Spark Connect)."""
     context = getattr(spark, "_sc", None)
     return None if context is None else max(1, context.defaultParallelism)
 
 
 def slots(spark: SparkSession) -> int:
-    """The same, with a guess for who does not tell."""
+    """The same, with a guess for Spark Connect."""
     return known_slots(spark) or _UNKNOWN_SLOTS
 
 
@@ -101,23 +146,23 @@ def run_parts(
     step: str = "parts",
     progress: Progress | None = None,
     spill: Spill | None = None,
-    took: Callable[[R], None] | None = None,
+    on_result: Callable[[R], None] | None = None,
 ) -> list[R]:
     """`work` of each part, in executors; the results in the order of the parts.
 
     Args:
         work: importable there, or a closure that pickles. It may run more than once for a part (a task tried again,
-            speculation): what it writes must bear a fresh name.
-        parts: picklable, one a task.
-        progress: told, in this thread, `progress(step, parts done, all parts)`.
-        spill: where parts of many bytes go; without it they go with the plan.
-        took: called with each result, those of the parts that went well where others failed, too.
+            speculation): each file that it writes needs a fresh name.
+        parts: one a task; picklable, or, with a `spill`, Arrow tables.
+        progress: called in this thread as `progress(step, parts done, all parts)`.
+        spill: where parts of many bytes go; without it they travel with the plan.
+        on_result: called with each result, also with those of the parts that succeeded where others failed.
 
     Raises:
-        SkipstoneError: what `work` raised, of its own type. An error of storage is tried again, as often as Spark
-        tries a task; others are not. What is no error of ours comes as Spark's own.
+        SkipstoneError: what `work` raised, by its own type. An error of storage is tried again, as often as Spark
+        tries a task; others are not. Any other error comes as Spark's own.
     """
-    told = run_job(
+    rows = run_job(
         spark,
         parts,
         lambda given: given.mapInArrow(_worker(work, spill), _RESULT_SCHEMA),
@@ -125,16 +170,16 @@ def run_parts(
         progress=progress,
         spill=spill,
     )
-    done = [pickle.loads(result) for _, result in told]
-    for one in done:
-        for kind, text in one.warned:
-            warnings.warn(text, kind, stacklevel=4)
-        if took is not None and one.error is None:
-            took(one.result)
-    failed = next((one.error for one in done if one.error is not None), None)
+    outcomes: list[_Outcome] = [pickle.loads(result) for _, result in rows]
+    for outcome in outcomes:
+        for category, text in outcome.warnings:
+            warnings.warn(text, category, stacklevel=4)
+        if on_result is not None and outcome.error is None:
+            on_result(outcome.result)
+    failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
     if failed is not None:
         raise failed
-    return [one.result for one in done]
+    return [outcome.result for outcome in outcomes]
 
 
 def run_job(
@@ -147,17 +192,17 @@ def run_job(
     progress: Progress | None = None,
     spill: Spill | None = None,
 ) -> list[tuple[int, bytes]]:
-    """What one job over parts tells in its rows, (number, bytes), by number; where there are no parts, nothing is run.
+    """The rows of one job over parts, (number, bytes), by number; no job is run where there are no parts.
 
     Args:
-        job: makes it of a DataFrame that has a task for each part, which reads it by `parts_in`.
-        tasks: how many tasks its last stage has, if not one for each part: what progress tells of.
+        job: builds the job from a DataFrame that has a task for each part, which reads it by `parts_in`.
+        tasks: how many tasks the last stage has, where not one for each part: what progress counts.
         parts, step, progress, spill: as for `run_parts`.
 
     Raises SkipstoneError where an executor raised one, else Spark's own error.
     """
     with contextlib.ExitStack() as stack:
-        rows = _rows_of(parts, spill, stack)
+        rows = _part_rows(parts, spill, stack)
         if not rows.num_rows:
             return []
         tasks = rows.num_rows if tasks is None else tasks
@@ -166,54 +211,34 @@ def run_job(
         given = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
         if rows.num_rows > 1:
             given = given.repartition(rows.num_rows)
-        told = _Watched(spark, tasks).collect(job(given), step, progress)
+        collected = _WatchedAction(spark, tasks).collect(job(given), step, progress)
     if progress:
         progress(step, tasks, tasks)
-    return sorted(told, key=lambda pair: pair[0])
+    return sorted(collected, key=lambda pair: pair[0])
 
 
-def _rows_of(parts: Iterable[P], spill: Spill | None, stack: contextlib.ExitStack) -> pa.Table:
-    """The parts as rows of `_ARROW_PARTS`: pickles, or, where they become too many bytes, the places of these in a file
-    that goes when the stack does."""
+def _part_rows(parts: Iterable[Any], spill: Spill | None, stack: contextlib.ExitStack) -> pa.Table:
+    """The parts as rows of `_ARROW_PARTS`: encoded, or, where they are too many bytes, their places in a file that is
+    removed when the stack closes. They are encoded one by one: all of them never lie in memory."""
+    encoded = (pickle.dumps(part) if spill is None else to_ipc(part) for part in parts)
     inline: list[bytes] = []
     size_bytes = 0
-    left = iter(parts)
-    for part in left:
-        inline.append(pickle.dumps(part))
-        size_bytes += len(inline[-1])
+    for data in encoded:
+        inline.append(data)
+        size_bytes += len(data)
         if spill is not None and size_bytes > _INLINE_BYTES:
-            return _spilled(inline, left, spill, stack)
+            stack.callback(spill.remove)
+            return spill.write(_drained(inline, encoded))
     count = len(inline)
-    nothing = [pa.nulls(count, field.type) for field in list(_ARROW_PARTS)[2:]]
-    return pa.Table.from_arrays(
-        [pa.array(range(count), pa.int64()), pa.array(inline, pa.binary()), *nothing], schema=_ARROW_PARTS
-    )
+    columns = [pa.array(range(count), pa.int64()), pa.array(inline, pa.binary())]
+    empty = [pa.nulls(count, field.type) for field in list(_ARROW_PARTS)[len(columns) :]]
+    return pa.Table.from_arrays([*columns, *empty], schema=_ARROW_PARTS)
 
 
-def _spilled(begun: list[bytes], left: Iterator[P], spill: Spill, stack: contextlib.ExitStack) -> pa.Table:
-    storage = spill.open()
-    stack.callback(_removed, storage, spill.path)
-    sizes: list[int] = []
-    with storage.create(spill.path) as file:
-        for data in begun:
-            sizes.append(file.write(data))
-        begun.clear()
-        for part in left:  # pickled one by one: all of them never lie in memory
-            sizes.append(file.write(pickle.dumps(part)))
-    count = len(sizes)
-    columns = [
-        pa.array(range(count), pa.int64()),
-        pa.nulls(count, pa.binary()),
-        pa.array([spill.path] * count, pa.string()),
-        pa.array([0, *accumulate(sizes[:-1])], pa.int64()),
-        pa.array(sizes, pa.int64()),
-    ]
-    return pa.Table.from_arrays(columns, schema=_ARROW_PARTS)
-
-
-def _removed(storage: Storage, path: str) -> None:
-    with contextlib.suppress(SkipstoneError):  # a clean finds it
-        storage.delete(path)
+def _drained(first: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+    while first:
+        yield first.pop(0)
+    yield from rest
 
 
 # -- in an executor --------------------------------------------------------------------------------------------------
@@ -225,15 +250,15 @@ def _worker(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                done = _done(work, row, spill)
-                result = [pa.array([row["number"]], pa.int64()), pa.array([pickle.dumps(done)], pa.binary())]
-                yield pa.RecordBatch.from_arrays(result, names=["number", "result"])
+                outcome = _run_part(work, row, spill)
+                columns = [pa.array([row["number"]], pa.int64()), pa.array([pickle.dumps(outcome)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
 
     return run
 
 
-def _done(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Done:
-    with warnings.catch_warnings(record=True) as warned:
+def _run_part(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Outcome:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result, error = None, None
         try:
@@ -242,7 +267,7 @@ def _done(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Done:
             raise  # may pass: Spark tries the task again
         except SkipstoneError as ours:
             error = ours
-    return _Done(result, error, [(each.category, str(each.message)) for each in warned])
+    return _Outcome(result, error, [(each.category, str(each.message)) for each in caught])
 
 
 def parts_in(batches: Iterable[pa.RecordBatch], spill: Spill | None = None) -> Iterator[Any]:
@@ -253,17 +278,17 @@ def parts_in(batches: Iterable[pa.RecordBatch], spill: Spill | None = None) -> I
 
 
 def _part(row: dict, spill: Spill | None) -> Any:
-    if row["part"] is not None:
+    if spill is None:
         return pickle.loads(row["part"])
-    assert spill is not None
-    (data,) = spill.open().read_ranges(row["path"], [(row["offset"], row["size"])])
-    return pickle.loads(data)
+    if row["part"] is not None:
+        return from_ipc(row["part"])
+    return spill.read(row["offset"], row["size"], row["digest"])
 
 
 # -- on the driver ---------------------------------------------------------------------------------------------------
 
 
-class _Watched:
+class _WatchedAction:
     """An action that runs in a thread, is watched by its tag, and is cancelled where the caller is interrupted."""
 
     def __init__(self, spark: SparkSession, tasks: int):
@@ -274,8 +299,8 @@ class _Watched:
         self._error: BaseException | None = None
         self._completed = 0
 
-    def collect(self, told: DataFrame, step: str, progress: Progress | None) -> list[tuple[int, bytes]]:
-        thread = threading.Thread(target=self._target(told), name="skipstone-spark-job", daemon=True)
+    def collect(self, frame: DataFrame, step: str, progress: Progress | None) -> list[tuple[int, bytes]]:
+        thread = threading.Thread(target=self._target(frame), name="skipstone-spark-job", daemon=True)
         thread.start()
         try:
             shown = 0
@@ -289,19 +314,19 @@ class _Watched:
             thread.join()
             raise
         if self._error is not None:
-            ours = own_error(self._error)
+            ours = error_in(self._error)
             if ours is not None:
                 raise ours from None
             raise self._error
         return self._rows
 
-    def _target(self, told: DataFrame) -> Callable[[], None]:
+    def _target(self, frame: DataFrame) -> Callable[[], None]:
         act = self._connect_action if self._context is None else self._classic_action
         inherited = self._inherited()
 
         def run() -> None:
             try:
-                act(told, inherited)
+                act(frame, inherited)
             except BaseException as error:  # raised again by the caller's thread
                 self._error = error
 
@@ -312,32 +337,32 @@ class _Watched:
             return self._spark.getTags()
         return self._context._jsc.sc().getLocalProperties().clone()
 
-    def _classic_action(self, told: DataFrame, properties: Any) -> None:
+    def _classic_action(self, frame: DataFrame, properties: Any) -> None:
         context = self._context
         context._jsc.sc().setLocalProperties(properties)
         context.addJobTag(self._tag)
         try:
-            self._rows = _collected(told)
+            self._rows = _collected(frame)
         finally:
             context.removeJobTag(self._tag)
 
-    def _connect_action(self, told: DataFrame, tags: set[str]) -> None:
-        mine = threading.get_ident()
+    def _connect_action(self, frame: DataFrame, tags: set[str]) -> None:
+        own_thread = threading.get_ident()
 
-        # Called of every action of the session, in the thread that waits for it. Spark's abstract class is a signature.
-        def told_of(stages: Any, **_: Any) -> None:
-            if threading.get_ident() == mine:
-                of_parts = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]
-                self._completed = max([self._completed, *of_parts])
+        # Called for each action of the session, in the thread that waits for it. Spark's own class is a mere signature.
+        def on_progress(stages: Any, **_: Any) -> None:
+            if threading.get_ident() == own_thread:
+                completed = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]
+                self._completed = max([self._completed, *completed])
 
-        follow: Any = told_of
+        handler: Any = on_progress
         for tag in (*tags, self._tag):
             self._spark.addTag(tag)
-        self._spark.registerProgressHandler(follow)
+        self._spark.registerProgressHandler(handler)
         try:
-            self._rows = _collected(told)
+            self._rows = _collected(frame)
         finally:
-            self._spark.removeProgressHandler(follow)
+            self._spark.removeProgressHandler(handler)
 
     def _tasks_completed(self) -> int:
         """How many tasks are done of the stage that has one for each part."""
@@ -347,54 +372,57 @@ class _Watched:
         for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
             info = tracker.getJobInfo(job)
             for stage in () if info is None else info.stageIds:
-                known = tracker.getStageInfo(stage)
-                if known is not None and known.numTasks == self._tasks:
-                    self._completed = max(self._completed, known.numCompletedTasks)
+                state = tracker.getStageInfo(stage)
+                if state is not None and state.numTasks == self._tasks:
+                    self._completed = max(self._completed, state.numCompletedTasks)
         return self._completed
 
     def _cancel(self) -> None:
-        with contextlib.suppress(Exception):  # what the caller met is what counts
+        with contextlib.suppress(Exception):  # the caller's own exception matters more
             if self._context is None:
                 self._spark.interruptTag(self._tag)
             else:
                 self._context.cancelJobsWithTag(self._tag)
 
 
-def _collected(told: DataFrame) -> list[tuple[int, bytes]]:
-    found = told.toArrow()
-    return list(zip(found["number"].to_pylist(), found["result"].to_pylist(), strict=True))
+def _collected(frame: DataFrame) -> list[tuple[int, bytes]]:
+    rows = frame.toArrow()
+    return list(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
 
 
-def own_error(error: BaseException) -> SkipstoneError | None:
-    """The error of ours that a failed action of Spark tells of, by its type and message; None where it is another's."""
+def error_in(error: BaseException) -> SkipstoneError | None:
+    """The error of ours in the message of a failed action of Spark, by its type; None where it holds none."""
     if isinstance(error, SkipstoneError):
         return error
-    told = _OURS.findall(str(error))
-    if not told:
+    matches = _ERROR_TEXT.findall(str(error))
+    if not matches:
         return None
-    name, message = told[-1]
-    return getattr(errors, name, StorageError)(message.strip())  # what is not there by name is a kind of StorageError
+    name, message = matches[-1]
+    return getattr(errors, name, StorageError)(message.strip())  # a name that is not in errors is a StorageError's
 
 
-def dealt(weights: Sequence[float] | np.ndarray, parts: int) -> list[slice]:
-    """Things in their order, in at most so many runs of about as much weight each: the slice of each run, none empty.
-    Weights are above 0."""
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def split_evenly(weights: Sequence[float] | np.ndarray, parts: int) -> list[slice]:
+    """Slices of a sequence, in order, at most `parts` of about the same weight, none empty. Weights are above 0."""
     sums = np.cumsum(weights)
-    whole = float(sums[-1]) if len(sums) else 0.0
-    cuts = np.searchsorted(sums, np.arange(1, parts) * (whole / parts)) + 1
+    total = float(sums[-1]) if len(sums) else 0.0
+    cuts = np.searchsorted(sums, np.arange(1, parts) * (total / parts)) + 1
     ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
     return [slice(low, high) for low, high in pairwise(ends)]
 
 
-def packed(rows: pa.Table) -> bytes:
-    """Rows to travel in a part: a pickle of a slice holds all that it was cut from."""
+def to_ipc(rows: pa.Table, compression: str | None = None) -> bytes:
+    """Rows as an Arrow stream; a pickle of a slice would hold all that it was cut from."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return sink.getvalue().to_pybytes()
 
 
-def unpacked(data: bytes) -> pa.Table:
-    """The inverse of `packed`."""
+def from_ipc(data: bytes) -> pa.Table:
+    """The inverse of `to_ipc`."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

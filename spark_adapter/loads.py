@@ -1,7 +1,7 @@
-"""Loads of ours in a DataFrame's plan, also below joins, filters and subqueries, and the versions that they are of.
+"""The loads of ours in a DataFrame's plan, also below joins, filters and subqueries, and their versions.
 
-A classic session's plan lies in the JVM. Of Spark Connect the plan as the client sends it is looked through: what is
-behind a view, a table's name or SQL text is known to the server alone.
+A classic session's plan lies in the JVM. Over Spark Connect the client's plan is searched: only the server knows what
+is behind a view, a table's name or SQL text.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError
-from .request import Request
+from .options import Request
 from .source import SkipstoneSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Options of the Parquet reader that `read_parquet` loads by: Spark keeps them, and reads none.
+# Options that `read_parquet` gives to Spark's Parquet reader: Spark keeps them, and uses none.
 TABLE_OPTION, VERSION_OPTION = "skipstone.table", "skipstone.version"
-_UNSEEN = {
+_UNKNOWN_TO_CLIENTS = {
     "spark.connect.SQL": "SQL text",
     "spark.connect.Read.NamedTable": "a table's or a view's name",
     "spark.connect.CachedRemoteRelation": "a checkpoint",
@@ -32,22 +32,22 @@ _UNSEEN = {
 
 @dataclass(frozen=True)
 class Load:
-    """One load. `leaf` is its node in the plan; None over Spark Connect."""
+    """One load. `leaf` is its node in the JVM's plan; None over Spark Connect."""
 
     options: dict[str, str]
     leaf: Any = None
 
     @property
     def is_scan(self) -> bool:
-        """False for what `read_parquet` left to Spark's own reader."""
+        """False for a load by `read_parquet`, which Spark's own reader does."""
         return TABLE_OPTION not in self.options
 
     def request(self) -> Request:
-        """What a scan asks for."""
+        """The request of a scan."""
         return Request.from_options(self.options)
 
     def table_id(self) -> str:
-        """The id of the table that it is of."""
+        """The id of the table that it reads."""
         if not self.is_scan:
             return self.options[TABLE_OPTION]
         request = self.request()
@@ -56,10 +56,10 @@ class Load:
             return table.instant.table_id
 
     def version(self) -> int:
-        """The version that its rows are of.
+        """The version that it reads.
 
-        Raises InvalidArgumentError where that is not known here: over Spark Connect the server chooses one anew each
-        time, unless `scan` did or option version does.
+        Raises InvalidArgumentError over Spark Connect, where the server chooses a version at each action, unless `scan`
+        or option version named one.
         """
         named = self.options.get("version" if self.is_scan else VERSION_OPTION)
         if named is None and self.leaf is not None:
@@ -80,7 +80,7 @@ def loads_of(frame: DataFrame) -> Iterator[Load]:
 
 
 def bare_load(frame: DataFrame) -> Load | None:
-    """The load that a DataFrame is, where it is one and nothing else is done with it."""
+    """The load that a DataFrame consists of; None where there is more to its plan."""
     if hasattr(frame, "_jdf"):
         load = _load_of(frame._jdf.queryExecution().analyzed())
     else:
@@ -90,11 +90,11 @@ def bare_load(frame: DataFrame) -> Load | None:
 
 
 def unseen_in(frame: DataFrame) -> str | None:
-    """What of a DataFrame's plan cannot be looked into here; None where all can."""
+    """The first part of a DataFrame's plan that cannot be searched here; None where all can."""
     if hasattr(frame, "_jdf"):
         return None
     names = (_name(message) for message in _messages(_relation_of(frame)))
-    return next((_UNSEEN[name] for name in names if name in _UNSEEN), None)
+    return next((_UNKNOWN_TO_CLIENTS[name] for name in names if name in _UNKNOWN_TO_CLIENTS), None)
 
 
 # -- in a JVM ---------------------------------------------------------------------------------------------------------
@@ -102,10 +102,10 @@ def unseen_in(frame: DataFrame) -> str | None:
 
 def _in_jvm(plan: Any) -> Iterator[Load]:
     subqueries = plan.subqueriesAll()
-    for one in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
-        leaves = one.collectLeaves()
-        for at in range(leaves.size()):
-            load = _load_of(leaves.apply(at))
+    for tree in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
+        leaves = tree.collectLeaves()
+        for i in range(leaves.size()):
+            load = _load_of(leaves.apply(i))
             if load is not None:
                 yield load
 
@@ -116,8 +116,8 @@ def _load_of(leaf: Any) -> Load | None:
         options = dict(leaf.options().asCaseSensitiveMap())
         return Load(options, leaf) if leaf.table().name() == SkipstoneSource.name() or _is_native(options) else None
     if kind == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
-        told = {name: leaf.relation().options().get(name) for name in (TABLE_OPTION, VERSION_OPTION)}
-        options = {name: value.get() for name, value in told.items() if value.isDefined()}
+        values = {name: leaf.relation().options().get(name) for name in (TABLE_OPTION, VERSION_OPTION)}
+        options = {name: value.get() for name, value in values.items() if value.isDefined()}
         return Load(options, leaf) if _is_native(options) else None
     return None
 
@@ -127,8 +127,8 @@ def _is_native(options: dict[str, str]) -> bool:
 
 
 def _pinned(leaf: Any) -> int:
-    """The version that a source chose when it was made; Spark keeps the source, pickled, and shows it to nobody. One
-    that was loaded with a schema is made when it is first asked for, which is now."""
+    """The version that a source chose when it was made. Spark keeps the source, pickled, in a private field. A source
+    that was loaded with a schema is made at its first use, which may be now."""
     table = leaf.table()
     try:
         (field,) = (f for f in table.getClass().getDeclaredFields() if f.getName() == "ds")
@@ -144,7 +144,7 @@ def _pinned(leaf: Any) -> int:
     return source.version
 
 
-# -- of Spark Connect -------------------------------------------------------------------------------------------------
+# -- over Spark Connect -----------------------------------------------------------------------------------------------
 
 
 def _in_client(frame: Any) -> Iterator[Load]:
@@ -170,7 +170,7 @@ def _name(message: Any) -> str:
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """A message of protobuf and all within it, in order; plans are too deep for recursion."""
+    """A protobuf message and all messages within it, in order; plans are too deep for recursion."""
     waiting = [message]
     while waiting:
         message = waiting.pop()

@@ -1,7 +1,7 @@
-"""`save`: a DataFrame into a table, from any thread, with the versions that it was read from.
+"""`save`: a DataFrame into a table, from any thread, with a check of the versions that it was read from.
 
-An overwrite of what an older version held would take out, unread, what others added since. A plain save cannot know
-what it rests on; here the DataFrame's own plan says it.
+An overwrite of what an older version held would remove, unread, what others added since. A plain save cannot know which
+version its rows came from; `save` reads that from the DataFrame's plan.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError, NotATableError
-from .jobs import own_error
+from .jobs import error_in
 from .loads import loads_of, unseen_in
-from .request import STORAGE_PREFIX
+from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX
 from .session import active, register
 from .source import SkipstoneSource
-from .write_request import OVERWRITE_MODE, READ_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,17 +43,17 @@ def save(
     Args:
         path: the table's directory; where nothing is, a table is made.
         mode: "append" or "overwrite".
-        read_version: the version of this table that the rows were worked out from. By default the least of those that
-            the DataFrame's plan reads of this table; where it reads none of it (nor would after a checkpoint or
-            `lookup`, which keep no version in the plan), nobody asks what others did before this save began.
+        read_version: the version of this table that the rows were derived from. By default the least of those that the
+            DataFrame's plan reads of this table. Where it reads none (after a checkpoint or `lookup` the plan holds
+            none), changes that others made before this save began are no conflict.
         index_path, storage_options: as in `scan`.
         options: `partitioning`, `key`, `partitionOverwriteMode`, `file_rows` and so on, as of a plain save.
 
     Raises:
         CommitConflictError: what is overwritten (with `partitionOverwriteMode="dynamic"`: the partitions that get rows;
         else every partition) was changed since that version, or meanwhile; the table is as it was. SchemaError: columns
-        that do not fit. InvalidArgumentError: odd options; a DataFrame of Spark Connect whose version is not known
-        here. What goes wrong in a job of Spark comes as Spark's own error.
+        that do not fit. InvalidArgumentError: bad options; a DataFrame of Spark Connect whose version is not known
+        here. A failure of a Spark job that is not ours comes as Spark's own error.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
@@ -63,18 +62,18 @@ def save(
     with active(spark):
         if mode == "overwrite" and read_version is None:
             read_version = _read_version(frame, path, index_path, storage_options)
-        told = {name: str(value) for name, value in options.items()}
-        told |= {f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()}
+        texts = {name: str(value) for name, value in options.items()}
+        texts |= {f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()}
         if index_path is not None:
-            told["index_path"] = os.fspath(index_path)
+            texts["index_path"] = os.fspath(index_path)
         if read_version is not None:
-            told[READ_VERSION] = str(read_version)
-        if not any(name.lower() == OVERWRITE_MODE.lower() for name in told):
-            told[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
+            texts[READ_VERSION] = str(read_version)
+        if not any(name.lower() == OVERWRITE_MODE.lower() for name in texts):
+            texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
         try:
-            frame.write.format(SkipstoneSource.name()).mode(mode).options(**told).save(os.fspath(path))
+            frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
         except Exception as error:
-            ours = own_error(error)
+            ours = error_in(error)
             if ours is None:
                 raise
             raise ours from None
@@ -86,12 +85,12 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
         with open_table(path, index_path=index_path, storage_options=storage_options) as table:
             table_id = table.instant.table_id
     except NotATableError:
-        return None  # it is made
+        return None  # the save will make it
     versions = [load.version() for load in loads_of(frame) if load.table_id() == table_id]
     unseen = unseen_in(frame)
     if unseen is not None:
         raise InvalidArgumentError(
-            f"what stands behind {unseen} is not known to a client of Spark Connect: say with read_version= which "
+            f"what is behind {unseen} is not known to a client of Spark Connect: say with read_version= which "
             "version of this table the rows were read from, or, where it was none, save plainly, by frame.write"
         )
     return min(versions, default=None)

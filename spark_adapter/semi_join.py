@@ -1,11 +1,11 @@
-"""Very many keys looked up: the rows whose values in some columns are those of a key, as a DataFrame.
+"""`lookup`: the rows whose values in some columns are those of one of very many keys, as a DataFrame.
 
-    few keys of one column     a scan with IN: filters and statistics can speak of them
+    few keys of one column     a scan with IN: filters and statistics can prune by them
     files of the index         keys, sorted -> (file, row), by the secondary index -> dealt out by file -> those rows
-    other files                read, as far as the keys' span leaves them, and joined by Spark
+    other files                read, as far as the range of the keys leaves them, and joined by Spark
 
 The keys never come to the driver: they are joined against the index where Spark sorts them to, each task with a range
-of its own. What runs in executors: `joining`.
+of its own. What runs in executors: `semi_join_tasks`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
-from .joining import Batches, Pinned, Rest, encode_keys, find_rows, read_rest, read_rows
-from .packing import pack
+from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
 from .session import scan
-from .translate import arrow_schema_of, spark_schema, wire_schema
+from .shares import pack
+from .wire_types import arrow_schema_of, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,10 +59,10 @@ def lookup(
     """The rows of a table whose values in `on` are those of one of many keys: a left semi-join, by way of a secondary
     index of those columns where there is one. Each row once, however often its key is given; a null equals nothing.
 
-    The DataFrame stays with the version that is the latest now, and runs when it is acted upon. Only this is done at
-    once: of keys of one column, so many as `scan` can take with IN are looked at; and where there are files that no
-    index covers, the least and the greatest of the keys are found, so that not all of those files are read. Cache keys
-    that are dear to compute.
+    The DataFrame stays with the version that is the latest now, and runs when an action does. Only this is done at
+    once: of keys of one column, as many are read as `scan` can take with IN; and where there are files that no index
+    covers, the least and the greatest key are computed, so that not all of those files are read. Cache keys that are
+    expensive to compute.
 
     Args:
         path: the table's directory; executors must see it under the same name.
@@ -93,13 +93,13 @@ def lookup(
         names = [*leading, *(name for name in names if name not in leading)]
         given = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
         schema = arrow_schema_of(given.schema)
-        one = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # of no row, fewer casts are refused
-        key_set(one, [leaves[name] for name in names])  # or it raises
+        sample = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # a cast of no row is not refused
+        key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
         if len(names) == 1:
             few = given.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
-                # The version that was asked for, not the one seen: only the latest goes with the log of another format.
+                # The caller's version, not the one opened: only the latest is read with another format's log.
                 return scan(
                     spark,
                     path,
@@ -122,14 +122,14 @@ def _joined(
     columns: Sequence[str] | None,
 ) -> DataFrame:
     wanted = table.scan(columns=columns).columns
-    wire_schema(table.schema, wanted)  # or it raises
+    wire_schema(table.schema, wanted)  # raises for a type that Spark does not have
     tops = [top_level(table.schema, name) for name in names]
     key = "key of the row"
     while key in table.schema.names:
         key += "_"
     read = tuple(dict.fromkeys([*wanted, *tops]))
     wire = wire_schema(table.schema, read)
-    pinned = Pinned(
+    lookup = Lookup(
         location=table.location,
         version=table.version,
         log_position=table.log_position,
@@ -142,82 +142,80 @@ def _joined(
         key=key,
         wire=wire.append(pa.field(key, pa.binary())),
     )
-    known = [given[f"k{i}"].isNotNull() for i in range(len(names))]
-    for each in known:
-        given = given.where(each)
-    # What the index decides is the answer; what it does not is compared with the keys once more.
-    rest = _rest(spark, table, given, pinned, index)
-    base = wanted or (tops[0],)  # rows of no column cannot be put together
-    answers, doubtful = [], [] if rest is None else [rest]
+    for i in range(len(names)):
+        given = given.where(given[f"k{i}"].isNotNull())
+    # Where the index covers the whole key, its rows are the result; all others are compared with the keys once more.
+    uncovered = _uncovered_rows(spark, table, given, lookup, index)
+    base = wanted or (tops[0],)  # a union needs a column
+    results, candidates = [], [] if uncovered is None else [uncovered]
     if index is not None and leading == len(names):
-        own = replace(pinned, key=None, columns=base, wire=wire_schema(table.schema, base))
-        answers.append(_rows_by_index(spark, given, own))
+        exact = replace(lookup, key=None, columns=base, wire=wire_schema(table.schema, base))
+        results.append(_rows_by_index(spark, given, exact))
     elif index is not None:
-        doubtful.append(_rows_by_index(spark, given, pinned))
-    if doubtful:
-        found = doubtful[0] if len(doubtful) == 1 else doubtful[0].union(doubtful[1])
-        encoded = given.mapInArrow(_encode(pinned, table.schema), "key binary").withColumnRenamed("key", key)
-        found = found.join(encoded, [key], "left_semi")
-        answers.append(found.select(*[found[quoted(name)] for name in base]))
-    if not answers:  # no file may hold a key
+        candidates.append(_rows_by_index(spark, given, lookup))
+    if candidates:
+        rows = candidates[0] if len(candidates) == 1 else candidates[0].union(candidates[1])
+        encoded = given.mapInArrow(_encode(lookup, table.schema), "key binary").withColumnRenamed("key", key)
+        rows = rows.join(encoded, [key], "left_semi")
+        results.append(rows.select(*[rows[quoted(name)] for name in base]))
+    if not results:  # no file may hold a key
         return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
-    found = answers[0] if len(answers) == 1 else answers[0].union(answers[1])
-    return found.select(*[found[quoted(name)] for name in wanted])
+    rows = results[0] if len(results) == 1 else results[0].union(results[1])
+    return rows.select(*[rows[quoted(name)] for name in wanted])
 
 
-def _rows_by_index(spark: SparkSession, given: DataFrame, pinned: Pinned) -> DataFrame:
-    """The rows that the index tells of."""
-    key: list[Column] = [given[f"k{i}"] for i in range(pinned.leading)]
-    # Keys of one task lie side by side in the index, so that each of its blocks is read by few tasks.
+def _rows_by_index(spark: SparkSession, given: DataFrame, lookup: Lookup) -> DataFrame:
+    """The rows that the index finds."""
+    key: list[Column] = [given[f"k{i}"] for i in range(lookup.leading)]
+    # A task's keys lie side by side in the index, so that each of its blocks is read by few tasks.
     keys = given.select(*key).distinct()
     keys = keys.repartitionByRange(*keys.columns).sortWithinPartitions(*keys.columns)
-    hits = keys.mapInArrow(_find(pinned), "file long, row long")
-    # A number of partitions that is given stays: Spark would go by the bytes of the hits, which tell nothing of rows.
+    hits = keys.mapInArrow(_find(lookup), "file long, row long")
+    # With a number of partitions: Spark would choose one by the bytes of the hits, which say nothing about the rows.
     dealt = hits.repartition(_PARTS_A_CORE * slots(spark), hits["file"]).sortWithinPartitions("file", "row")
-    return dealt.mapInArrow(_read(pinned), spark_schema(pinned.wire))
+    return dealt.mapInArrow(_read(lookup), spark_schema(lookup.wire))
 
 
-def _rest(
-    spark: SparkSession, table: Table, given: DataFrame, pinned: Pinned, index: IndexState | None
+def _uncovered_rows(
+    spark: SparkSession, table: Table, given: DataFrame, lookup: Lookup, index: IndexState | None
 ) -> DataFrame | None:
-    """The rows, within the keys' span, of files that the index does not cover; None where it covers all."""
+    """The rows, within the range of the keys, of files that the index does not cover; None where it covers all."""
     instant = table.snapshot.instant
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Planning(ScanRequest.of(table, pinned.columns))
-    if index is not None and not _uncovered(everything, table, index).any():
+    everything = Planning(ScanRequest.of(table, lookup.columns))
+    if index is not None and not _uncovered_units(everything, table, index).any():
         return None
-    plan = Planning(ScanRequest.of(table, pinned.columns), _span(given, pinned.names))
-    left = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered(plan, table, index)
-    tasks = plan.readable_tasks(left)
+    plan = Planning(ScanRequest.of(table, lookup.columns), _key_range(given, lookup.names))
+    units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
+    tasks = plan.readable_tasks(units)
     if not tasks:
         return None
-    # Fewer bytes than a part for each core and the rest is not worth cutting: `pack` sees to it.
     packs = pack(tasks, slots(spark))
-    rows = pa.table({"part": pa.array([Rest(plan.context, shares).packed() for shares in packs], pa.binary())})
-    parts = spark.createDataFrame(rows, "part binary").coalesce(1)
+    encoded = pa.array([UncoveredFiles(plan.context, shares).to_bytes() for shares in packs], pa.binary())
+    parts = spark.createDataFrame(pa.table({"part": encoded}), "part binary").coalesce(1)
     if len(packs) > 1:
         parts = parts.repartition(len(packs))
-    return parts.mapInArrow(_read_rest(pinned), spark_schema(pinned.wire))
+    return parts.mapInArrow(_read_uncovered(lookup), spark_schema(lookup.wire))
 
 
-def _uncovered(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
-    """bool [units]: those of which the index does not tell all rows."""
+def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
+    """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    told = units.is_alone & spoken_of(table.snapshot, index, ids)
-    found = np.zeros(units.count, dtype=bool)
-    found[units.unit_of[~told]] = True
-    return found
+    covered = units.is_alone & spoken_of(table.snapshot, index, ids)
+    uncovered = np.zeros(units.count, dtype=bool)
+    uncovered[units.unit_of[~covered]] = True
+    return uncovered
 
 
-def _span(given: DataFrame, names: Sequence[str]) -> Node:
-    """The ranges in which the keys lie. An action."""
+def _key_range(given: DataFrame, names: Sequence[str]) -> Node:
+    """The ranges in which the keys lie. Runs a job."""
     ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
-    found = given.selectExpr(*ends).toArrow()
+    row = given.selectExpr(*ends).toArrow()
     columns = [
-        pa.chunked_array([*found.column(f"min{i}").chunks, *found.column(f"max{i}").chunks]) for i in range(len(names))
+        pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
     ]
     if columns[0].null_count:
         return Constant(False)
@@ -234,20 +232,20 @@ def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
     return names
 
 
-# What Spark is given to run: functions of batches alone.
+# Functions of batches alone, as Spark takes them.
 
 
-def _find(pinned: Pinned) -> Callable[[Batches], Batches]:
-    return lambda batches: find_rows(pinned, batches)
+def _find(lookup: Lookup) -> Callable[[Batches], Batches]:
+    return lambda batches: find_rows(lookup, batches)
 
 
-def _read(pinned: Pinned) -> Callable[[Batches], Batches]:
-    return lambda batches: read_rows(pinned, batches)
+def _read(lookup: Lookup) -> Callable[[Batches], Batches]:
+    return lambda batches: read_rows(lookup, batches)
 
 
-def _read_rest(pinned: Pinned) -> Callable[[Batches], Batches]:
-    return lambda batches: read_rest(pinned, batches)
+def _read_uncovered(lookup: Lookup) -> Callable[[Batches], Batches]:
+    return lambda batches: read_uncovered(lookup, batches)
 
 
-def _encode(pinned: Pinned, schema: pa.Schema) -> Callable[[Batches], Batches]:
-    return lambda batches: encode_keys(pinned, schema, batches)
+def _encode(lookup: Lookup, schema: pa.Schema) -> Callable[[Batches], Batches]:
+    return lambda batches: encode_keys(lookup, schema, batches)

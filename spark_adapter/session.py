@@ -1,4 +1,4 @@
-"""The driver's face: `register`, `scan` and `refresh`."""
+"""`register`, `scan` and `refresh`: the driver checks arguments, where errors are ours, and pins a version."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ from pyspark.sql import Column
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse, unknowns
 from ..errors import InvalidArgumentError
-from .column_tree import quoted
+from .column_tree import columns_needed, quoted
 from .from_columns import from_column, without_unknowns
 from .jobs import known_slots
 from .loads import bare_load
-from .meaning import Session
-from .request import Request, encode_predicate
-from .residual import columns_needed
+from .options import Request, encode_predicate
 from .source import SkipstoneSource
-from .translate import readable_schema, spark_schema, wire_schema
+from .spark_semantics import Session
+from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_RESIDUAL_SHOWN = 300  # characters of it that travel with the load, for `explain`
-_tested: weakref.WeakKeyDictionary[DataFrame, tuple[Column, DataFrame]] = weakref.WeakKeyDictionary()
+_RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
+_residuals: weakref.WeakKeyDictionary[DataFrame, tuple[Column, DataFrame]] = weakref.WeakKeyDictionary()
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session, and, where this thread has no active session of Spark, the
-    session its active one.
+    """Makes the data source "skipstone" known to a session; and the session the active one of this thread, where the
+    thread has none.
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
-    A plain save finds no data source of Python in a thread without an active session, as those are that Python begins:
-    there, call this in the thread, or `save`.
+    Spark looks for a data source of Python in the thread's active session, and a thread that Python starts has none. So
+    in such a thread call this before a plain save, or use `save`.
 
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
@@ -50,15 +49,15 @@ def register(spark: SparkSession) -> None:
             sessions.setActiveSession(spark._jsparkSession)
     if spark in _registered:
         return
-    if not _registers(spark):
-        # Spark looks for the name in the thread's active session, which need not be the one that it is asked of.
+    if not _try_register(spark):
+        # Spark checks the name in the thread's active session, which need not be this one.
         with active(spark):
-            _registers(spark)
+            _try_register(spark)
     _registered.add(spark)
 
 
-def _registers(spark: SparkSession) -> bool:
-    """False where the name is known already, as it is where Spark found `pyspark_skipstone` by itself."""
+def _try_register(spark: SparkSession) -> bool:
+    """False where the name is registered already, as it is where Spark found `pyspark_skipstone` by itself."""
     try:
         spark.dataSource.register(SkipstoneSource)
     except AnalysisException as error:
@@ -86,8 +85,8 @@ def scan(
     Args:
         path: the table's directory; executors must see it under the same name.
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
-            `.where(column)`. What we understand of it prunes; where a part is not understood (functions, arithmetic,
-            a UDF) Spark tests the rows that are left by the whole Column.
+            `.where(column)`. The parts that we understand prune; where a part is not understood (functions, arithmetic,
+            a UDF) Spark tests the remaining rows by the whole Column.
             Or SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they mean to
             `Table.scan`: all of it must be understood, and timestamps without a zone are UTC, whatever the
             session's time zone. None for every row.
@@ -99,7 +98,7 @@ def scan(
     Raises:
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
         or (where it is no Column) cannot be tested on rows. SchemaError: `columns` names no column, or one is of a
-        type that Spark has not.
+        type that Spark does not have.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual = None
@@ -117,9 +116,9 @@ def scan(
             wire = wire_schema(table.schema, [*names, *(name for name in needed if name not in names)])
         request = Request(
             path=table.location,
-            # always the tree: a worker that plans need not load the SQL parser
+            # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
-            residual=None if residual is None else str(residual)[:_RESIDUAL_SHOWN],
+            residual=None if residual is None else str(residual)[:_RESIDUAL_CHARACTERS],
             index_path=None if index_path is None else table.index_storage.uri,
             version=table.version,
             log_position=table.log_position,
@@ -130,25 +129,25 @@ def scan(
     frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
     if residual is None:
         return frame
-    tested = frame.where(residual)
-    found = tested if wire.names == names else tested.select(*map(quoted, names))
-    _tested[found] = residual, frame
-    return found
+    filtered = frame.where(residual)
+    result = filtered if wire.names == names else filtered.select(*map(quoted, names))
+    _residuals[result] = residual, frame
+    return result
 
 
 def refresh(frame: DataFrame) -> DataFrame:
     """What a DataFrame reads, at the version that is the latest now: a fresh `scan` of the same table, with the same
     `where`, columns and options. The DataFrame itself stays with its version.
 
-    Raises InvalidArgumentError for what is neither what `scan` returned nor a plain load: filters and joins of Spark's
-    are said anew over what this returns. Else as `scan`.
+    Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
+    joins of Spark's to what this returns. Else as `scan`.
     """
-    where, loaded = _tested.get(frame, (None, frame))
+    where, loaded = _residuals.get(frame, (None, frame))
     load = bare_load(loaded)
     if load is None:
         raise InvalidArgumentError(
-            'refresh() loads anew what scan(), or spark.read.format("skipstone").load(), returned; what was made of '
-            "it, or by another function, is to be made again"
+            'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
+            "filters and joins to the result"
         )
     request = load.request()
     return scan(
@@ -162,9 +161,9 @@ def refresh(frame: DataFrame) -> DataFrame:
 
 
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
-    """What a Column means over a table, under the settings of a session: `from_column`."""
+    """`from_column` under the settings of a session."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    # Where nothing is said of it, it goes by the mode.
+    # Unset, it follows the ANSI mode.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
     is_null = str(legacy).lower() == "true"
     if legacy is None:
@@ -175,7 +174,7 @@ def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
 
 @contextlib.contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Makes a session the active one of this thread for a while; one of Spark Connect has no need of it."""
+    """Within, a session is the active one of this thread; Spark Connect needs none."""
     if not hasattr(spark, "_jsparkSession"):
         yield
         return

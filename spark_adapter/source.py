@@ -1,36 +1,51 @@
-"""The data source "skipstone": plans on the driver, hands out partitions that executors can read by themselves.
+"""The data source "skipstone": loads are planned on the driver, saves are committed there.
 
 PySpark makes the source in one process, plans in another and reads in more, passing pickles on. So the version is
-pinned when the source is made, and what planning finds travels in the partitions: the reader is pickled before
-`partitions()` runs, and what that would keep in it never arrives. Each process imports no more than its part.
+pinned when the source is made, and the plan travels in the partitions: the reader is pickled before `partitions()`
+runs, and what that would store in it never arrives. Each process imports no more than it needs. `pushFilters` is not
+implemented on purpose: see the package.
 
-`pushFilters` is left alone on purpose: see the package.
+A save: each task writes files and their task index, and the driver commits them at once. Spark makes the writer in one
+process, runs it in executors, and commits in a third; none lives as long as the save. So its transaction is a
+distributed one (`engine.commit.distributed`), which begins at the latest version. Spark passes the commit one message a
+partition, whatever was tried again or ran twice. Messages travel over Spark's own channel, not through storage.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
-from ..errors import InvalidArgumentError, NotATableError
-from .request import Request
+from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
+from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ..engine.commit.distributed import DistributedTransaction
+    from ..engine.indexes.task_result import TaskResult
     from ..engine.scan.tasks import ReadContext
     from ..engine.table import Table
-    from .packing import Share
-    from .writer import SkipstoneWriter
+    from ..engine.tasks.spec import TaskSpec
+    from .shares import Share
+
+_SESSION_MODE = f"spark.sql.sources.{OVERWRITE_MODE}"
 
 
 class SkipstoneSource(DataSource):
-    """`spark.read.format("skipstone")`, `df.write.format("skipstone")`. Its options: `request`, `write_request`.
+    """`spark.read.format("skipstone")`, `df.write.format("skipstone")`. Its options are those of `options`.
 
     Without option `version` the latest is pinned here: Spark makes the source at load(), but, where the user gives a
     schema, only when it is first read. `scan` names the version.
@@ -42,7 +57,7 @@ class SkipstoneSource(DataSource):
         try:
             self._request = _pinned(Request.from_options(options))
         except (InvalidArgumentError, NotATableError) as error:
-            self._refusal = error  # of a load: a save has other options, and may be the first to the table
+            self._refusal = error  # of a load only: a save has other options, and may make the table
 
     @classmethod
     def name(cls) -> str:
@@ -51,34 +66,37 @@ class SkipstoneSource(DataSource):
     @property
     def version(self) -> int:
         """The version that is read: the one that was asked for, or pinned."""
-        version = self._asked().version
+        version = self._load_request().version
         assert version is not None
         return version
 
     def schema(self) -> StructType:
         """The columns of the pinned version, all or those that option columns names. Raises SchemaError for one that
         Spark has no type for, or that is not there."""
-        from .translate import spark_schema, wire_schema
+        from .wire_types import spark_schema, wire_schema
 
-        request = self._asked()
+        request = self._load_request()
         with _open(request) as table:
             names = None if request.columns is None else table.scan(columns=request.columns).columns
             return spark_schema(wire_schema(table.schema, names))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
-        return SkipstoneReader(self._asked(), schema)
+        return SkipstoneReader(self._load_request(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> SkipstoneWriter:
-        """Opens the table at its latest version, or makes it; raises what is known to be wrong before any task runs."""
-        from .write_request import WriteRequest
-        from .writer import writer_of
+        """Opens the table at its latest version, or makes it; raises before any task runs where the save must fail."""
+        return _writer_of(WriteRequest.from_options(self.options), schema, overwrite)
 
-        return writer_of(WriteRequest.from_options(self.options), schema, overwrite)
-
-    def _asked(self) -> Request:
+    def _load_request(self) -> Request:
         if self._request is None:
             raise self._refusal
         return self._request
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        raise _no_stream("reads versions of a table")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise _no_stream("commits one save at a time")
 
 
 class FilePartition(InputPartition):
@@ -97,8 +115,8 @@ class SkipstoneReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Runs on the driver: the files that may hold a match, packed. One empty partition where there are none."""
-        from .packing import pack
-        from .translate import check_spark_schema, wire_schema
+        from .shares import pack
+        from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
             plan = table.scan(self._request.predicate_node(), self._schema.names)
@@ -109,10 +127,12 @@ class SkipstoneReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        from .executor import read_shares
+        from .shares import rows_of_shares
+        from .wire_types import wire_batches
 
         assert isinstance(partition, FilePartition)
-        return read_shares(partition.context, partition.wire, partition.shares)
+        for path, rows in rows_of_shares(partition.context, partition.shares):
+            yield from wire_batches(rows, partition.wire, path)
 
 
 def _pinned(request: Request) -> Request:
@@ -122,7 +142,158 @@ def _pinned(request: Request) -> Request:
         return replace(request, version=table.version, log_position=table.log_position)
 
 
+def _no_stream(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the data source skipstone {what}, and is no stream: use spark.read and df.write, in a writeStream by "
+        "foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
+    )
+
+
 def _open(request: Request) -> Table:
     from ..engine.open import open_pair
 
     return open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
+
+
+# -- saves ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task wrote. `is_dynamic`: its session's mode of overwriting, which only tasks can read."""
+
+    results: list[TaskResult]
+    is_dynamic: bool
+
+
+class SkipstoneWriter(DataSourceArrowWriter):
+    """Writes rows into one transaction. Small: it is pickled into every task."""
+
+    def __init__(
+        self,
+        work: DistributedTransaction,
+        spec: TaskSpec,
+        names: Sequence[str],
+        overwrites: bool,
+        request: WriteRequest,
+    ):
+        self._work, self._spec, self._names = work, spec, list(names)
+        self._overwrites, self._is_dynamic, self._read_version = overwrites, request.is_dynamic, request.read_version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Runs in an executor. On an exception what was written is removed."""
+        from ..engine.tasks.writer import TaskWriter
+        from .wire_types import gathered, to_table_types
+
+        tables = gathered(iterator)
+        first = next(tables, None)
+        if first is None:
+            return TaskMessage([], _session_is_dynamic())
+        with TaskWriter(self._spec) as task:
+            for rows in itertools.chain([first], tables):
+                task.write(to_table_types(rows, self._names, self._spec.schema))
+        return TaskMessage(task.result, _session_is_dynamic())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver, when every task succeeded. Raises CommitConflictError where another writer took out a
+        file that this overwrites, or changed what it overwrites since that was read; or the transaction was given up.
+        """
+        received = _received(messages)
+        if len(received) < len(messages):
+            raise CommitConflictError("Spark lost the message of a task: nothing is committed; save again")
+        is_dynamic = self._is_dynamic
+        if is_dynamic is None:
+            is_dynamic = any(message.is_dynamic for message in received)
+        with self._work.resume() as tx:
+            for message in received:
+                tx.add_task(message.results)
+            if self._overwrites:
+                tx.overwrite("written" if is_dynamic else "all", read_version=self._read_version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver, when the job or its commit failed."""
+        self._work.abort([result for message in _received(messages) for result in message.results])
+
+
+def _writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> SkipstoneWriter:
+    """The writer of a DataFrame's rows into a table, which is made where nothing is.
+
+    Raises SchemaError where such columns cannot go into the table; InvalidArgumentError for a table that follows
+    another format's log, and for a directory of Parquet files without an index.
+    """
+    from .wire_types import arrow_schema, check_incoming, names_in
+
+    rows = arrow_schema(schema)
+    with _open_or_create(request, rows) as table:
+        if request.partitioning is not None and request.partitioning != table.instant.partitioning:
+            columns = ", ".join(table.instant.partitioning) or "no column"
+            raise InvalidArgumentError(
+                f"{table.location} is partitioned by {columns}, and option partitioning says "
+                f"{', '.join(request.partitioning) or 'no column'}; leave it out"
+            )
+        names = names_in(table.schema, rows.names)
+        check_incoming(rows, names, table.schema)
+        work = table.distributed_transaction(request.key)
+        _check_read(table, request, overwrites)
+        return SkipstoneWriter(work, work.task_spec(**request.sizes), names, overwrites, request)
+
+
+def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
+    """Raises, before any task runs, what the commit would raise for the version that was read. Not known yet: which
+    partitions get rows, and whether this is a retry of a key."""
+    from ..engine.commit.overwriting import check_unchanged, read_instant
+    from ..engine.state.snapshot import Snapshot
+
+    if request.read_version is None:
+        return
+    if not overwrites:
+        raise InvalidArgumentError(
+            f'option {READ_VERSION} is for mode("overwrite"): what is appended conflicts with none'
+        )
+    read = read_instant(table.timeline, table.instant, request.read_version)
+    if request.is_dynamic is False and request.key is None:
+        check_unchanged(Snapshot(read, table.readers), table.snapshot, None)
+
+
+def _open_or_create(request: WriteRequest, rows: pa.Schema) -> Table:
+    from ..engine.open import open_table
+
+    storage: dict[str, Any] = {"index_path": request.index_path, "storage_options": request.storage_options}
+    try:
+        return open_table(request.path, **storage)
+    except NotATableError:
+        _check_new(request)
+    from ..engine.create import create
+
+    try:
+        return create(request.path, schema=rows, partitioning=list(request.partitioning or ()), files=[], **storage)
+    except (InvalidArgumentError, CommitConflictError) as error:
+        try:  # another save made it meanwhile
+            return open_table(request.path, **storage)
+        except NotATableError:
+            raise error from None
+
+
+def _check_new(request: WriteRequest) -> None:
+    """Raises InvalidArgumentError where Parquet files lie that would not be in the new table."""
+    from ..engine.lakes.directory import list_parquet
+    from ..engine.storage import open_storages
+
+    listed = list_parquet(*open_storages(request.path, request.index_path, request.storage_options))
+    if listed.num_rows:
+        raise InvalidArgumentError(
+            f"{request.path} holds Parquet files ({listed.column('path')[0].as_py()}, ...) and no index; make one with "
+            f"`skipstone create {request.path}`, or sks.create(), and save again"
+        )
+
+
+def _received(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [message for message in messages if isinstance(message, TaskMessage)]
+
+
+def _session_is_dynamic() -> bool:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    mode = None if context is None else context.getLocalProperty(_SESSION_MODE)
+    return mode is not None and mode.lower() == "dynamic"

@@ -1,11 +1,11 @@
 """Predicates as PySpark columns: for Spark's own readers, which then filter exactly the rows that match.
 
-A bound predicate holds its literals in its columns' own types, and each is said in the type that Spark has for that:
-nothing is left to Spark's coercions, or to the session's time zone. What Spark cannot be told exactly is refused.
+A bound predicate holds its literals in its columns' own types, and each is written in Spark's type for that: nothing
+depends on Spark's coercions or on the session's time zone. A part that has no exact equivalent is refused.
 
-Spark hands comparisons on to its Parquet reader, which leaves out row groups by their statistics and dictionaries; but
-it does not know there that NaN is greater than any value, and that -0.0 equals 0.0, and loses such rows. Comparisons of
-floats that might are said of `column + 0.0`, which it hands on to nobody.
+Spark pushes comparisons down to its Parquet reader, which skips row groups by statistics and dictionaries. There NaN is
+not greater than any value, and -0.0 is not 0.0, so such rows would be lost. Comparisons of floats that could lose rows
+are made of `column + 0.0`, which is never pushed down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pyspark.sql import functions as F
 
 from ..engine.predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, leaves_of
 from ..errors import PredicateError, SchemaError
-from .translate import spark_schema, wire_schema
+from .column_tree import quoted
+from .wire_types import spark_schema, wire_schema
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -33,12 +34,12 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_HANDED_ON = ("=", "in", "<", "<=")  # of floats: neither NaN nor another zero can satisfy them
+_SAFE_TO_PUSH = ("=", "in", "<", "<=")  # of floats: neither NaN nor another zero can satisfy them
 
 
 def to_column(bound: Node) -> Column:
-    """The Column that is TRUE for the rows in which a bound predicate is, of a frame whose columns have the types of
-    `translate`. Raises PredicateError naming a part that Spark cannot be told exactly."""
+    """The Column that is TRUE for the same rows as a bound predicate, in a frame whose columns have the wire types.
+    Raises PredicateError naming a part that has no exact equivalent in Spark."""
     return _column(bound, False)
 
 
@@ -53,19 +54,19 @@ def has_floats(bound: Node) -> bool:
 
 def literal(value: pa.Scalar, wire: pa.DataType) -> Column:
     """A value in Spark's form of the Arrow type `wire`."""
-    told = spark_schema(pa.schema([pa.field("v", wire)]))["v"].dataType.simpleString()
+    kind = spark_schema(pa.schema([pa.field("v", wire)]))["v"].dataType.simpleString()
     if not value.is_valid:
-        return F.lit(None).cast(told)
+        return F.lit(None).cast(kind)
     if pa.types.is_timestamp(wire):
         us = value.cast(pa.timestamp("us", value.type.tz)).value
         if wire.tz is not None:
             return F.timestamp_micros(F.lit(us).cast("bigint"))
-        return F.lit(str(np.datetime64(us, "us"))).cast(told)
+        return F.lit(str(np.datetime64(us, "us"))).cast(kind)
     if pa.types.is_date(wire):
         return F.date_from_unix_date(F.lit(value.cast(pa.date32()).value).cast("int"))
     if pa.types.is_decimal(wire):
-        return F.lit(format(value.as_py(), "f") if pa.types.is_decimal(value.type) else str(value.as_py())).cast(told)
-    return F.lit(value.as_py()).cast(told)
+        return F.lit(format(value.as_py(), "f") if pa.types.is_decimal(value.type) else str(value.as_py())).cast(kind)
+    return F.lit(value.as_py()).cast(kind)
 
 
 def _column(node: Node, is_negated: bool) -> Column:
@@ -83,7 +84,7 @@ def _column(node: Node, is_negated: bool) -> Column:
 
 
 def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
-    """Halved again and again: a chain of thousands would exhaust the stack of Spark's analyzer."""
+    """As a balanced tree: a chain of thousands would exhaust the stack of Spark's analyzer."""
     if len(parts) < 3:
         return functools.reduce(join, parts)
     middle = len(parts) // 2
@@ -111,21 +112,21 @@ def _of_leaf(leaf: Leaf, is_negated: bool) -> Column:
 
 def _of_floats(leaf: Leaf, column: Column, wire: pa.DataType, is_negated: bool) -> Column:
     numbers = [value.as_py() for value in leaf.values]
-    odd = any(math.isnan(number) or number == 0 for number in numbers)
-    if is_negated or odd or leaf.op not in _HANDED_ON:
+    is_special = any(math.isnan(number) or number == 0 for number in numbers)
+    if is_negated or is_special or leaf.op not in _SAFE_TO_PUSH:
         column = column + literal(pa.scalar(0.0, wire), wire)
     values = [literal(pa.scalar(number + 0.0, wire), wire) for number in numbers]
     if leaf.op not in ("in", "not in"):
         return _compared(leaf.op, column, values)
     # a long IN becomes a set in Spark, in which -0.0 is not 0.0
-    found = _joined(operator.or_, [column == value for value in values])
-    return found if leaf.op == "in" else ~found
+    equal = _joined(operator.or_, [column == value for value in values])
+    return equal if leaf.op == "in" else ~equal
 
 
 def _compared(op: str, column: Column, values: Sequence[Column]) -> Column:
     if op in ("in", "not in"):
-        found = column.isin(*values)
-        return found if op == "in" else ~found
+        equal = column.isin(*values)
+        return equal if op == "in" else ~equal
     if op == "<=>":
         return column.eqNullSafe(values[0])
     return _OPERATORS[op](column, values[0])
@@ -141,7 +142,7 @@ def _of_columns(leaf: ColumnLeaf) -> Column:
 
 
 def _named(ref: ColumnRef) -> Column:
-    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in ref.path))
+    return F.col(quoted(*ref.path))
 
 
 def _wire(leaf: Node, ref: ColumnRef) -> pa.DataType:
@@ -152,7 +153,7 @@ def _wire(leaf: Node, ref: ColumnRef) -> pa.DataType:
 
 
 def _exact(leaf: Leaf, value: pa.Scalar, wire: pa.DataType) -> pa.Scalar:
-    """The value, once it is certain that Spark has it: its timestamps are microseconds."""
+    """The value, if Spark can hold it: its timestamps are microseconds."""
     if pa.types.is_timestamp(wire):
         try:
             value.cast(pa.timestamp("us", value.type.tz))
@@ -162,4 +163,4 @@ def _exact(leaf: Leaf, value: pa.Scalar, wire: pa.DataType) -> pa.Scalar:
 
 
 def _refused(part: Node, why: str) -> PredicateError:
-    return PredicateError(f"{part}: cannot be told to Spark's own reader ({why}); use scan()")
+    return PredicateError(f"{part}: has no exact equivalent for Spark's own reader ({why}); use scan()")

@@ -1,8 +1,8 @@
 """`view`: a temporary view that is planned anew, on the latest version, by each query of its name.
 
 Spark keeps the plan of `CREATE TEMPORARY VIEW ... USING skipstone`, and with it the version, for as long as the view
-stands. Of a view AS SELECT it keeps the text, and resolves that again in each query; so our view selects from a table
-function, and what the function stands for is a load that nobody has resolved yet (decision 29).
+exists. Of a view AS SELECT it keeps the text, and resolves that again in each query. So our view selects from a table
+function that stands for an unresolved load (decision 29).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..engine.predicates import parse
 from ..errors import InvalidArgumentError
 from .column_tree import quoted
 from .jobs import known_slots
-from .request import Request, encode_predicate
+from .options import Request, encode_predicate
 from .session import active, read_column, register
 from .source import SkipstoneSource
-from .translate import wire_schema
+from .wire_types import wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,14 +42,14 @@ def view(
         sks.view(spark, "flights", "lake/flights")
         spark.sql("SELECT count(*) FROM flights WHERE origin = 'JFK'")
 
-    A DataFrame made of it (`spark.sql`, `spark.table`) stays with the version of that moment, however often it is acted
-    upon. A query that names the view twice plans it twice, and a commit may come between. The columns are those of now:
-    call this again once some were added. Nothing can be inserted into it; `save` to the table's path.
+    A DataFrame made of it (`spark.sql`, `spark.table`) stays with the version of that moment. A query that names the
+    view twice plans it twice, and a commit may come between. The columns are those of now: call this again after some
+    were added. Nothing can be inserted into it; `save` to the table's path.
 
     Args:
         name: of the view, as it stands.
-        where, columns, index_path, storage_options: as in `scan`, but all of a Column must be understood. What it means
-            is settled now, by the session's settings of now.
+        where, columns, index_path, storage_options: as in `scan`, but all of a Column must be understood. Its meaning
+            is fixed now, by the session's present settings.
 
     Raises:
         As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.
@@ -63,7 +63,7 @@ def view(
         node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
         plan.planning.check_evaluable()
-        wire_schema(table.schema, plan.columns)  # or it raises
+        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         request = Request(
             path=table.location,
             predicate=None if node is None else encode_predicate(parse(node)),
@@ -82,8 +82,8 @@ def view(
 def _define(spark: Any, function: str, request: Request) -> None:
     """Makes a temporary table function, without arguments, that stands for an unresolved load.
 
-    What resolves such functions calls them with their arguments; a map of Scala with a default value is a function that
-    gives that value, and needs no code of ours in the JVM.
+    To Spark such a function is a Scala function from arguments to a plan. A Scala map with a default value is one, so
+    no code of ours is needed in the JVM.
     """
     reader = spark.read.format(SkipstoneSource.name()).options(**request.to_options())
     unresolved = reader.load()._jdf.queryExecution().logical()
@@ -93,6 +93,6 @@ def _define(spark: Any, function: str, request: Request) -> None:
         functions.createOrReplaceTempFunction(function, empty.withDefaultValue(unresolved), "scala_udf")
     except Exception as error:
         raise InvalidArgumentError(
-            f"Spark {spark.version} cannot be given a view that is planned anew ({error}); make a DataFrame by scan() "
-            "where it is asked"
+            f"Spark {spark.version} takes no view that is planned anew ({error}); make a DataFrame by scan() for each "
+            "query"
         ) from error

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import CommitConflictError, SchemaError, SkipstoneError
 from ..indexes.stats.build import stats_of_new
+from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _THREADS = 16
 _IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_SLICES = ["file_group", "commit", "deletes"]
+_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
 
 
 def names_ever(instant: Instant) -> set[str]:
@@ -118,12 +120,15 @@ def evolver(
     return evolve
 
 
-def live_schemas(snapshot: Snapshot) -> list[tuple[FileSchema, int]]:
-    """The file schemas of live files that hold unread columns, with the number of their files."""
+def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[FileSchema, int]]:
+    """The file schemas of live files that hold unread columns, with the number of their files. `leave`: ids of files
+    that do not count."""
     instant = snapshot.instant
     if not any(unread_columns(instant, known) for known in instant.file_schemas):
         return []
-    counts = Counter(snapshot.files(columns=["schema_id"]).column("schema_id").to_pylist())
+    files = snapshot.files(columns=["schema_id"])
+    stays = ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))
+    counts = Counter(files.column("schema_id").filter(from_numpy(stays)).to_pylist())
     found = [(instant.file_schemas[number], count) for number, count in counts.items()]
     return [(known, count) for known, count in found if unread_columns(instant, known)]
 
@@ -133,14 +138,14 @@ def live_schemas(snapshot: Snapshot) -> list[tuple[FileSchema, int]]:
 
 @dataclass
 class _Rebound:
-    """Live files that hold columns of the table under which they were not bound.
+    """Files that hold columns of the table under which they were not bound.
 
-    removed     file id -> path, as they are now
+    ids         path -> file id, in the version in which they are bound as they are
     listed      the same files, as a listing has them
     rows        path -> (partition, position of its file schema)
     """
 
-    removed: dict[int, str]
+    ids: dict[str, int]
     listed: pa.Table
     rows: dict[str, tuple[str, int]]
 
@@ -158,7 +163,7 @@ class _Rebound:
             result.files = _with(
                 result.files, partition=pa.array(texts, pa.string()), schema_id=pa.array(ids, pa.int32())
             )
-            result.names = [_names_of(after, after.file_schemas[known]) for _, known in places]
+            result.names = [bound_names(after, after.file_schemas[known]) for _, known in places]
             result.schemas = [result.schemas[own] for own, _ in places]
             result.is_partition_told = bool(after.source.get("partitions_told"))
         return list(results)
@@ -170,23 +175,20 @@ def _with(files: pa.Table, **columns: pa.Array) -> pa.Table:
     return files
 
 
-def _names_of(after: Instant, known: FileSchema) -> dict[str, str]:
+def bound_names(after: Instant, known: FileSchema) -> dict[str, str]:
     """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
-    those that come."""
+    those that binding them anew would add."""
     called = {number: name for name, number in after.fields.items()}
     bound = {own: called[number] for own, number in known.fields.items() if number in called}
     return {**bound, **{name: name for name in sure_columns(after, known)}}
 
 
-def _to_rebind(snapshot: Snapshot, after: Instant, storage: Storage, leave: Iterable[int] = ()) -> _Rebound:
-    """The live files of a version that hold columns of `after` unread, as they lie on storage unchanged. `leave`: ids
-    of files that stay out. Files of slices stay as their owner bound them."""
+def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
+    """Of some files (`_REBIND_COLUMNS`), those that hold columns of `after` unread, as they lie on storage unchanged.
+    Files of slices stay as their owner bound them."""
     ids = [number for number, known in enumerate(after.file_schemas) if sure_columns(after, known)]
-    names = ["path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
-    files = snapshot.files(columns=names) if ids else snapshot.files(columns=names).slice(0, 0)
     wanted = np.isin(to_numpy(files.column("schema_id")), ids)
     wanted &= to_numpy(pc.equal(files.column("kind"), text(BASE)))
-    wanted &= ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), dtype=np.uint64))
     for name in _OF_SLICES:
         wanted &= to_numpy(files.column(name).is_null())
     rows = files.filter(from_numpy(wanted)).to_pylist()
@@ -203,11 +205,10 @@ def _to_rebind(snapshot: Snapshot, after: Instant, storage: Storage, leave: Iter
         for row, there in zip(rows, ahead(entry, rows, _THREADS, "skipstone-stat"), strict=True)
         if there is not None
     ]
-    texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
     return _Rebound(
-        {row["file_id"]: row["path"] for row, _ in found},
+        {row["path"]: row["file_id"] for row, _ in found},
         listed_of(there for _, there in found),
-        {row["path"]: (texts[row["partition_id"]], row["schema_id"]) for row, _ in found},
+        {row["path"]: (row["partition"], row["schema_id"]) for row, _ in found},
     )
 
 
@@ -226,9 +227,39 @@ def sure_columns(after: Instant, known: FileSchema) -> list[str]:
 
 def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
     """Has a change bind live files anew that hold columns of `after` unread. `leave`: ids of files that stay out."""
-    rebound = _to_rebind(snapshot, after, handle.storage, leave)
-    if not rebound.removed:
+    if not any(sure_columns(after, known) for known in after.file_schemas):
         return
+    files = snapshot.files(columns=[name for name in _REBIND_COLUMNS if name not in ("file_id", "partition")])
+    texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
+    partitions = [texts[number] for number in files.column("partition_id").to_pylist()]
+    files = files.append_column("partition", pa.array(partitions, pa.string()))
+    files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
+    results, ids = _bound_anew(handle, files, snapshot, after, change, "rebound")
+    change.results = [*change.results, *results]
+    change.removed.update((number, path) for path, number in ids.items())
+
+
+def returned_results(
+    handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change, part: str
+) -> list[TaskResult]:
+    """What a change adds where files come back: those that hold columns unread are bound anew, the others as they were.
+    `part` is in the name of the task index file."""
+    if not back.files.num_rows:
+        return []
+    assert back.source is not None and back.source_ids is not None
+    files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
+    results, ids = _bound_anew(handle, files, newer, newer.instant, change, part)
+    others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
+    return [*results, returned_files(back.source, others)] if len(others) else results
+
+
+def _bound_anew(
+    handle: Handle, files: pa.Table, newer: Snapshot, after: Instant, change: Change, part: str
+) -> tuple[list[TaskResult], dict[str, int]]:
+    """(what the footers of files with unread columns say, path -> id of these files)."""
+    rebound = _to_rebind(files, after, handle.storage)
+    if not rebound.ids:
+        return [], {}
     results, _ = attach_all(
         handle.storage,
         handle.index_storage,
@@ -238,11 +269,10 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
         hive_partitioned=handle.is_hive,
         columns=after.stats_paths(),
         keep_pending=True,
-        part="rebound",
+        part=part,
     )
     results = rebound.bound(results, after)
-    results = without(results, misfits(after, results, snapshot.ids_by_text()), handle.index_storage)
+    results = without(results, misfits(after, results, newer.ids_by_text()), handle.index_storage)
     # What could not be read, or does not fit after all, stays as it is.
     read = {path for result in results for path in result.files.column("path").to_pylist()}
-    change.results = [*change.results, *results]
-    change.removed.update((number, path) for number, path in rebound.removed.items() if path in read)
+    return results, {path: number for path, number in rebound.ids.items() if path in read}

@@ -36,16 +36,17 @@ from ..storage.local import TEMPORARY_PREFIX
 from ..tasks.writer import FILE_PREFIX
 from .bind import gone_entries
 from .publish import newest_after, publish_definition, successor
+from .queue import TICKET
 
 if TYPE_CHECKING:
     from ..handle import Handle
 
-OWN_FOLDERS = ("runs", "tasks", "pending", "timeline")
+OWN_FOLDERS = ("runs", "tasks", "pending", "queue", "timeline")
 OWN_ACTIONS = ("clean", "fence")
 # The names that we give, to the letter: whatever has another is somebody else's, wherever it lies.
 _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
-_TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|pending|timeline(?:/[0-9]+)?")
+_TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|pending|queue|timeline(?:/[0-9]+)?")
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
 
@@ -266,7 +267,7 @@ def _doomed(found: Found, named: Named, live: set[str], age_us: int) -> Iterator
             yield "marker", entry
         elif entry.modified_ns // 1000 > gone_before_us:
             continue
-        elif _TEMPORARY.fullmatch(name) and _TEMPORARY_FOLDER.fullmatch(folder):
+        elif (_TEMPORARY.fullmatch(name) and _TEMPORARY_FOLDER.fullmatch(folder)) or TICKET.fullmatch(entry.path):
             yield "temporary", entry
         elif own := _OF_TRANSACTION.fullmatch(entry.path):
             is_named = named.fine is None or entry.path in named.fine or entry.path in named.runs

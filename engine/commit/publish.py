@@ -7,8 +7,6 @@ adding one path, does.
 from __future__ import annotations
 
 import contextlib
-import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -28,9 +26,9 @@ from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
 from .bind import bind
+from .queue import Turn
 
 ATTEMPTS_MAX = 100
-_PAUSE_S_MAX = 0.5
 # Up to so many paths are sought one by one; more are compared with all that are live in their partitions.
 _SOUGHT_MAX = 1_000
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
@@ -89,8 +87,11 @@ def publish(
     only an interrupt may come when it is (see `Leftovers`).
     """
     spoken = base
-    with _unless_cleaned(timeline, base, change.transaction, change.read_from):
-        for attempt, newest in _bases(timeline, base, change.transaction):
+    with (
+        _unless_cleaned(timeline, base, change.transaction, change.read_from),
+        Turn(timeline, change.transaction) as turn,
+    ):
+        for attempt, newest in _bases(timeline, base, change.transaction, turn):
             snapshot = Snapshot(newest, readers)
             made = None if change.key is None else snapshot.version_of_key(change.key)
             if made is not None:
@@ -122,8 +123,8 @@ def publish_definition(
 ) -> Instant:
     """Publishes what is no change of files: `following` gives the instant after the newest version, and is asked again
     whenever another commit was first. `leftovers` are the runs that it names."""
-    with _unless_cleaned(timeline, base, transaction):
-        for _, newest in _bases(timeline, base, transaction):
+    with _unless_cleaned(timeline, base, transaction), Turn(timeline, transaction) as turn:
+        for _, newest in _bases(timeline, base, transaction, turn):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
                 return instant
@@ -146,18 +147,18 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
     )
 
 
-def _bases(timeline: Timeline, base: Instant, transaction: str) -> Iterator[tuple[int, Instant]]:
+def _bases(timeline: Timeline, base: Instant, transaction: str, turn: Turn) -> Iterator[tuple[int, Instant]]:
     """(attempt, the newest instant, to publish after), again each time that another was first. Never `base` where
     others committed since: it may be cleaned.
 
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
     this transaction as given up: its files are being removed; CorruptionError where versions were lost (`since`)."""
     for attempt in range(ATTEMPTS_MAX):
+        turn.wait(attempt)
         for newer in since(timeline, base) if base.version else ():
             _check_not_given_up(timeline, newer, transaction)
             base = newer
         yield attempt, base
-        pause(attempt)
 
 
 @contextlib.contextmanager
@@ -300,8 +301,3 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
         "bytes_changed": after.totals["bytes"] - base.totals["bytes"],
         **change.told,
     }
-
-
-def pause(attempt: int) -> None:
-    """Waits a little, and longer after more attempts, by chance, so that writers do not meet again."""
-    time.sleep(random.uniform(0, min(_PAUSE_S_MAX, 0.005 * 2 ** min(attempt, 7))))

@@ -101,10 +101,13 @@ def misfit(instant: Instant, known: FileSchema) -> str | None:
     for name, number in known.fields.items():
         kind, wanted = known.schema.field(name).type, instant.schema.field(names[number]).type
         if kind != wanted and not widens(kind, wanted):
-            return (
-                f"column {name!r} is {kind}, the table's is {wanted}; rewrite the file, or attach it to a table of "
-                "its own"
+            wider = merged_type(wanted, kind)
+            can_widen = wider is not None and names[number] not in instant.partitioning
+            first = (
+                f"alter(widen={{{names[number]!r}: ...}}) to {wider} first, or rewrite the file" if can_widen else ""
             )
+            other = "rewrite the file, or attach it to a table of its own"
+            return f"column {name!r} is {kind}, the table's is {wanted}; {first or other}"
     return None
 
 

@@ -35,7 +35,8 @@ from .adoption import adding, evolver, live_schemas, names_ever, new_columns, re
 from .attaching import attach_all
 from .evolution import columns_state
 from .fitting import misfits, pending_of, without
-from .publish import ATTEMPTS_MAX, Change, pause, publish
+from .publish import ATTEMPTS_MAX, Change, publish
+from .queue import pause
 from .sync_result import Synced, SyncResult
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _committed(
     adopts: bool,
 ) -> Synced:
     base = snapshot.instant
-    unread = live_schemas(snapshot)
+    unread = live_schemas(snapshot, leave=found.removed)
     of_live = [(known.schema, count) for known, count in unread]
     if not found.appeared.num_rows and not found.removed and not base.pending:
         columns = new_columns(base, of_live)

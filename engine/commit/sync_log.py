@@ -16,7 +16,8 @@ from ..state import Instant, new_transaction_id
 from ..state.snapshot import Snapshot
 from ..tasks.log_attach import attach_log
 from .follow import Followed, at_state, followed
-from .publish import ATTEMPTS_MAX, Change, pause, publish
+from .publish import ATTEMPTS_MAX, Change, publish
+from .queue import pause
 from .sync_result import Synced, SyncResult
 
 if TYPE_CHECKING:

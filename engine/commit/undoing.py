@@ -9,19 +9,22 @@ was first, what is to be done is worked out anew over the newer version, so neit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
 from ..state.file_fields import FILE_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.prefetch import ahead
+from .adoption import bound_names, returned_results
 from .publish import Change, NothingToDo, latest_of, paths_there, publish
 from .slice_conflicts import check_not_superseded, check_slices
 
@@ -36,7 +39,7 @@ _INSTEAD = {
     "alter": "alter() the schema once more",
     "savepoint": "drop_savepoint() takes a savepoint away",
 }
-_IDENTITY = ["path", "size_bytes", "modified_ns", "etag", "schema_id"]
+_IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
 _THREADS = 16
 
 
@@ -61,8 +64,8 @@ def rollback(handle: Handle, version: int) -> int:
 
     def build(change: Change, newer: Snapshot) -> None:
         _check_kept(newer.instant, version)
-        _check_live(newer, added, paths, version)
-        change.results, change.removed = _results(back), paths
+        returned, change.removed = _without_same(newer, back, _live_now(handle, newer, added, paths, version))
+        change.results = [returned]
         change.states = _states_back(newer.instant, states, version)
         doubled = paths_there(newer, change)
         if doubled:
@@ -72,7 +75,7 @@ def rollback(handle: Handle, version: int) -> int:
         check_not_superseded(after, newer, added, known)
         check_slices(after, newer, change.results, change.removed, change.states)
         change.freed, change.taken = _keys_back(newer.keys(), keys, version)
-        _check_data(handle, back)
+        change.results = _results(handle, returned, newer, change)
 
     return _publish(handle, latest, Change(new_transaction_id(), "rollback", told={"rolled_back": version}), build)
 
@@ -96,9 +99,8 @@ def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
 
     def build(change: Change, newer: Snapshot) -> None:
         newer.instant.check_kept(version)
-        back, removed = _difference(wanted, newer)
-        _check_data(handle, back)
-        change.results, change.removed = _results(back), removed
+        back, change.removed = _difference(wanted, newer)
+        change.results = _results(handle, back, newer, change)
         now, then = newer.instant.commit_states, wanted.instant.commit_states
         change.states = {c: new for c, (_, new) in _changed(now, then).items()}
         moved = _changed_keys(newer.keys(), wanted.keys())
@@ -138,19 +140,58 @@ def _check_kept(latest: Instant, version: int) -> None:
     latest.check_kept(version - 1)
 
 
-def _results(back: ReturnedFiles) -> list:
-    return [back] if back.files.num_rows else []
+def _results(handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change) -> list[TaskResult]:
+    """What a change adds for files that come back. Raises as `_check_data`."""
+    _check_data(handle, back)
+    return returned_results(handle, back, newer, change, f"returned-{newer.instant.version}")
 
 
-def _check_live(newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> None:
-    """Raises CommitConflictError where files that a version added have been taken out since."""
-    lost = [paths[number] for number in _without(ids, newer.numbers()).tolist()]
-    if lost:
+def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> dict[int, str]:
+    """id -> path of the live files that a version added, by the ids that they have now: binding a file anew gives it
+    another. Raises CommitConflictError where one was taken out since, or replaced."""
+    moved = {paths[number]: number for number in _without(ids, newer.numbers()).tolist()}
+    now = _ids_now(handle, newer, moved, version)
+    gone = [path for path in moved if path not in now]
+    if gone:
         raise CommitConflictError(
-            f"version {version} cannot be rolled back: a later commit removed or replaced {lost[0]}, which it added; "
+            f"version {version} cannot be rolled back: a later commit removed or replaced {gone[0]}, which it added; "
             "restore() goes back to an older version, whatever came since",
-            paths=lost,
+            paths=gone,
         )
+    stayed = {number: path for number, path in paths.items() if path not in moved}
+    return stayed | {number: path for path, number in now.items()}
+
+
+def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int) -> dict[str, int]:
+    """path -> live id, of files (path -> former id) that stayed in the table and were only bound anew.
+
+    Goes back from the newest version, over each that gave one of them another id. One that a commit replaced by itself
+    is another file.
+    """
+    now = newer.find(list(ids))
+    then, snapshot = dict(now), newer
+    while waiting := sorted(number for path, number in then.items() if number != ids[path]):
+        numbers = np.array(waiting, dtype=np.uint64)
+        segments = snapshot.segments(numbers)
+        made = int(segments.max())
+        instant, base = handle.timeline.find(made), handle.timeline.find(made - 1)
+        if instant is None or base is None or any(low <= made - 1 <= high for low, high in newer.instant.cleaned):
+            raise CommitConflictError(
+                f"version {version} cannot be rolled back: version {made} took files that it added in anew, and "
+                f"version {made - 1}, which would say how, was cleaned; remove() the files in a transaction"
+            )
+        before = Snapshot(base, handle.readers)
+        moved = snapshot.rows(numbers[segments == made], _IDENTITY)
+        former = before.find(moved.column("path").to_pylist()) if instant.action not in ("commit", "replace") else {}
+        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), _IDENTITY)
+        same = {tuple(row[name] for name in _IDENTITY) for row in kept.to_pylist()}
+        for row in moved.to_pylist():
+            is_same = tuple(row[name] for name in _IDENTITY) in same
+            then[row["path"]] = former[row["path"]] if is_same else ids[row["path"]]
+            if not is_same:
+                del now[row["path"]]
+        snapshot = before
+    return now
 
 
 # -- commit states and keys -------------------------------------------------------------------------------------------
@@ -209,25 +250,42 @@ def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[int, str]]:
-    """(the files of a version that are not live, the live files that are not its). A file that went and came back since
-    has another id, and is the same file still."""
+    """(the files of a version that are not live, the live files that are not its)."""
     back = returned_files(wanted, _without(wanted.numbers(), newer.numbers()))
-    names = [field.name for field in FILE_FIELDS]
-    extra = newer.rows(_without(newer.numbers(), wanted.numbers()), names)
-    partitions = newer.partitions()
-    texts = dict(zip(*(partitions.column(n).to_pylist() for n in ("partition_id", "partition")), strict=True))
-    there: dict[tuple, int] = {}
-    for number, partition, *row in zip(*(c.to_pylist() for c in extra.columns), strict=True):
-        there[(texts[partition], *row)] = number
-    mine = [tuple(row) for row in zip(*(c.to_pylist() for c in back.files.columns), strict=True)]
-    same = {there[row] for row in mine if row in there}
-    removed = {
-        number: path
-        for number, path in zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True)
-        if number not in same
+    extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
+    return _without_same(
+        newer, back, dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
+    )
+
+
+def _without_same(
+    newer: Snapshot, back: ReturnedFiles, removed: dict[int, str]
+) -> tuple[ReturnedFiles, dict[int, str]]:
+    """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
+    bound anew, has another id, and is the same file still, read by the same columns."""
+    live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
+    texts = {number: partition for partition, number in newer.ids_by_text().items()}
+    partitions = [texts[number] for number in live.column("partition_id").to_pylist()]
+    ids = dict(zip(_contents(live, partitions, newer.instant), live.column("file_id").to_pylist(), strict=True))
+    coming = _contents(back.files, back.files.column("partition").to_pylist(), newer.instant)
+    same = {ids[content] for content in coming if content in ids}
+    assert back.source is not None and back.source_ids is not None
+    is_new = np.array([content not in ids for content in coming], dtype=bool)
+    return returned_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
+
+
+def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
+    """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
+    they are bound to what they hold of them."""
+    bindings = {
+        number: (known.schema, known.is_told, frozenset(bound_names(instant, known).items()))
+        for number in files.column("schema_id").unique().to_pylist()
+        for known in (instant.file_schemas[number],)
     }
-    assert back.source_ids is not None
-    return returned_files(wanted, back.source_ids[np.array([row not in there for row in mine], dtype=bool)]), removed
+    names = [field.name for field in FILE_FIELDS if field.name != "schema_id"]
+    fields = zip(*(files.column(name).to_pylist() for name in names), strict=True)
+    schemas = files.column("schema_id").to_pylist()
+    return [(p, bindings[s], *row) for p, s, row in zip(partitions, schemas, fields, strict=True)]
 
 
 def _check_data(handle: Handle, back: ReturnedFiles) -> None:
@@ -245,7 +303,7 @@ def _check_data(handle: Handle, back: ReturnedFiles) -> None:
         is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         return None if is_same else "another file lies there now (its size or time is not what was indexed)"
 
-    rows = back.files.select(_IDENTITY).to_pylist()
+    rows = back.files.select([*_IDENTITY, "schema_id"]).to_pylist()
     answers = zip(rows, ahead(wrong, rows, _THREADS, "skipstone-stat"), strict=True)
     found = [(row["path"], told) for row, told in answers if told is not None]
     if found:

@@ -40,6 +40,14 @@ class StorageClock:
         finally:
             self._storage.delete(path)
 
+    def estimate_us(self) -> int:
+        """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted
+        since. Writes a file only where none was read off yet."""
+        if self._read is None:
+            return self.now_us()
+        then_us, counted_us = self._read
+        return then_us + time.monotonic_ns() // 1000 - counted_us
+
     def check(self) -> None:
         """Raises StorageError where this machine's clock is more than five minutes ahead of the storage's: the times of
         versions would lie in the future of everybody else. Writes a file only where none was read off yet, or where
@@ -55,8 +63,5 @@ class StorageClock:
             )
 
     def _ahead_us(self) -> int:
-        if self._read is None:
-            self.now_us()
-        assert self._read is not None
-        then_us, counted_us = self._read
-        return now_us() - (then_us + time.monotonic_ns() // 1000 - counted_us)
+        storage_us = self.estimate_us()
+        return now_us() - storage_us

@@ -76,12 +76,12 @@ def test_demo_fits_80_columns(
     assert "index list" in out
 
 
-def test_demo_ends_with_1_where_answers_differ(
+def test_demo_ends_with_3_where_answers_differ(
     made_up: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = demo._full_scan
     monkeypatch.setattr(demo, "_full_scan", lambda path, expression: right(path, expression).slice(1))
-    assert _demo() == 1
+    assert _demo() == 3
     out = capsys.readouterr().out
     assert "DIFFER" in out and "NO" in out
     assert "Both ways gave the same rows" not in out
@@ -96,7 +96,7 @@ def test_demo_leaves_nothing_behind(made_up: None, tmp_path: Path, monkeypatch: 
 
 def test_demo_keeps_what_is_there(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine")
-    assert _demo("--path", str(tmp_path)) == 2
+    assert _demo("--path", str(tmp_path)) == 1
     assert "not empty" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
@@ -120,7 +120,7 @@ def test_uuids_are_the_same_valid_ones_each_time() -> None:
 
 def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo_lake.importlib.util, "find_spec", lambda name: None)
-    assert _demo() == 2
+    assert _demo() == 1
     assert "pip install" in capsys.readouterr().err
 
 
@@ -170,5 +170,5 @@ def test_same_rows(left: dict, right: dict, same: bool) -> None:
 
 
 def test_a_demo_that_cannot_be_written_says_where(made_up: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _demo("--path", "/dev/null/lake") == 2
+    assert _demo("--path", "/dev/null/lake") == 1
     assert "/dev/null/lake: cannot be written" in capsys.readouterr().err

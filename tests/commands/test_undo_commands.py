@@ -33,7 +33,7 @@ def test_rollback(say, lake: str) -> None:
     assert (status, err) == (0, "")
     assert out.splitlines() == [
         "version 4: 1 file came back, 0 went",
-        "bloom(a) does not speak of 1 file: skipstone index refresh",
+        "bloom(a) does not cover 1 file: skipstone index refresh",
         "2 files, 5 rows",
     ]
     told = _json(say, "rollback", lake, "4")
@@ -100,7 +100,12 @@ def test_an_index_elsewhere(say, tmp_path: Path) -> None:
 def test_errors(say, lake: str, arguments: tuple[str, ...], told: str) -> None:
     command, *rest = arguments
     status, out, err = say(command, lake, *rest)
-    assert (status, out) == (2, "") and err.startswith("error: ") and told in err and len(err.splitlines()) == 1
+    assert (
+        (status, out) == (2 if "NAME" in told else 1, "")
+        and err.startswith("error: ")
+        and told in err
+        and len(err.splitlines()) == 1
+    )
     assert ss.open(lake).version == 3
 
 
@@ -108,8 +113,8 @@ def test_a_conflict_names_the_file_and_the_way_out(say, lake: str) -> None:
     with ss.open(lake) as table, table.transaction() as tx:
         tx.add_files(["f.parquet"])
     status, _, err = say("rollback", lake, "3")
-    assert status == 2 and "f.parquet is live again" in err
+    assert status == 4 and "f.parquet is live again" in err
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["f.parquet"])
     status, _, err = say("rollback", lake, "4")
-    assert status == 2 and "removed or replaced f.parquet" in err and "`skipstone restore`" in err
+    assert status == 4 and "removed or replaced f.parquet" in err and "`skipstone restore`" in err

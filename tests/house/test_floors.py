@@ -53,6 +53,23 @@ ENGINE_ROOMS = (
     "commit",
     "scan",
 )
+# The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
+SPARK_MODULES = (
+    "options",
+    "wire_types",
+    "jobs",
+    "shares",
+    "clustering_tasks",
+    "semi_join_tasks",
+    "column_tree",
+    "spark_semantics",
+    "from_columns",
+    "to_columns",
+    "pushdown_guard",
+    "source",
+    "loads",
+    "session",
+)
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
@@ -137,6 +154,15 @@ class Tree:
                     wrong.append(str(one))
         return wrong
 
+    def arrows_up_in_spark(self) -> list[str]:
+        """Imports of a module of `spark_adapter` that stands later in the line, and of one verb by another."""
+        wrong = []
+        for one in self.imports:
+            own, other = (name.partition("spark_adapter.")[2] for name in (one.module, one.target))
+            if one.ours and own and other and own != other and _spark_floor(own) <= _spark_floor(other):
+                wrong.append(str(one))
+        return wrong
+
     def circles_of_files(self) -> list[list[str]]:
         """Modules that import each other, whenever they do so, or only for type checkers."""
         arrows: dict[str, set[str]] = {module: set() for module in self.files}
@@ -197,6 +223,10 @@ def _engine_floor(room: str) -> int:
     return ENGINE_ROOMS.index(room) if room in ENGINE_ROOMS else len(ENGINE_ROOMS)
 
 
+def _spark_floor(module: str) -> int:
+    return SPARK_MODULES.index(module) if module in SPARK_MODULES else len(SPARK_MODULES)
+
+
 def _is_other_kind(own: list[str], other: list[str]) -> bool:
     kinds = {path[1] for path in (own, other) if path[0] == "indexes" and len(path) > 2 and path[1] in KINDS_OF_INDEX}
     return len(kinds) == 2
@@ -234,6 +264,11 @@ def test_no_arrow_runs_up(tree: Tree) -> None:
 def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
     assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
     assert tree.arrows_up_in_the_engine() == []
+
+
+def test_no_arrow_runs_up_within_spark_adapter(tree: Tree) -> None:
+    assert {f"spark_adapter.{module}" for module in SPARK_MODULES} <= set(tree.files)
+    assert tree.arrows_up_in_spark() == []
 
 
 def test_no_circle(tree: Tree) -> None:
@@ -323,6 +358,18 @@ def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: 
     files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
     files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
     assert len(_house(tmp_path, {**files, name: text}).arrows_up_in_the_engine()) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [
+        ("from .options import X\n", False),  # a verb, from below
+        ("from .saving import X\n", True),  # from another verb
+    ],
+)
+def test_an_arrow_between_verbs_of_spark_is_seen(tmp_path: Path, text: str, is_wrong: bool) -> None:
+    files = {f"spark_adapter/{name}.py": "X = 0\n" for name in ("__init__", "options", "saving")}
+    assert len(_house(tmp_path, {**files, "spark_adapter/views.py": text}).arrows_up_in_spark()) == is_wrong
 
 
 def test_a_circle_is_seen(tmp_path: Path) -> None:

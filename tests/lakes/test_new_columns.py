@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import tempfile
 from dataclasses import dataclass, field
@@ -133,6 +134,15 @@ def test_a_file_that_does_not_fit_brings_no_column(lake: Path) -> None:
     assert table.sync() == made
 
 
+def test_a_file_that_went_brings_no_column(lake: Path) -> None:
+    table = ss.create(lake)
+    _write(lake, "two", a=[2], x=["p"])
+    table.sync(new_columns="report")
+    (lake / "two.parquet").unlink()
+    made = table.sync()
+    assert (made.removed, made.new_columns, table.schema.names) == (("two.parquet",), (), ["a"])
+
+
 def test_a_column_of_nulls_alone_waits_for_its_type(lake: Path) -> None:
     table = ss.create(lake)
     pq.write_table(pa.table({"a": [2], "x": pa.nulls(1)}), lake / "two.parquet")
@@ -154,16 +164,65 @@ def test_a_file_that_is_bound_anew_keeps_what_it_was_bound_to(lake: Path) -> Non
 
 
 def test_a_restored_version_is_read_with_the_columns_of_now(lake: Path) -> None:
+    """A file that stays is as it is; one that comes back is bound anew, with statistics of all of its columns."""
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=["p"])
     table.sync(new_columns="report")
     table.sync()
+    assert table.restore(2) == 3, "nothing to change"
+    with table.transaction() as tx:
+        tx.remove(["two.parquet"])
     table.restore(2)
-    [finding] = table.verify()
-    assert (finding.kind, finding.path) == ("unread", "two.parquet")
-    assert finding.message.endswith("sync() binds the file anew, and reads them")
+    assert [row["x"] for row in _rows(table)] == [None, "p"]
+    assert table.scan("x = 'q'").files().num_rows == 0
+    assert table.sync() == table.version and table.verify(deep=True) == []
+
+
+def test_a_rolled_back_removal_is_read_with_the_columns_of_now(lake: Path) -> None:
+    table = ss.create(lake)
+    _write(lake, "two", a=[2], x=["p"])
+    table.sync(new_columns="report")
+    with table.transaction() as tx:
+        tx.remove(["two.parquet"])
+    _write(lake, "three", a=[3], x=["q"])
     table.sync()
-    assert [row["x"] for row in _rows(table)] == [None, "p"] and table.verify() == []
+    table.rollback(3)
+    assert [row["x"] for row in _rows(table)] == [None, "p", "q"]
+    assert table.verify(deep=True) == []
+
+
+def test_what_added_files_that_were_bound_anew_is_rolled_back(lake: Path) -> None:
+    table = ss.create(lake)
+    _write(lake, "two", a=[2], x=["p"])
+    table.sync(new_columns="report")
+    table.sync()
+    table.alter(add={"y": pa.int64()})
+    table.rollback(2)
+    assert _rows(table) == [{"a": 1, "x": None, "y": None}]
+    assert table.sync().added == (), "it was taken out, and lies there since"
+    assert table.verify(deep=True) == []
+
+
+def test_but_not_where_what_bound_them_was_cleaned_or_another_replaced_them(lake: Path) -> None:
+    table = ss.create(lake)
+    _write(lake, "two", a=[2], x=["p"])
+    table.sync(new_columns="report")
+    with table.transaction() as tx:
+        tx.replace(["two.parquet"], ["two.parquet"])
+    table.sync()
+    with pytest.raises(ss.CommitConflictError, match=r"removed or replaced two\.parquet"):
+        table.rollback(2)
+    table.rollback(4)
+    assert table.scan("x = 'p'").count() == 1, "binding anew is no change of files"
+    _write(lake, "three", a=[3], z=[1])
+    before = ss.open(lake)
+    made = int(table.sync(new_columns="report"))
+    before.savepoint("before")
+    table.savepoint("made")
+    bound = int(table.sync())
+    table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    with pytest.raises(ss.CommitConflictError, match=f"version {bound - 1}, which would say how, was cleaned"):
+        table.rollback(made)
 
 
 # -- at random --------------------------------------------------------------------------------------------------------
@@ -238,6 +297,18 @@ def _sync(draw, table: ss.Table, model: Model, values: itertools.count) -> None:
     assert table.sync(new_columns="adopt" if adopts else "report") == made
 
 
+def _restore(draw, table: ss.Table, model: Model, history: list[tuple[int, dict, dict]]) -> None:
+    version, files, bound = draw(st.sampled_from(history))
+    if not all((Path(table.location) / path).exists() for path in files):
+        with pytest.raises(ss.NotReadableError):
+            table.restore(version)
+        return
+    table.restore(version)
+    model.files = dict(files)
+    model.bound = {path: model.bound.get(path, dict(bound[path])) for path in files}
+    model.bind_anew()
+
+
 def _alter(draw, table: ss.Table, model: Model) -> None:
     own = [name for name in model.columns if name != "a"]
     free = [name for name in NAMES if name not in model.columns]
@@ -268,12 +339,16 @@ def test_rule_55_random_histories_of_columns(data: st.DataObject) -> None:
         pq.write_table(pa.table({"a": [0]}), f"{folder}/0.parquet")
         model = Model(files={"0.parquet": {"a": 0}})
         model.bind("0.parquet")
+        history = []
         with ss.create(folder) as table:
-            for act in data.draw(st.lists(st.sampled_from(["sync", "sync", "alter", "index"]), max_size=6)):
+            for act in data.draw(st.lists(st.sampled_from(["sync", "sync", "alter", "index", "restore"]), max_size=8)):
+                history.append((table.version, dict(model.files), {p: dict(b) for p, b in model.bound.items()}))
                 if act == "sync":
                     _sync(data.draw, table, model, values)
                 elif act == "alter":
                     _alter(data.draw, table, model)
+                elif act == "restore":
+                    _restore(data.draw, table, model, history)
                 else:
                     column = data.draw(st.sampled_from(sorted(model.columns)))
                     covered = {(row["kind"], *row["columns"]) for row in table.indexes().to_pylist()}

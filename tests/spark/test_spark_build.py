@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,16 +84,18 @@ def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkey
     table = ss.open(lake)
     monkeypatch.setattr(build, "_PART_BYTES_MIN", 1)
     for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
-        real = build.build_part
+        real = build.BuildPart
 
-        def dies(part: object, real=real, error=error) -> object:
-            paths = build.unpacked(part.files).column("path").to_pylist()
-            if any(path.endswith("7.parquet") for path in paths):
-                raise error("an executor died")
-            return real(part)
+        def dying(*shared: object, real=real, error=error) -> Callable:
+            def work(files: pa.Table) -> object:
+                if any(path.endswith("7.parquet") for path in files.column("path").to_pylist()):
+                    raise error("an executor died")
+                return real(*shared)(files)
+
+            return work
 
         with monkeypatch.context() as patch:
-            patch.setattr(build, "build_part", dies)
+            patch.setattr(build, "BuildPart", dying)
             with pytest.raises(Exception, match="an executor died") as caught:
                 sks.create_index(spark, lake, "k", "secondary")
         assert isinstance(caught.value, error) == (error is ss.SchemaError)

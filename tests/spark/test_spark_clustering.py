@@ -25,7 +25,7 @@ import skipstone as ss
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import clustering, clustering_rows
+from skipstone.spark_adapter import clustering, clustering_tasks
 from spark_in_process import run_here
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
@@ -220,10 +220,10 @@ def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.D
             (clustering, "_SAMPLE_ROWS", [1, 10, 1000]),
             (clustering, "_BUCKET_ROWS_MAX", [1, 7, 1000]),
             (clustering, "_BUCKET_ROWS_MIN", [1]),
-            (clustering_rows, "_BATCH_ROWS", [5, 1000]),
-            (clustering_rows, "_DEALT_BYTES", [1, 300, 1 << 20]),
-            (clustering_rows, "_PIECE_ROWS", [3, 1000]),
-            (clustering_rows, "_SENT_BYTES", [1, 1 << 20]),
+            (clustering_tasks, "_BATCH_ROWS", [5, 1000]),
+            (clustering_tasks, "_DEALT_BYTES", [1, 300, 1 << 20]),
+            (clustering_tasks, "_PIECE_ROWS", [3, 1000]),
+            (clustering_tasks, "_SENT_BYTES", [1, 1 << 20]),
         ):
             patch.setattr(module, name, data.draw(st.sampled_from(values)))
         curve = data.draw(st.sampled_from(["linear", "zorder", "hilbert"]))

@@ -18,10 +18,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
+from skipstone.spark_adapter.column_tree import columns_needed
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
-from skipstone.spark_adapter.meaning import Session
-from skipstone.spark_adapter.residual import columns_needed
-from skipstone.spark_adapter.translate import spark_schema, wire_schema
+from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
-from skipstone.spark_adapter.meaning import Session
+from skipstone.spark_adapter.spark_semantics import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -63,7 +63,7 @@ def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
 def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
     assert "Spark reads 1 row groups of 1 files" in told
-    assert "Spark tests the rows that are left by" in told
+    assert "Spark tests the remaining rows by" in told
     assert "upper(s)" in told
 
 

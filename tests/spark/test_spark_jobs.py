@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import pickle
 import threading
 import warnings
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
@@ -52,14 +54,14 @@ def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
 
 def test_parts_of_many_bytes_go_by_storage(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_INLINE_BYTES", 10_000)
-    spill = jobs.Spill(tmp_path.as_uri(), "parts/some.sbf", ss.engine.storage_options.StorageOptions())
+    spill = _spill(tmp_path)
     seen: list[bool] = []
 
-    def took(length: int) -> None:
+    def on_result(rows: int) -> None:
         seen.append((tmp_path / "parts" / "some.sbf").exists())
 
-    parts = [bytes([i]) * (1000 * i) for i in range(12)]
-    found = jobs.run_parts(spark, len, iter(parts), spill=spill, took=took)
+    parts = [pa.table({"k": range(100 * i)}) for i in range(12)]
+    found = jobs.run_parts(spark, pa.Table.__len__, iter(parts), spill=spill, on_result=on_result)
     assert found == [len(part) for part in parts]
     assert len(seen) == len(parts) and not any(seen), "nothing stays"
 
@@ -73,7 +75,7 @@ def test_errors_come_out_as_ours(spark, kind: type[Exception]) -> None:
 
     took: list[int] = []
     with pytest.raises(kind, match="columns do not fit:\n  a, b") as caught:
-        jobs.run_parts(spark, work, range(4), took=took.append)
+        jobs.run_parts(spark, work, range(4), on_result=took.append)
     assert type(caught.value) is kind
     assert str(caught.value) == "columns do not fit:\n  a, b"
     if kind is not ss.StorageError:
@@ -103,11 +105,62 @@ def test_an_interrupt_cancels_the_job(spark) -> None:
     assert jobs.run_parts(spark, abs, [-1]) == [1], "the session lives on"
 
 
+# -- the file of large parts, where others may write ------------------------------------------------------------------
+
+
+def _spill(folder: Path) -> jobs.Spill:
+    return jobs.Spill(folder.as_uri(), "parts/some.sbf", ss.engine.storage_options.StorageOptions())
+
+
+def test_parts_come_back_from_storage_as_they_were_written(tmp_path: Path) -> None:
+    spill = _spill(tmp_path)
+    parts = [pa.table({"k": range(i), "s": [f"s{n}" for n in range(i)]}) for i in range(5)]
+    places = spill.write(map(jobs.to_ipc, parts)).to_pylist()
+    assert [spill.read(row["offset"], row["size"], row["digest"]) for row in places] == parts
+    spill.remove()
+    assert not (tmp_path / "parts" / "some.sbf").exists()
+
+
+class _WritesAFile:
+    """A pickle that, loaded, writes a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_crafted_parts_in_storage_are_refused_unread(tmp_path: Path) -> None:
+    spill, mark = _spill(tmp_path), tmp_path / "mark"
+    data = jobs.to_ipc(pa.table({"s": [f"s{n}" for n in range(40)]}))
+    (place,) = spill.write([data]).to_pylist()
+    malicious = pickle.dumps(_WritesAFile(mark))
+    crafted = {
+        "a pickle": malicious,
+        "a pickle of the same length": malicious.ljust(len(data), b"."),
+        "truncated": data[:-1],
+        "empty": b"",
+        "other values": data.replace(b"s1", b"s9"),
+        "a huge length in the stream's own header": data[:4] + b"\xff\xff\xff\x7f" + data[8:],
+        "other types": jobs.to_ipc(pa.table({"s": [1.5] * 400})),
+    }
+    for name, other in crafted.items():
+        assert other != data, name
+        (tmp_path / "parts" / "some.sbf").write_bytes(other)
+        with pytest.raises((ss.CorruptionError, ss.StorageError)):
+            spill.read(place["offset"], place["size"], place["digest"])
+        assert not mark.exists(), name
+    spill.remove()
+    with pytest.raises(ss.SkipstoneError):
+        spill.read(place["offset"], place["size"], place["digest"])
+
+
 def test_dealing_leaves_nothing_out() -> None:
     for weights in ([1], [5, 1, 1, 1], [1] * 10, [1, 1, 100], [100, 1, 1]):
         for parts in (1, 2, 3, 7, 50):
-            cut = jobs.dealt(weights, parts)
+            cut = jobs.split_evenly(weights, parts)
             assert [i for part in cut for i in range(part.start, part.stop)] == list(range(len(weights)))
             assert all(part.stop > part.start for part in cut)
             assert len(cut) <= parts
-    assert len(jobs.dealt([1] * 100, 4)) == 4
+    assert len(jobs.split_evenly([1] * 100, 4)) == 4

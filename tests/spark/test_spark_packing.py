@@ -25,11 +25,10 @@ from skipstone import col
 from skipstone.engine.predicates import Node, parse
 from skipstone.engine.predicates.ast import as_predicate
 from skipstone.engine.scan.tasks import FileTask
-from skipstone.spark_adapter.executor import read_shares
-from skipstone.spark_adapter.packing import Share, pack
-from skipstone.spark_adapter.request import Request, decode_predicate, encode_predicate
+from skipstone.spark_adapter.options import Request, decode_predicate, encode_predicate
+from skipstone.spark_adapter.shares import Share, pack, rows_of_shares
 from skipstone.spark_adapter.source import SkipstoneReader, SkipstoneSource
-from skipstone.spark_adapter.translate import spark_schema, wire_schema
+from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 MEGABYTE = 1 << 20
 
@@ -88,21 +87,21 @@ def lake(tmp_path: Path) -> Path:
 
 
 def _planned(lake: Path, where: str) -> tuple:
-    """(context, wire, tasks) of a scan."""
+    """(context, tasks) of a scan."""
     with ss.open(lake) as table:
         plan = table.scan(where, ["k"])
-        return plan.planning.context, wire_schema(table.schema, plan.columns), plan.planning.tasks
+        return plan.planning.context, plan.planning.tasks
 
 
-def _keys(context, wire: pa.Schema, shares: list[Share]) -> list[int]:
-    return sorted(key for batch in read_shares(context, wire, shares) for key in batch.column(0).to_pylist())
+def _keys(context, shares: list[Share]) -> list[int]:
+    return sorted(key for _, rows in rows_of_shares(context, shares) for key in rows.column(0).to_pylist())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("where", ["k >= 0", "k BETWEEN 15 AND 95", "s = 's3' AND k < 100", "k = 12"])
 def test_shares_of_a_file_are_the_file(lake: Path, count: int, where: str) -> None:
-    context, wire, tasks = _planned(lake, where)
-    found = [k for n in range(count) for k in _keys(context, wire, [Share(task, n, count) for task in tasks])]
+    context, tasks = _planned(lake, where)
+    found = [k for n in range(count) for k in _keys(context, [Share(task, n, count) for task in tasks])]
     with ss.open(lake) as table:
         expected = sorted(table.scan(where, ["k"]).to_table()["k"].to_pylist())
     assert sorted(found) == expected != []
@@ -111,7 +110,7 @@ def test_shares_of_a_file_are_the_file(lake: Path, count: int, where: str) -> No
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path, damaged: int) -> None:
     """It keeps all row groups, where others keep some: dealt out by place instead of number, rows would be lost."""
-    context, wire, tasks = _planned(lake, "k BETWEEN 15 AND 95")
+    context, tasks = _planned(lake, "k BETWEEN 15 AND 95")
     found = []
     for number in range(3):
         if number == damaged:
@@ -119,7 +118,7 @@ def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path
                 path.rename(path.with_suffix(".away"))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            found += _keys(context, wire, [Share(task, number, 3) for task in tasks])
+            found += _keys(context, [Share(task, number, 3) for task in tasks])
         assert any("fine index" in str(one.message) for one in told) == (number == damaged)
         for path in (lake / ".skipstone" / "tasks").rglob("*.away"):
             path.rename(path.with_suffix(".sbf"))

@@ -196,7 +196,7 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     assert _same(found, plain.where(where).select("day")) == 90
     told = sks.explain(found.groupBy("day").count())
     assert "of 1 files in 1 tasks" in told
-    assert "Spark tests the rows that are left by" in told
+    assert "Spark tests the remaining rows by" in told
 
 
 def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:

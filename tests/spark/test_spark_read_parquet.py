@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.native import _listed_by_the_driver
+from skipstone.spark_adapter.parquet_reader import _listed_by_the_driver
 from test_spark_types import SHARED
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def test_refusals_name_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
         os.rename(tmp_path / "b.parquet", tmp_path / "_hidden.parquet")
         with table.transaction() as tx:
             tx.replace(["b.parquet"], ["_hidden.parquet"])
-    with pytest.raises(ss.NotReadableError, match="passes over"):
+    with pytest.raises(ss.NotReadableError, match="skips files of such names"):
         sks.read_parquet(spark, tmp_path, columns=["k"])
     with pytest.raises(ss.NotATableError):
         sks.read_parquet(spark, tmp_path / "missing")

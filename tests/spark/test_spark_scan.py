@@ -24,7 +24,7 @@ import skipstone as ss
 from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.request import Request
+from skipstone.spark_adapter.options import Request
 from skipstone.spark_adapter.source import SkipstoneReader
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ from pyspark.sql import DataFrame as DF
 from pyspark.sql import functions as F
 from pyspark.sql import types
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import translate
-from skipstone.spark_adapter.incoming import arrow_schema
-from skipstone.spark_adapter.translate import spark_schema, wire_batches, wire_schema
+from skipstone.spark_adapter import wire_types
+from skipstone.spark_adapter.wire_types import arrow_schema, spark_schema, wire_batches, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -360,12 +359,12 @@ def test_the_wire_is_sparks_own_arrow_schema() -> None:
 
 
 def test_arrow_schemas_of_a_pyspark_that_knows_no_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = translate.to_arrow_schema
+    theirs = wire_types.to_arrow_schema
 
     def of_4_1(schema: types.StructType, timestamp_utc: bool = True) -> pa.Schema:
         return theirs(schema, timezone="UTC" if timestamp_utc else None)
 
-    monkeypatch.setattr(translate, "to_arrow_schema", of_4_1)
+    monkeypatch.setattr(wire_types, "to_arrow_schema", of_4_1)
     schema = types.StructType().add("t", types.TimestampType()).add("k", types.LongType())
     assert arrow_schema(schema).types == [pa.timestamp("us", "UTC"), pa.int64()]
 

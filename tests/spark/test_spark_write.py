@@ -26,9 +26,8 @@ import skipstone as ss
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.incoming import names_in, to_table_types
 from skipstone.spark_adapter.source import SkipstoneSource
-from skipstone.spark_adapter.translate import wire_batches, wire_schema
+from skipstone.spark_adapter.wire_types import names_in, to_table_types, wire_batches, wire_schema
 from test_spark_types import SHARED
 
 if TYPE_CHECKING:
@@ -437,7 +436,7 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_two_saves_may_make_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.spark_adapter import writer as module
+    from skipstone.spark_adapter import source as module
 
     lake = tmp_path / "lake"
     check = module._check_new

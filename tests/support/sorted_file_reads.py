@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from skipstone.commands.inspecting import inspect_file
+from skipstone.commands.inspect import inspect_file
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from ..engine.table import Table
-from ..errors import InvalidArgumentError
-from .options import AsJson, IndexPath, Path, opened
-from .output import count_of, print_json, records, stdout, table
+from .options import AsJson, IndexPath, Path, UsageError, opened
+from .output import count_of, print_json, records, stdout, text_table
 
 
 def rollback(
@@ -19,10 +18,10 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Undo one commit: what it added goes, what it took out comes back; what came after it stays."""
-    with opened(path, index_path) as found:
-        before = found.version
-        found.rollback(version)
-        _print_change(found, before, as_json, rolled_back=version)
+    with opened(path, index_path) as table:
+        before = table.version
+        table.rollback(version)
+        _print_change(table, before, as_json, rolled_back=version)
 
 
 def restore(
@@ -33,11 +32,11 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make the live files those of an older version again; the schema and the indexes stay as they are."""
-    with opened(path, index_path) as found:
-        before = found.version
-        found.restore(version, savepoint=savepoint)
-        named = version if savepoint is None else found.instant.version_of_savepoint(savepoint)
-        _print_change(found, before, as_json, restored=named)
+    with opened(path, index_path) as table:
+        before = table.version
+        table.restore(version, savepoint=savepoint)
+        named = version if savepoint is None else table.instant.version_of_savepoint(savepoint)
+        _print_change(table, before, as_json, restored=named)
 
 
 def savepoint(
@@ -52,13 +51,13 @@ def savepoint(
 ) -> None:
     """Give the latest version a name, which keeps it from being cleaned; or drop a name, or list them."""
     if list_ == (name is not None) or (drop and name is None):
-        raise InvalidArgumentError("give the NAME of a savepoint to make, or to --drop; or --list alone")
-    with opened(path, index_path) as found:
+        raise UsageError("give the NAME of a savepoint to make, or to --drop; or --list alone")
+    with opened(path, index_path) as table:
         if name is None:
-            _print_savepoints(found, as_json)
+            _print_savepoints(table, as_json)
             return
-        named = found.instant.savepoints.get(name) if drop else found.version
-        made = found.drop_savepoint(name) if drop else found.savepoint(name)
+        named = table.instant.savepoints.get(name) if drop else table.version
+        made = table.drop_savepoint(name) if drop else table.savepoint(name)
         if as_json:
             print_json({"version": made, "savepoint": name, "of": named, "dropped": drop})
         elif drop:
@@ -67,29 +66,29 @@ def savepoint(
             stdout().print(f"savepoint {name!r}: version {named}")
 
 
-def _print_change(found: Table, before: int, as_json: bool, **told: int | None) -> None:
-    is_new = found.version != before and found.instant.summary.items() >= told.items()  # else another's is the latest
-    summary = found.instant.summary if is_new else {"files_added": 0, "files_removed": 0}
+def _print_change(table: Table, before: int, as_json: bool, **action: int | None) -> None:
+    is_new = table.version != before and table.instant.summary.items() >= action.items()  # else the latest is another's
+    summary = table.instant.summary if is_new else {"files_added": 0, "files_removed": 0}
     added, removed = summary["files_added"], summary["files_removed"]
-    totals = found.instant.totals
+    totals = table.instant.totals
     if as_json:
         counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
-        print_json({"changed": is_new, "version": found.version, **told, **counts})
+        print_json({"changed": is_new, "version": table.version, **action, **counts})
         return
     screen = stdout()
     if is_new:
-        screen.print(f"version {found.version}: {count_of(added, 'file')} came back, {removed:,} went")
-        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in found.indexes().to_pylist()}
+        screen.print(f"version {table.version}: {count_of(added, 'file')} came back, {removed:,} went")
+        lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         for name, count in lacking.items():
             if count:
-                screen.print(f"{name} does not speak of {count_of(count, 'file')}: skipstone index refresh")
+                screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone index refresh")
     else:
-        screen.print(f"nothing to change: version {found.version} stands")
+        screen.print(f"nothing to change: version {table.version} stands")
     screen.print(f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}", style="dim")
 
 
-def _print_savepoints(found: Table, as_json: bool) -> None:
-    rows = found.savepoints()
+def _print_savepoints(table: Table, as_json: bool) -> None:
+    rows = table.savepoints()
     if as_json:
         print_json(records(rows))
         return
@@ -97,4 +96,4 @@ def _print_savepoints(found: Table, as_json: bool) -> None:
         [r["name"], str(r["version"]), r["time"].strftime("%Y-%m-%d %H:%M:%S") if r["time"] else "lost"]
         for r in rows.to_pylist()
     ]
-    stdout().print(table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))
+    stdout().print(text_table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))

@@ -1,10 +1,10 @@
-"""The executors' part of a look-up of many keys: see `semi_join`.
+"""What executors do for `lookup` (see `semi_join`).
 
     keys -> (file, row) by the secondary index -> dealt out by file -> the rows
     keys -> encoded,  rows of files that the index does not cover -> encoded: a join for Spark
 
-Each task opens the table at the version that the driver pinned; one that is given no row opens nothing. Keys and rows
-are compared in one form everywhere, the index's own: what equals what does not depend on which files it covers.
+Each task opens the table at the version that the driver pinned; a task without rows opens nothing. Keys and rows are
+compared in one form everywhere, the index's own, so it does not matter which files the index covers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from ..engine.storage import StorageOptions
 from ..engine.table import Table
 from ..errors import CorruptionError
 from ..hfile_like.ordered import OrderedCode
-from .executor import rows_of_shares
-from .packing import Share
-from .translate import wire_batches
+from .shares import Share, rows_of_shares
+from .wire_types import wire_batches
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -47,15 +46,15 @@ _BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Pinned:
-    """A look-up, as executors are told of it. Picklable, and small.
+class Lookup:
+    """A look-up, as executors receive it. Picklable, and small.
 
     names      the columns of the key; the first columns of the index's key first
     leading    how many of them those are
-    index      its number, None where no index is asked
+    index      its number; None without an index
     columns    what is read of the rows
-    key        the name of a column, beside those, with the encoded key of each row; None where nobody needs it
-    wire       the types of what is read, that column's too
+    key        the name of one more column, with the encoded key of each row; None where it is not needed
+    wire       the wire types of the columns, with that one
     """
 
     location: str
@@ -83,107 +82,107 @@ class Pinned:
         return key_set(given, [leaves[name] for name in names])
 
 
-def find_rows(pinned: Pinned, batches: Batches) -> Batches:
-    """Keys, a column for each name, to the rows that hold them, as the index tells: batches of HITS."""
+def find_rows(lookup: Lookup, batches: Batches) -> Batches:
+    """Keys, a column for each name, to the rows that hold them, by the index: batches of HITS."""
     chunks = _chunks(batches, _KEYS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
         return
-    with pinned.open() as table:
-        reader = reader_of(table.snapshot, pinned.index_of(table))
+    with lookup.open() as table:
+        reader = reader_of(table.snapshot, lookup.index_of(table))
         for chunk in chain([first], chunks):
-            keys = pinned.keys_of(chunk, table.schema, pinned.leading)
+            keys = lookup.keys_of(chunk, table.schema, lookup.leading)
             try:
-                for _, found in reader.join(keys.encoded):
-                    yield from _hits(found)
-            except DamagedRun as error:  # which files it told of, only the driver could make good for
+                for _, positions in reader.join(keys.encoded):
+                    yield from _hits(positions)
+            except DamagedRun as error:  # only the driver could read its files in another way
                 raise CorruptionError(
-                    f"the secondary index over {', '.join(pinned.names)} cannot be read ({error}); drop_index() it, "
+                    f"the secondary index over {', '.join(lookup.names)} cannot be read ({error}); drop_index() it, "
                     "and create it anew",
                     path=error.run.path,
                     check="index",
                 ) from error
 
 
-def _hits(found: Positions) -> Batches:
-    for start in range(0, len(found.rows), _BATCH_ROWS):
+def _hits(positions: Positions) -> Batches:
+    for start in range(0, len(positions.rows), _BATCH_ROWS):
         part = slice(start, start + _BATCH_ROWS)
-        columns = [from_numpy(found.file_ids[part].view(np.int64)), from_numpy(found.rows[part])]
+        columns = [from_numpy(positions.file_ids[part].view(np.int64)), from_numpy(positions.rows[part])]
         yield pa.RecordBatch.from_arrays(columns, schema=HITS)
 
 
-def read_rows(pinned: Pinned, batches: Batches) -> Batches:
+def read_rows(lookup: Lookup, batches: Batches) -> Batches:
     """Batches of HITS, ascending, to the rows themselves."""
     chunks = _chunks(batches, _ROWS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
         return
     last = None
-    with pinned.open() as table:
+    with lookup.open() as table:
         for chunk in chain([first], chunks):
-            told = pa.Table.from_batches(chunk)
-            files, rows = (to_numpy(told.column(name)) for name in HITS.names)
-            if last == (files[0], rows[0]):  # a row is read once, though chunks part where it was told of twice
+            hits = pa.Table.from_batches(chunk)
+            files, rows = (to_numpy(hits.column(name)) for name in HITS.names)
+            if last == (files[0], rows[0]):  # a row is read once, though its two hits may fall into two chunks
                 files, rows = files[1:], rows[1:]
             if not len(files):
                 continue
             last = files[-1], rows[-1]
             positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
-            plan = Plan(RowsAt(positions, pinned.index_of(table), ScanRequest.of(table, pinned.columns)))
-            for found in plan.to_batches():
-                yield from _shaped(pinned, pa.Table.from_batches([found]), table.schema, table.location)
+            plan = Plan(RowsAt(positions, lookup.index_of(table), ScanRequest.of(table, lookup.columns)))
+            for batch in plan.to_batches():
+                yield from _to_wire(lookup, pa.Table.from_batches([batch]), table.schema, table.location)
 
 
 @dataclass(frozen=True)
-class Rest:
-    """Files of which no index tells, as a part of the work. Picklable."""
+class UncoveredFiles:
+    """Files that the index does not cover, as a part of the work. Picklable; travels over Spark's own channel."""
 
     context: ReadContext
     shares: list[Share]
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         return zlib.compress(pickle.dumps(self), 1)
 
 
-def read_rest(pinned: Pinned, batches: Batches) -> Batches:
-    """Packed `Rest`s, a row each, to their rows."""
+def read_uncovered(lookup: Lookup, batches: Batches) -> Batches:
+    """Pickled `UncoveredFiles`, one a row, to the rows of the files."""
     for batch in batches:
         for data in batch.column(0).to_pylist():
-            rest: Rest = pickle.loads(zlib.decompress(data))
-            for path, rows in rows_of_shares(rest.context, rest.shares):
-                yield from _shaped(pinned, rows, rest.context.schema, path)
+            files: UncoveredFiles = pickle.loads(zlib.decompress(data))
+            for path, rows in rows_of_shares(files.context, files.shares):
+                yield from _to_wire(lookup, rows, files.context.schema, path)
 
 
-def encode_keys(pinned: Pinned, schema: pa.Schema, batches: Batches) -> Batches:
-    """Keys, a column for each name, to their encoded form: a column alone, without those that no row can hold."""
+def encode_keys(lookup: Lookup, schema: pa.Schema, batches: Batches) -> Batches:
+    """Keys, a column for each name, to one column of encoded keys, without those that no row can hold."""
     for chunk in _chunks(batches, _KEYS_AT_ONCE):
-        encoded = pinned.keys_of(chunk, schema, len(pinned.names)).encoded
+        encoded = lookup.keys_of(chunk, schema, len(lookup.names)).encoded
         for start in range(0, len(encoded), _BATCH_ROWS):
             part = pa.concat_arrays([encoded.slice(start, _BATCH_ROWS)])
             yield pa.RecordBatch.from_arrays([part.cast(pa.binary())], names=["key"])
 
 
-def _shaped(pinned: Pinned, rows: pa.Table, schema: pa.Schema, path: str) -> Batches:
-    """Rows in the wire's types, with their encoded keys where these are asked for."""
-    if pinned.key is not None:
+def _to_wire(lookup: Lookup, rows: pa.Table, schema: pa.Schema, path: str) -> Batches:
+    """Rows in the wire types, with their encoded keys where `lookup.key` asks for them."""
+    if lookup.key is not None:
         leaves = leaf_types(schema)
-        code = OrderedCode([leaves[name] for name in pinned.names])
-        encoded = code.encode([leaf_array(rows, name) for name in pinned.names])
-        rows = rows.append_column(pinned.key, encoded.cast(pa.binary()))
-    yield from wire_batches(rows, pinned.wire, path)
+        code = OrderedCode([leaves[name] for name in lookup.names])
+        encoded = code.encode([leaf_array(rows, name) for name in lookup.names])
+        rows = rows.append_column(lookup.key, encoded.cast(pa.binary()))
+    yield from wire_batches(rows, lookup.wire, path)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches that hold rows, some at a time: of about so many rows."""
-    held: list[pa.RecordBatch] = []
+    """The batches that hold rows, in lists of about `rows_max` rows."""
+    chunk: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(batch)
+        chunk.append(batch)
         count += batch.num_rows
         if count >= rows_max:
-            yield held
-            held, count = [], 0
-    if held:
-        yield held
+            yield chunk
+            chunk, count = [], 0
+    if chunk:
+        yield chunk

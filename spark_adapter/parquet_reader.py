@@ -1,9 +1,9 @@
 """`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that coarse pruning leaves.
 
-Spark is told everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
-columns begin (`basePath`), that names are no patterns, and to list so many files by itself rather than by a job. What
-it cannot be told, because files hold a column under another name or paths do not say in which partition they are, is
-put beside the rows, or refused.
+Spark is given everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
+columns begin (`basePath`), that names are no patterns, and to list so many files itself rather than by a job. Where
+files hold a column under another name, or paths do not say their partition, the values are put beside the rows, or the
+files are refused.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from ..engine.storage.prefetch import ahead
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
-from .parquet_types import holds_nanoseconds, is_read_as
+from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
 from .session import read_column
-from .shielding import shielded
 from .to_columns import has_floats, literal, to_column
-from .translate import spark_schema, wire_schema
+from .wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,33 +66,33 @@ def read_parquet(
 ) -> DataFrame:
     """The rows of a table that match, read by Spark's own Parquet reader from the files that may hold one.
 
-    The rows and the types are those of `scan`. Files are pruned here, by all indexes; within files Spark prunes by what
-    Parquet tells, not by ours. So this is for large results, and `scan` for small ones.
+    The rows and the types are those of `scan`. Files are pruned here, by all indexes; within files Spark prunes by
+    Parquet's own statistics. So this is for large results, and `scan` for small ones.
 
     Args:
-        where: as in `scan`. A PySpark Column is Spark's own filter as well: parts that nobody here understands prune
+        where: as in `scan`. A PySpark Column is Spark's own filter as well: parts that are not understood prune
             nothing, and are tested by Spark.
         path, columns, index_path, version: as in `scan`.
-        storage_options: what opens an object store, for the index and to look at the files. Spark reads these by what
-            its own configuration says of the scheme: give the path under the scheme that it knows, as s3a://.
+        storage_options: what opens an object store, for the index and to look at the files. Spark opens the files by
+            its own configuration: give the path under a scheme that it knows, as s3a://.
 
     Raises:
-        As `scan`. PredicateError: a part of `where` cannot be told to Spark exactly. NotReadableError: files that Spark
-        would not read as the table has them, or that changed or went since they were indexed; `scan` reads some.
+        As `scan`. PredicateError: a part of `where` has no exact equivalent in Spark. NotReadableError: files that
+        Spark would not read as the table has them (`scan` reads some), or that changed since they were indexed.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
         plan = table.scan(node, columns)
-        wire_schema(table.schema, plan.columns)  # or it raises
+        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
-        wanted = _filter(where, plan)
-        found = files.frame(spark)
-        if wanted is not None:
-            in_sparks_words = wanted is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
-            found = shielded(found, table.schema, files.schemas(), with_floats=in_sparks_words)
-    if wanted is not None:
-        found = found.where(wanted)
-    return found.select([quoted(name) for name in plan.columns])
+        condition = _filter(where, plan)
+        frame = files.frame(spark)
+        if condition is not None:
+            may_lose_floats = condition is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
+            frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=may_lose_floats)
+    if condition is not None:
+        frame = frame.where(condition)
+    return frame.select([quoted(name) for name in plan.columns])
 
 
 def _root(path: str | os.PathLike, location: str) -> str:
@@ -110,7 +109,7 @@ def _filter(where: object, plan: Plan) -> Column | None:
     if not isinstance(where, Column):
         plan.planning.check_evaluable()
         return to_column(plan.bound)
-    # Spark's reader loses some rows of floats: where we know what is meant, it is said so that it does not.
+    # Spark's reader loses some rows of floats; where we understand the Column, `to_column` avoids that.
     if not unknowns(plan.bound) and has_floats(plan.bound):
         with contextlib.suppress(PredicateError):
             return to_column(plan.bound)
@@ -118,9 +117,9 @@ def _filter(where: object, plan: Plan) -> Column | None:
 
 
 class _Files:
-    """What Spark is to read.
+    """The files that Spark is to read.
 
-    with_all    columns that nobody asked for by name are there too: a Column may speak of any
+    with_all    load all columns: a Column may use any
     """
 
     def __init__(self, plan: Plan, root: str, with_all: bool):
@@ -129,8 +128,8 @@ class _Files:
         self._int96: dict[tuple[str, int], bool] = {}
         schema = self._instant.schema
         self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
-        asked = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
-        names = [*asked, *(name for name in schema.names if with_all and name not in asked and self._is_fit(name))]
+        needed = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
+        names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
         self._wire = wire_schema(schema, names)
         self._check(names)
 
@@ -140,26 +139,26 @@ class _Files:
 
     # -- whether Spark would read them right --------------------------------------------------------------------------
 
-    def _is_fit(self, name: str) -> bool:
+    def _is_readable(self, name: str) -> bool:
         with contextlib.suppress(SchemaError, NotReadableError):
             self._check([name])
             return True
         return False
 
     def _check(self, names: list[str]) -> None:
-        """Raises NotReadableError where Spark would read some columns of some file otherwise than we, SchemaError for a
-        column that it has no type for, or cannot tell from another."""
+        """Raises NotReadableError where Spark would read a column of a file otherwise than we, SchemaError for a column
+        that Spark has no type for, or takes for another."""
         wire = wire_schema(self._instant.schema, names)
         stored = [name for name in names if name not in self._instant.partitioning]
         examples = {task.schema_id: task for task in self._tasks}
         for number, task in examples.items():
-            known = self._instant.file_schemas[number]
+            file_schema = self._instant.file_schemas[number]
 
             def can_read(kind: pa.DataType, name: str, task: FileTask = task) -> bool:
                 is_read = not holds_nanoseconds(kind) or self._holds_int96(name, task)
                 return is_read and is_read_as(plain_type(kind), wire.field(name).type)
 
-            wrong = misread(known, self._instant, stored, can_read)
+            wrong = misread(file_schema, self._instant, stored, can_read)
             if wrong is not None:
                 raise NotReadableError(
                     f"{task.path}, for one: {wrong}; Spark's own reader finds columns by name: use scan(), leave the "
@@ -173,8 +172,8 @@ class _Files:
                 raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
 
     def _holds_int96(self, name: str, task: FileTask) -> bool:
-        """Whether what Arrow calls nanoseconds are INT96, which Spark reads, and writes; not INT64, which it refuses.
-        One file of each schema is asked: where others differ, Spark says so when it reads them."""
+        """Whether Arrow's nanoseconds are stored as INT96, which Spark reads and writes, and not as INT64, which it
+        refuses. One file of each schema is opened; where others differ, Spark raises when it reads them."""
         key = name, task.schema_id
         if key not in self._int96:
             storage = self._plan.storage
@@ -194,30 +193,30 @@ class _Files:
         for task in self._tasks:
             _check_name(task.path)
         list(ahead(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
-        told, apart = self._by_partition()
-        frames = [self._by_path(spark, told)] if told else []
+        by_path, apart = self._by_partition()
+        frames = [self._by_path(spark, by_path)] if by_path else []
         frames += [self._apart(spark, tasks) for tasks in apart]
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
     def _by_partition(self) -> tuple[list[FileTask], list[list[FileTask]]]:
-        """The files whose paths tell Spark their partition; the others, partition by partition."""
+        """The files whose paths give Spark their partition; the others, partition by partition."""
         partitioning = self._instant.partitioning
         if not partitioning:
             return [], [self._tasks]
-        told: list[FileTask] = []
+        by_path: list[FileTask] = []
         apart: dict[tuple, list[FileTask]] = {}
         for task in self._tasks:
-            if _is_told(task.path, task.partition):
-                told.append(task)
+            if _has_partition_in_path(task.path, task.partition):
+                by_path.append(task)
             else:
                 apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
         if len(apart) > _PARTITIONS_APART_MAX:
             raise NotReadableError(
                 f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
-                f"not tell Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
+                f"not give Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
                 paths=[task.path for tasks in apart.values() for task in tasks],
             )
-        return told, list(apart.values())
+        return by_path, list(apart.values())
 
     def _by_path(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
         names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
@@ -225,13 +224,13 @@ class _Files:
         return self._load(spark, tasks, schema, basePath=self._root)
 
     def _apart(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
-        """Files of one partition, which is put beside their rows."""
+        """Files of one partition, whose values are added to their rows."""
         values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
         stored = pa.schema([field for field in self._wire if field.name not in values])
-        found = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true")
+        frame = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true")
         for name, value in values.items():
-            found = found.withColumn(name, literal(value, self._wire.field(name).type))
-        return found
+            frame = frame.withColumn(name, literal(value, self._wire.field(name).type))
+        return frame
 
     def _load(self, spark: SparkSession, tasks: Sequence[FileTask], schema: Any, **options: str) -> DataFrame:
         paths = [self._place(task.path) for task in tasks]
@@ -248,9 +247,8 @@ class _Files:
 
 @contextlib.contextmanager
 def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
-    """Within, Spark looks at so many paths by itself: beyond some number (32) it would run a job to do that. (A session
-    of Spark Connect looks at them later, when this is over.) One thread at a time, or they would restore each other's
-    setting."""
+    """Within, Spark lists so many paths on the driver: beyond some number (32) it would run a job for it. (A session of
+    Spark Connect lists them later.) One thread at a time, or they would restore each other's setting."""
     with _listing:
         before = spark.conf.getAll.get(_LISTING_THRESHOLD)
         if int(before or 32) > paths:
@@ -267,15 +265,15 @@ def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
 
 
 def _check_name(path: str) -> None:
-    """Spark passes over files that it takes for hidden, even where they are asked for by name."""
+    """Raises NotReadableError for a name that Spark takes for a hidden file's, and skips even where it is listed."""
     name = path.rpartition("/")[2]
     if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
-        raise NotReadableError(f"{path}: Spark's own reader passes over files of such names; use scan()", paths=[path])
+        raise NotReadableError(f"{path}: Spark's own reader skips files of such names; use scan()", paths=[path])
 
 
-def _is_told(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
-    """Whether Spark finds in a path the very values that we know: `key=value` folders of these keys and no others,
-    their texts beyond doubt."""
+def _has_partition_in_path(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
+    """Whether Spark reads from a path the same values as we do: `key=value` folders of these keys and no others, with
+    values that are written in one way only."""
     if is_outside(path):
         return False
     folders = path.split("/")[:-1]

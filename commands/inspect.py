@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.file import FORMAT_VERSION, HEADER
 from ..hfile_like.size_report import SizeReport, size_report
-from .output import bytes_text, count_of, plain, print_json, records, stdout, table, working
+from .options import AsJson, Status
+from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
 
 _LISTED_MAX = 10
 _MAGIC = HEADER[:6]
@@ -21,8 +24,25 @@ _NOT_OF_ENTRIES = ("strided ", "meta ", "footer", "header")
 _NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A sorted-block file.", show_default=False)],
+    verify: Annotated[bool, typer.Option("--verify", help="Check every byte; status 3 where one is wrong.")] = False,
+    keys: Annotated[
+        str | None, typer.Option(metavar="PREFIX", help="Entries whose keys begin so: a text, or 0x and hexadecimal.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many entries --keys shows.")] = 20,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every block, group and section, not the first 10.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What one sorted-block file holds: header, blocks, groups, sections, and where its bytes go."""
+    if not inspect_file(file, verify, keys, limit, everything, as_json):
+        raise typer.Exit(Status.FINDINGS)
+
+
 def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everything: bool, as_json: bool) -> bool:
-    """Prints a file's summary, or with a prefix its entries. False where `verify` found something."""
+    """Prints a file's summary, or with a prefix its entries. False where `verify` finds something."""
     with _reader(path) as reader:
         if prefix is not None:
             _print_entries(reader, key_of(prefix), limit, as_json)
@@ -54,7 +74,7 @@ def _reader(path: str) -> SortedFileReader:
 
 
 def _size_report(path: str, findings: list[Finding] | None) -> SizeReport | None:
-    """None where damage that was found stands in the way."""
+    """None where known damage stands in the way."""
     source = PathSource(path)
     try:
         return size_report(source)
@@ -75,7 +95,7 @@ def key_of(text: str) -> bytes:
 
 
 def key_text(key: bytes) -> str:
-    """A key as it can be read, and typed again: itself where it is printable, else 0x and its bytes."""
+    """A key in the form that `key_of` takes: itself where it is printable, else 0x and its bytes."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
@@ -89,7 +109,7 @@ def _shortened(key: bytes) -> str:
 
 
 def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list[Finding] | None) -> dict[str, object]:
-    found: dict[str, object] = {
+    summary: dict[str, object] = {
         "path": reader.name,
         "format_version": FORMAT_VERSION,
         "size_bytes": reader.size_bytes,
@@ -98,18 +118,18 @@ def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list
         "schema": {f.name: str(f.type) for f in reader.schema},
     }
     if report is not None:
-        found["bytes"] = report.parts
-        found["sections"] = [asdict(count) for count in report.sections]
-        found["index"] = {"levels": report.index_levels, "nodes": report.index_nodes}
-    found["blocks"] = [
+        summary["bytes"] = report.parts
+        summary["sections"] = [asdict(count) for count in report.sections]
+        summary["index"] = {"levels": report.index_levels, "nodes": report.index_nodes}
+    summary["blocks"] = [
         {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)} for b in reader.blocks()
     ]
-    found["groups"] = [asdict(group) for group in reader.groups().values()]
-    found["strided"] = [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()]
-    found["metas"] = reader.metas()
+    summary["groups"] = [asdict(group) for group in reader.groups().values()]
+    summary["strided"] = [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()]
+    summary["metas"] = reader.metas()
     if findings is not None:
-        found["findings"] = [asdict(finding) for finding in findings]
-    return found
+        summary["findings"] = [asdict(finding) for finding in findings]
+    return summary
 
 
 def _print_summary(screen: Console, reader: SortedFileReader, report: SizeReport | None, most: int | None) -> None:
@@ -182,11 +202,11 @@ def _print_groups(screen: Console, reader: SortedFileReader, most: int | None) -
 def _print_part(
     screen: Console, headings: list[str], rows: list[list[str]], total: int | None, right: Sequence[str]
 ) -> None:
-    """A table of some of `total` things; nothing where there are none."""
+    """A table of the first of `total` things; nothing where there are none."""
     if not rows:
         return
     screen.print()
-    screen.print(table(headings, rows, right=right))
+    screen.print(text_table(headings, rows, right=right))
     if total is not None and len(rows) < total:
         screen.print(f"{len(rows)} of {total:,}: --all shows every one", style="dim")
 
@@ -199,29 +219,29 @@ def _print_findings(screen: Console, findings: list[Finding] | None) -> None:
         screen.print("every byte was checked: sound", style="green")
         return
     rows = [[f.check, "-" if f.offset is None else f"{f.offset:,}", f.message] for f in findings]
-    screen.print(table(["check", "at byte", "what is wrong"], rows, right=["at byte"]))
+    screen.print(text_table(["check", "at byte", "what is wrong"], rows, right=["at byte"]))
 
 
 def _print_entries(reader: SortedFileReader, prefix: bytes, limit: int, as_json: bool) -> None:
-    found: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     more = False
     for batch in reader.scan(prefix=prefix):
         keys = [key_text(key) for key in batch.column("key").to_pylist()]
-        rows = records(batch.slice(0, limit + 1 - len(found)))
-        found += [{**row, "key": key} for row, key in zip(rows, keys, strict=False)]
-        if len(found) > limit:
+        rows = records(batch.slice(0, limit + 1 - len(entries)))
+        entries += [{**row, "key": key} for row, key in zip(rows, keys, strict=False)]
+        if len(entries) > limit:
             more = True
             break
-    found = found[:limit]
+    entries = entries[:limit]
     if as_json:
-        print_json(found)
+        print_json(entries)
         return
     screen = stdout()
-    if not found:
+    if not entries:
         screen.print("no such key")
         return
     names = ["key", *reader.schema.names]
-    cells = [["-" if row[name] is None else str(plain(row[name])) for name in names] for row in found]
-    screen.print(table(names, cells))
+    cells = [["-" if row[name] is None else str(plain(row[name])) for name in names] for row in entries]
+    screen.print(text_table(names, cells))
     if more:
         screen.print(f"the first {limit}: --limit shows more", style="dim")

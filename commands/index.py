@@ -10,7 +10,7 @@ import typer
 
 from ..engine.table import Table
 from .options import AsJson, IndexPath, Path, opened
-from .output import bytes_text, print_json, progress, stdout, table
+from .output import bytes_text, print_json, progress, stdout, text_table
 
 indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
 
@@ -67,18 +67,18 @@ def index_add(
     as_json: AsJson = False,
 ) -> None:
     """Build indexes over the files that are there, while others write."""
-    with opened(path, index_path) as found:
-        with progress() as tell:
-            found.create_index(
+    with opened(path, index_path) as table:
+        with progress() as report:
+            table.create_index(
                 columns,
                 kind.value,
                 fpp=fpp,
                 lookups=lookups,
                 source=None if source is None else source.value,
                 maintain=maintain.value,
-                progress=tell,
+                progress=report,
             )
-        _print_indexes(found, as_json)
+        _print_indexes(table, as_json)
 
 
 @indexes.command("refresh")
@@ -92,17 +92,17 @@ def index_refresh(
     as_json: AsJson = False,
 ) -> None:
     """Cover the files that indexes lack."""
-    with opened(path, index_path) as found:
-        known = found.indexes().to_pylist()
-        with progress() as tell:
-            left = list(columns or ())
-            for row in known:
+    with opened(path, index_path) as table:
+        indexes_now = table.indexes().to_pylist()
+        with progress() as report:
+            unmatched = list(columns or ())
+            for row in indexes_now:
                 if (kind is None or row["kind"] == kind.value) and (not columns or set(columns) & set(row["columns"])):
-                    found.refresh_index(row["columns"], row["kind"], progress=tell)
-                    left = [name for name in left if name not in row["columns"]]
-            if left:  # the library tells what is wrong with them
-                found.refresh_index(left, (kind or Kind.bloom).value, progress=tell)
-        _print_indexes(found, as_json)
+                    table.refresh_index(row["columns"], row["kind"], progress=report)
+                    unmatched = [name for name in unmatched if name not in row["columns"]]
+            if unmatched:  # the library says what is wrong with them
+                table.refresh_index(unmatched, (kind or Kind.bloom).value, progress=report)
+        _print_indexes(table, as_json)
 
 
 @indexes.command("drop")
@@ -114,20 +114,20 @@ def index_drop(
     as_json: AsJson = False,
 ) -> None:
     """Take indexes away."""
-    with opened(path, index_path) as found:
-        found.drop_index(columns, kind.value)
-        _print_indexes(found, as_json)
+    with opened(path, index_path) as table:
+        table.drop_index(columns, kind.value)
+        _print_indexes(table, as_json)
 
 
 @indexes.command("list")
 def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """The indexes: what they cover and how large they are."""
-    with opened(path, index_path) as found:
-        _print_indexes(found, as_json)
+    with opened(path, index_path) as table:
+        _print_indexes(table, as_json)
 
 
-def _print_indexes(found: Table, as_json: bool) -> None:
-    rows = [{**row, "options": json.loads(row["options"])} for row in found.indexes().to_pylist()]
+def _print_indexes(table: Table, as_json: bool) -> None:
+    rows = [{**row, "options": json.loads(row["options"])} for row in table.indexes().to_pylist()]
     if as_json:
         print_json(rows)
         return
@@ -142,11 +142,11 @@ def _print_indexes(found: Table, as_json: bool) -> None:
         for row in rows
     ]
     headings = ["index", "files covered", "size", "options", "kept up"]
-    stdout().print(table(headings, cells, right=["files covered", "size"]))
+    stdout().print(text_table(headings, cells, right=["files covered", "size"]))
 
 
 def _option(name: str, value: Any) -> str:
-    """One option in words; none for what others tell: how filters are sized tells of their fpp and look-ups."""
+    """One option in words; "" for an option that another one shows: `size` says fpp and look-ups."""
     if name == "shard_bytes":
         return f"shards of {bytes_text(int(value))}"
     if name == "source":

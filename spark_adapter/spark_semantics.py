@@ -1,13 +1,14 @@
 """Where a comparison means the same to Spark and to us.
 
-Spark brings both sides of a comparison to a common type before it compares, by rules that differ with the session
-(ANSI or not); we compare exact values. For most pairs that is the same: an integer column and an integer, a text and a
-text. For some it is not: a BIGINT column beside a double is compared as doubles by Spark, so two integers may equal one
-double; a column of texts beside a number is cast to numbers. `agrees` says yes only where both answers are equal
-for every value that the column can hold, whatever the session's ANSI mode.
+Spark casts both sides of a comparison to a common type, by rules that differ with the session (ANSI or not); we compare
+exact values. For most pairs that is the same: an integer column and an integer, a string and a string. For some it is
+not: Spark compares a BIGINT column with a double as doubles, so two integers may equal one double; it casts a column of
+strings beside a number to numbers. `agrees` is True only where both results are equal for every value that the column
+can hold, whatever the session's ANSI mode.
 
-Instants beside what has no zone (a text, a date, a TIMESTAMP_NTZ) depend on the session's time zone. Zone databases
-differ between machines, so unless the zone is UTC only this is used: no zone is more than 18 hours off UTC.
+An instant compared with a value without a zone (a string, a date, a TIMESTAMP_NTZ) depends on the session's time zone.
+Zone databases differ between machines, so unless the zone is UTC only this is used: no zone is more than 18 hours off
+UTC.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", 
 
 @dataclass(frozen=True)
 class Session:
-    """What of a Spark session decides the meaning of a Column. `null_in_nothing`: a null IN () is null, not false."""
+    """The settings of a session that decide what a Column means. `null_in_empty`: null IN () is null, not false."""
 
     time_zone: str = "UTC"
     case_sensitive: bool = False
-    null_in_nothing: bool = False
+    null_in_empty: bool = False
 
     @property
     def is_utc(self) -> bool:
@@ -65,32 +66,32 @@ class Session:
 
 @dataclass(frozen=True)
 class Operand:
-    """A column, maybe under a cast that keeps every value: the types that it is compared in, its own first."""
+    """A column, maybe under a cast that keeps every value. `kinds`: the types that it is compared in, its own first."""
 
     node: Column | Cast
     kinds: tuple[pa.DataType, ...]
 
 
 def plain_operand(column: Column, kind: pa.DataType) -> Operand:
-    """A column of this type, as it is. Of an extension type Spark has the storage, whose values are not always ours."""
+    """A column of this type. Of an extension type Spark reads the storage, whose values are not always ours."""
     return Operand(column, (kind if isinstance(kind, pa.BaseExtensionType) else plain_type(kind),))
 
 
 def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> Operand | None:
-    """A cast of a column of this type; None where it may change a value, or means another thing to Spark."""
+    """A cast of a column of this type; None where it may change a value, or Spark means something else."""
     if isinstance(kind, pa.BaseExtensionType):
         return None
-    own = plain_type(kind)
+    plain = plain_type(kind)
     families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_text, _is_binary)
-    of_one_family = any(family(own) and family(target) for family in families)
-    widened = pa.types.is_integer(own) and (pa.types.is_floating(target) or pa.types.is_decimal(target))
-    if own == target or ((of_one_family or widened) and is_exact_widening(own, target)):
-        return Operand(node, (own, target))
+    of_one_family = any(family(plain) and family(target) for family in families)
+    widened = pa.types.is_integer(plain) and (pa.types.is_floating(target) or pa.types.is_decimal(target))
+    if plain == target or ((of_one_family or widened) and is_exact_widening(plain, target)):
+        return Operand(node, (plain, target))
     return None
 
 
 def compared(op: str, left: Operand, value: Value, session: Session, text: str) -> Node | None:
-    """`left op value` as a predicate of ours; None where it means, or may mean, another thing to Spark."""
+    """`left op value` as a predicate of ours; None where Spark means, or may mean, something else."""
     if value.type == "null":
         return Comparison(op, left.node, Literal(None)) if _has_order(left) else None
     if pa.types.is_temporal(left.kinds[0]):
@@ -101,15 +102,15 @@ def compared(op: str, left: Operand, value: Value, session: Session, text: str) 
 
 
 def listed(left: Operand, values: list[Value], session: Session) -> Node | None:
-    """`left IN (values)`, of one type and nulls; None where it means, or may mean, another thing to Spark."""
+    """`left IN (values)`, of one type and nulls; None where Spark means, or may mean, something else."""
     given = [value for value in values if value.type != "null"]
     if given and pa.types.is_temporal(left.kinds[0]):
-        if given[0].type == "string":  # Spark may compare the column's values as texts
+        if given[0].type == "string":  # Spark may compare the column's values as strings
             return None
         parts = [compared("=", left, value, session, "") for value in values]
-        known = [part for part in parts if part is not None and not unknowns(part)]
-        return Or(tuple(known)) if len(known) == len(parts) else None
-    if given and given[0].type == "decimal":  # compared in one type, that has the digits of them all
+        understood = [part for part in parts if part is not None and not unknowns(part)]
+        return Or(tuple(understood)) if len(understood) == len(parts) else None
+    if given and given[0].type == "decimal":  # compared in one type, with digits enough for all
         digits = [_digits(value.value) for value in given if isinstance(value.value, int | Decimal)]
         whole, scale = max(whole for whole, _ in digits), max(scale for _, scale in digits)
         agreed = all(pa.types.is_floating(kind) or _fit_one_decimal(kind, whole, scale) for kind in left.kinds)
@@ -117,7 +118,7 @@ def listed(left: Operand, values: list[Value], session: Session) -> Node | None:
         agreed = all(agrees(kind, value) for kind in left.kinds for value in given)
     if not agreed or not _has_order(left):
         return None
-    if not values and session.null_in_nothing:
+    if not values and session.null_in_empty:
         return And((Constant(None), IsNull(left.node)))
     return In(left.node, tuple(Literal(value.value) for value in values))
 
@@ -134,7 +135,7 @@ def columns_agree(left: Operand, right: Operand) -> bool:
 
 
 def agrees(kind: pa.DataType, value: Value) -> bool:
-    """True where comparing a column of this type (no time) with the literal means one thing to both."""
+    """True where comparing a column of this type (no time) with the literal means the same to Spark and to us."""
     literal = value.value
     if pa.types.is_boolean(kind):
         return value.type == "boolean"
@@ -179,17 +180,17 @@ def _digits(number: int | Decimal) -> tuple[int, int]:
 def _compared_times(op: str, left: Operand, value: Value, session: Session, text: str) -> Node | None:
     kind = left.kinds[0]
     moment = _moment(kind, value)
-    if moment is None or moment.ns % _MICROSECOND_NS:  # Spark has nothing finer, and cuts it off
+    if moment is None or moment.ns % _MICROSECOND_NS:  # Spark has microseconds, and cuts off the rest
         return None
     if not session.is_utc and _needs_zone(kind, value):
-        return _about(op, left.node, moment, text)
+        return _within_any_zone(op, left.node, moment, text)
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return _in_whole_microseconds(op, left.node, moment)
     return Comparison(op, left.node, Literal(moment))
 
 
 def _moment(kind: pa.DataType, value: Value) -> Temporal | None:
-    """The literal as a time that the column can be compared with; None where there is none, or not for certain."""
+    """The literal as a time that the column can be compared with; None where it is not certainly one."""
     if not (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         return None
     if value.type == "string" and isinstance(value.value, str):
@@ -210,8 +211,8 @@ def _needs_zone(kind: pa.DataType, value: Value) -> bool:
     return is_instant != (value.type == "timestamp")
 
 
-def _about(op: str, column: Column | Cast, moment: Temporal, text: str) -> Node | None:
-    """What must hold of the column, wherever in the world the session is; the rest stays with Spark."""
+def _within_any_zone(op: str, column: Column | Cast, moment: Temporal, text: str) -> Node | None:
+    """A condition on the column that holds in any time zone; the exact comparison stays with Spark."""
     low, high = (Literal(Temporal("timestamp", moment.ns + slack)) for slack in (-_ZONE_NS_MAX, _ZONE_NS_MAX))
     if op == "!=":
         return None
@@ -236,7 +237,7 @@ def _in_whole_microseconds(op: str, column: Column | Cast, moment: Temporal) -> 
     return Not(within) if op == "!=" else within
 
 
-# -- kinds ------------------------------------------------------------------------------------------------------------
+# -- types ------------------------------------------------------------------------------------------------------------
 
 
 def _has_order(left: Operand) -> bool:

@@ -1,26 +1,41 @@
-"""What a load asks for, as the options of a data source: texts, which is all that Spark passes on.
+"""What a load or a save asks for, as the options of a data source: texts, which is all that Spark passes on.
+
+A load:
 
     path         the table's directory
     where        SQL text: which rows
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
-    log_position written with the version: which state of the log of another format is read with it
+    log_position written with the version: which state of another format's log is read with it
     storage.*    what opens an object store, each under its own name: storage.region, storage.aws_secret_access_key;
                  Spark hides those of secrets where it shows options
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
-    parallelism  written by `scan`: how many tasks run at a time; the processors of the driver where absent
+    parallelism  written by `scan`: how many tasks run at a time; the driver's cores where absent
     residual     written by `scan`, for `explain` alone: what Spark tests besides
     columns      written by `view`: which columns, a list in JSON; all where absent
 
-Any other option is refused: a `were` that nobody reads would return every row.
+A save:
+
+    path                      the table's directory; where nothing is, a table is made
+    partitioning              of a table that is made: its partition columns, "year,month"
+    key                       makes a retry of the same save commit once
+    partitionOverwriteMode    of mode("overwrite"): "static" (every file goes) or "dynamic" (those of the partitions
+                              that get rows); where absent, the session's setting (spark.sql.sources.*)
+    readVersion               of mode("overwrite"): the version that the rows were read from; what others changed since
+                              in the partitions that are overwritten is a conflict. Written by `save`
+    row_group_rows, row_group_bytes, file_rows, file_bytes    as `Transaction.task_spec`; bytes also as 64m, 1g
+    index_path, storage.*     as in a load
+
+Any other option is refused: a `were` that nobody reads would return every row, and a `partition_by` would leave a table
+without partitions.
 
 In SQL, a view keeps its options, and Spark ignores others given where it is read (`SELECT ... FROM view WITH (...)`
 returns what the view's own options say):
 
     CREATE TEMPORARY VIEW v USING skipstone OPTIONS (path 'lake/flights', where "tail_num = 'N14228'")
 
-A table of Spark's catalog keeps its columns and no option: PySpark 4.3 shows them to a source of Python when the table
-is made, and not when it is read. There they are given at each read, the path, too; without it the read is refused:
+A table of Spark's catalog keeps its columns and no option: PySpark 4.3 passes options to a source of Python when the
+table is made, and not when it is read. There each read gives them again, with the path; without it the read is refused:
 
     CREATE TABLE flights USING skipstone OPTIONS (path 'lake/flights')
     SELECT * FROM flights WITH (path = 'lake/flights', where = "tail_num = 'N14228'")
@@ -32,6 +47,7 @@ import base64
 import io
 import json
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,8 +65,14 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_KNOWN = ("path", "where", "index_path", "version", "log_position", "predicate", "parallelism", "residual", "columns")
+_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "columns")
+_KNOWN_OF_LOADS = ("path", "where", "index_path", "version", *_WRITTEN_BY_US)
 _LOST = frozenset({"where", "index_path", "version", "log_position", "predicate"})  # by a table of Spark's catalog
+OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
+_SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
+_KNOWN_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
+_BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -82,11 +104,11 @@ class Request:
                     "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
                 )
             given = {name: value for name, value in given.items() if name == "path"}
-        unknown = unknown_options(given, _KNOWN)
+        unknown = _unknown_options(given, _KNOWN_OF_LOADS)
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
-                f"option {unknown[0]!r} is not known to the data source skipstone; it takes {', '.join(_KNOWN[:4])}, "
-                f"{STORAGE_PREFIX}*"
+                f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
+                f"{', '.join(_KNOWN_OF_LOADS[:4])}, {STORAGE_PREFIX}*"
             )
         if not given.get("path"):
             raise InvalidArgumentError(
@@ -96,21 +118,21 @@ class Request:
         if "where" in given and "predicate" in given:
             raise InvalidArgumentError("give option where or option predicate, not both")
         return cls(
-            path=local_path(given["path"]),
+            path=_local_path(given["path"]),
             where=given.get("where"),
             predicate=given.get("predicate"),
-            index_path=local_path(given["index_path"]) if "index_path" in given else None,
-            version=number("version", given.get("version")),
+            index_path=_local_path(given["index_path"]) if "index_path" in given else None,
+            version=_number("version", given.get("version")),
             log_position=given.get("log_position"),
-            parallelism=number("parallelism", given.get("parallelism")),
+            parallelism=_number("parallelism", given.get("parallelism")),
             residual=given.get("residual"),
             columns=_columns(given.get("columns")),
-            storage_options=storage_options_in(given),
+            storage_options=_storage_options(given),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
-        values = {name: getattr(self, name) for name in _KNOWN}
+        values = {name: getattr(self, name) for name in _KNOWN_OF_LOADS}
         values["columns"] = None if self.columns is None else json.dumps(self.columns)
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
@@ -118,6 +140,46 @@ class Request:
     def predicate_node(self) -> Node | str | None:
         """The predicate, as `Table.scan` takes it. Raises PredicateError for a pickle that is none of ours."""
         return self.where if self.predicate is None else decode_predicate(self.predicate)
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """One save. `partitioning` is None where the option is absent, `is_dynamic` where the session decides."""
+
+    path: str
+    partitioning: tuple[str, ...] | None = None
+    key: str | None = None
+    is_dynamic: bool | None = None
+    read_version: int | None = None
+    index_path: str | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
+        """The save that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = _unknown_options(given, _KNOWN_OF_SAVES)
+        if unknown:
+            raise InvalidArgumentError(
+                f"option {unknown[0]!r} is not known where the data source skipstone writes; it takes "
+                f"{', '.join(_KNOWN_OF_SAVES)}, {STORAGE_PREFIX}*"
+            )
+        if not given.get("path"):
+            raise InvalidArgumentError(
+                'the data source skipstone writes to a directory: .save("path/of/the/table"); to a table of Spark\'s '
+                "catalog it cannot, since Spark does not pass on where that lies"
+            )
+        return cls(
+            path=_local_path(given["path"]),
+            partitioning=_names(given.get("partitioning")),
+            key=given.get("key"),
+            is_dynamic=_mode(given.get(OVERWRITE_MODE.lower())),
+            read_version=_number(READ_VERSION, given.get(READ_VERSION.lower())),
+            index_path=_local_path(given["index_path"]) if "index_path" in given else None,
+            sizes={name: _size(name, given[name]) for name in _SIZES if name in given},
+            storage_options=_storage_options(given),
+        )
 
 
 def encode_predicate(node: Node) -> str:
@@ -139,32 +201,32 @@ def decode_predicate(text: str) -> Node:
 
 
 class _PredicateUnpickler(pickle.Unpickler):
-    """Loads what predicates are made of and nothing else: whoever may write SQL may write an option."""
+    """Loads the classes of predicates and nothing else: whoever may write SQL may write an option."""
 
     def find_class(self, module: str, name: str) -> object:
         if module in _TREE_MODULES and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module:
-                return found
+            kind = super().find_class(module, name)
+            if isinstance(kind, type) and kind.__module__ == module:
+                return kind
         elif (module, name) == ("decimal", "Decimal") or (module == "pyarrow.lib" and name in _ARROW_TYPES):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
-def unknown_options(given: Mapping[str, str], known: Sequence[str]) -> list[str]:
-    """Names of options (in lower case) that are neither among those known nor for the storage, sorted."""
+def _unknown_options(given: Mapping[str, str], known: Sequence[str]) -> list[str]:
+    """Option names (in lower case) that are neither in `known` nor for the storage, sorted."""
     lowered = {name.lower() for name in known}
     return sorted(name for name in given if name not in lowered and not name.startswith(STORAGE_PREFIX))
 
 
-def storage_options_in(given: Mapping[str, str]) -> StorageOptions:
-    """What the options say for the storage, under its own names."""
+def _storage_options(given: Mapping[str, str]) -> StorageOptions:
+    """The options for the storage, without their prefix."""
     return StorageOptions(
         {name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)}
     )
 
 
-def local_path(path: str) -> str:
+def _local_path(path: str) -> str:
     """Hadoop writes file:/a/b for what is file:///a/b elsewhere."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
@@ -183,10 +245,30 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def number(name: str, text: str | None) -> int | None:
-    """The number that an option says, None where it is absent. Raises InvalidArgumentError for what is none."""
+def _number(name: str, text: str | None) -> int | None:
+    """The number in an option, None where it is absent. Raises InvalidArgumentError for anything but a number."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise InvalidArgumentError(f"option {name} is a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _mode(text: str | None) -> bool | None:
+    if text is not None and text.lower() not in ("static", "dynamic"):
+        raise InvalidArgumentError(f"option {OVERWRITE_MODE} is static or dynamic, not {text!r}")
+    return None if text is None else text.lower() == "dynamic"
+
+
+def _size(name: str, text: str) -> int:
+    match = _BYTES.fullmatch(text.strip()) if text.isascii() else None
+    if match is None or (match[2] and not name.endswith("_bytes")) or int(match[1]) < 1:
+        unit = ", with k, m or g after it if you like" if name.endswith("_bytes") else ""
+        raise InvalidArgumentError(f"option {name} is a whole number from 1 on{unit}, not {text!r}")
+    return int(match[1]) * _UNITS[(match[2] or "").lower()]

@@ -9,9 +9,8 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from ..errors import InvalidArgumentError
-from .options import AsJson, IndexPath, Path, opened, split
-from .output import print_json, stdout, table
+from .options import AsJson, IndexPath, Path, UsageError, opened, split
+from .output import print_json, stdout, text_table
 
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(\d+)\)")
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
@@ -19,7 +18,7 @@ _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 
 def alter(
     path: Path,
-    rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="Call a column otherwise.")] = None,
+    rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="Give a column another name.")] = None,
     drop: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take a column away.")] = None,
     widen: Annotated[list[str] | None, typer.Option(metavar="NAME=TYPE", help="Let a column hold more.")] = None,
     add: Annotated[
@@ -33,24 +32,24 @@ def alter(
 
     Types are Arrow's, as int64, double, string, decimal(12,2).
     """
-    with opened(path, index_path) as found:
-        before = found.version
-        found.alter(
+    with opened(path, index_path) as table:
+        before = table.version
+        table.alter(
             rename=_pairs("--rename", rename),
             drop=drop,
             widen={name: _type(kind) for name, kind in _pairs("--widen", widen).items()},
             add={name: _type(kind) for name, kind in _pairs("--add", add).items()},
             order=split(order),
         )
-        is_new = found.version != before
-        fields = [{"name": field.name, "type": str(field.type)} for field in found.schema]
+        is_new = table.version != before
+        fields = [{"name": field.name, "type": str(field.type)} for field in table.schema]
         if as_json:
-            print_json({"changed": is_new, "version": found.version, "schema": fields})
+            print_json({"changed": is_new, "version": table.version, "schema": fields})
             return
         screen = stdout()
-        screen.print(table(["column", "type"], [[field["name"], field["type"]] for field in fields]))
-        told = f"version {found.version}" if is_new else f"nothing to change: version {found.version} stands"
-        screen.print(told, style="dim")
+        screen.print(text_table(["column", "type"], [[field["name"], field["type"]] for field in fields]))
+        outcome = f"version {table.version}" if is_new else f"nothing to change: version {table.version} stands"
+        screen.print(outcome, style="dim")
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -58,23 +57,23 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for text in given or ():
         name, sign, value = text.partition("=")
         if not (name and sign and value):
-            raise InvalidArgumentError(f"{option} takes two sides, as a=b, not {text!r}")
+            raise UsageError(f"{option} takes two sides, as a=b, not {text!r}")
         if name in pairs:
-            raise InvalidArgumentError(f"{option} names {name!r} twice")
+            raise UsageError(f"{option} names {name!r} twice")
         pairs[name] = value
     return pairs
 
 
 def _type(text: str) -> pa.DataType:
-    """The Arrow type that calls itself so."""
+    """The Arrow type of that name."""
     try:
-        if found := _DECIMAL.fullmatch(text):
-            return pa.decimal128(int(found[1]), int(found[2]))
-        if found := _ZONED.fullmatch(text):
-            return pa.timestamp(found[1], found[2])
+        if match := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if match := _ZONED.fullmatch(text):
+            return pa.timestamp(match[1], match[2])
         return pa.type_for_alias(text)
     except ValueError:
-        raise InvalidArgumentError(
+        raise UsageError(
             f"{text!r} is no type; types are Arrow's, as int64, double, string, date32[day], decimal(12,2), "
             "timestamp[us, tz=UTC]"
         ) from None

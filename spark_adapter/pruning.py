@@ -1,4 +1,4 @@
-"""Pruning inside jobs that people have already: `coarse` on the driver, `prune_partition` in the executors.
+"""Pruning in jobs of your own: `coarse` on the driver, `prune_partition` in the executors.
 
 Nothing here needs Spark: an executor imports neither PySpark's session nor its JVM bridge, and any other framework that
 sends pickles to workers may do the same.
@@ -30,43 +30,42 @@ def coarse(
     """The coarse part of a table's index for some columns: small, and quick to pickle, so that it can be broadcast, or
     travel in a closure.
 
-        told = spark.sparkContext.broadcast(sks.coarse("lake/flights", ["tail_num"]))
+        shared = spark.sparkContext.broadcast(sks.coarse("lake/flights", ["tail_num"]))
 
         def needles(paths):
-            for path, row_groups in sks.prune_partition(paths, told.value, "tail_num = 'N14228'"):
+            for path, row_groups in sks.prune_partition(paths, shared.value, "tail_num = 'N14228'"):
                 yield from my_reader(path, row_groups)
 
-        found = spark.sparkContext.parallelize(paths, 8).mapPartitions(needles).collect()
+        rows = spark.sparkContext.parallelize(paths, 8).mapPartitions(needles).collect()
 
     Args:
         path: the table's directory; executors must see it, and its index, under the same name.
-        columns: by which files are to be pruned, besides the partition columns; of others nothing is known. Statistics
-            and Bloom filters are carried, secondary indexes are not: a column that only one of these could tell files
-            apart by comes with a warning.
+        columns: the columns to prune by, besides the partition columns; by others nothing is pruned. Statistics and
+            Bloom filters are included, secondary indexes are not: a column with only one of these gives a warning.
         index_path, version, storage_options: as in `scan`.
-        filter_bytes: how much of filters' coarse levels is taken along. What finds no room is asked of the index, by
-            a small read for each value; where a file's own filter lies is known in any case.
+        filter_bytes: how much of filters' coarse levels is included. The rest is read from the index, by a small read
+            for each value; where a file's own filter lies is included in any case.
 
     Raises:
-        NotATableError: no index there, or no such version. SchemaError: a column that no index could speak of.
+        NotATableError: no index there, or no such version. SchemaError: a column that no index could be over.
     """
     if isinstance(filter_bytes, bool) or not isinstance(filter_bytes, int) or filter_bytes < 0:
         raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        found = coarse_of(table, columns, filter_bytes)
+        result = coarse_of(table, columns, filter_bytes)
         for name in _by_secondary_alone(table.instant, columns):
             warnings.warn(
-                f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not ask the index, "
+                f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not use the index, "
                 f"and prunes by bounds alone; create_index({name!r}, kind='bloom'), or read by scan() or lookup()",
                 stacklevel=2,
             )
-        return found
+        return result
 
 
 def _by_secondary_alone(instant: Instant, columns: Sequence[str]) -> list[str]:
-    """The columns that a secondary index begins with, and that no filter is of."""
-    first = {kind: {i.columns[0] for i in instant.indexes if i.kind == kind} for kind in ("secondary", "bloom")}
-    return [name for name in columns if instant.columns.get(name) in first["secondary"] - first["bloom"]]
+    """The columns that lead a secondary index and have no filter."""
+    leading = {kind: {i.columns[0] for i in instant.indexes if i.kind == kind} for kind in ("secondary", "bloom")}
+    return [name for name in columns if instant.columns.get(name) in leading["secondary"] - leading["bloom"]]
 
 
 def predicate(where: object, coarse: Coarse | None = None) -> Node:
@@ -74,8 +73,8 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
     pickles, and is read there without a parser.
 
     Args:
-        coarse: for a Column: of the table that it is meant for, because what Spark means by a comparison depends on
-            the types of its columns, and on the settings of the active session.
+        coarse: needed for a Column, of its table: what Spark means by a comparison depends on the types of the columns,
+            and on the settings of the active session.
 
     Raises:
         PredicateError: what cannot be read. InvalidArgumentError: a Column without `coarse`.
@@ -83,7 +82,7 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
     if not type(where).__module__.startswith("pyspark."):
         return parse(where)
     if not isinstance(coarse, Coarse):
-        raise InvalidArgumentError("what a Column means depends on the table: give its coarse() as well")
+        raise InvalidArgumentError("what a Column means depends on the table: pass its coarse() as well")
     from pyspark.sql import SparkSession
 
     from .session import read_column
@@ -95,16 +94,16 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
 def prune_partition(
     paths: Iterable[str | os.PathLike], coarse: Coarse, where: object
 ) -> Iterator[tuple[str, list[int] | None]]:
-    """In an executor: of some files, those that may hold a match, in their order, each with the numbers of its row
-    groups that may (ascending), or None for all of them.
+    """In an executor: the files among `paths` that may hold a match, in order, each with the numbers of its row groups
+    that may (ascending), or None for all of them.
 
-    Pruned by statistics and Bloom filters; a secondary index is not asked (`scan` and `lookup` do that, in the driver).
-    Reads no footer and no instant: of the index only the fine parts of the files that the coarse part leaves. Memory is
-    bounded by a few thousand paths, whatever the length of `paths`.
+    Prunes by statistics and Bloom filters, not by secondary indexes (`scan` and `lookup` use those, in the driver). It
+    reads no footer and no instant, only the fine indexes of the files that the coarse part leaves. Memory is bounded by
+    a few thousand paths, whatever the length of `paths`.
 
     Args:
         paths: relative to the table, as `files()` has them; absolute; or URIs with their escapes, as Spark's
-            `input_file_name()` gives them. What has no scheme is taken as it stands.
+            `input_file_name()` gives them. A path without a scheme is not unescaped.
         coarse: made by `coarse`.
         where: SQL text, pyarrow tuples, a `col` predicate, a pyarrow expression, or what `predicate` made.
 
@@ -113,13 +112,13 @@ def prune_partition(
         and so does a file that was overwritten since, where its row groups would matter. A path that it has and that
         does not come back holds no match in that version. Files of slices with logs come back whole or not at all.
 
-    Where a fine part was damaged, or cleaned meanwhile, its files come back whole, with a warning.
+    Where a fine index is damaged, or was cleaned meanwhile, its files come back whole, with a warning.
 
     Raises:
         PredicateError: `where` cannot be read, or names no column.
     """
     if not isinstance(coarse, Coarse):
         raise InvalidArgumentError(
-            f"coarse is what coarse() made, not a {type(coarse).__name__}; of a broadcast it is .value"
+            f"coarse is the result of coarse(), not a {type(coarse).__name__}; pass a broadcast's .value"
         )
     return coarse.prune(paths, where)

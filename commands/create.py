@@ -1,0 +1,72 @@
+"""`skipstone create`: a directory of Parquet files, or the table of another format, is indexed in place."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..engine.create import create as create_table
+from ..engine.lakes.log import is_log
+from .options import AsJson, IndexPath, InterruptedCommandError, Path, split, storage_options
+from .output import bytes_text, count_of, print_json, progress, stdout
+
+
+class Partitioning(StrEnum):
+    hive = "hive"
+    none = "none"
+
+
+class Source(StrEnum):
+    directory = "directory"
+    delta = "delta"
+    iceberg = "iceberg"
+
+
+def create(
+    path: Path,
+    partitioning: Annotated[
+        Partitioning, typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing.")
+    ] = Partitioning.hive,
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
+    source: Annotated[
+        Source | None,
+        typer.Option(help="delta, iceberg: the live files of that table's own log; by default it is looked for."),
+    ] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index a directory of Parquet files, or the table of another format, in place: from the files' footers."""
+    start_s = time.perf_counter()
+    try:
+        with progress() as report:
+            table = create_table(
+                path,
+                partitioning="hive" if partitioning is Partitioning.hive else None,
+                source=None if source is None else source.value,
+                columns=split(columns),
+                index_path=index_path,
+                storage_options=storage_options(),
+                progress=report,
+            )
+    except KeyboardInterrupt:
+        raise InterruptedCommandError("no index was committed; the same command begins anew") from None
+    with table:
+        totals, pending = table.instant.totals, table.instant.pending
+        partitions = table.partitions().num_rows
+        if as_json:
+            place = {"location": table.location, "index": table.index_storage.uri, "version": table.version}
+            sizes = {"files": totals["files"], "rows": totals["rows"], "size_bytes": totals["bytes"]}
+            print_json({**place, **sizes, "partitions": partitions, "pending": [dict(p) for p in pending]})
+            return
+        is_partitioned, of_log = bool(table.instant.partitioning), is_log(table.instant.source)
+    screen = stdout()
+    in_partitions = f" in {count_of(partitions, 'partition')}" if is_partitioned else ""
+    sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"
+    elapsed_s = time.perf_counter() - start_s
+    screen.print(f"indexed {count_of(totals['files'], 'file')}{in_partitions}: {sizes_text}, in {elapsed_s:.1f} s")
+    if pending:
+        why = "not readable, so read by no scan" if of_log else "set aside"
+        screen.print(f"{count_of(len(pending), 'file')} {why}: skipstone verify {path}", style="yellow")

@@ -1,0 +1,295 @@
+"""`skipstone scan`: the rows that match, as a table for people, or as CSV, JSON, Arrow or Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any, BinaryIO
+
+import pyarrow as pa
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from ..engine.scan.plan import Plan
+from ..engine.table import Table
+from ..errors import StorageError
+from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, UsageError, Version, Where, opened, split
+from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
+
+_SHOWN_ROWS = 20
+_LISTED_ROWS_MAX = 3  # so few rows that do not fit side by side are shown one below the other
+_CUT_CELLS = 32  # to which long texts are cut, where not all columns fit
+_NAMES_SHOWN = 12
+
+
+class Form(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    arrow = "arrow"
+    parquet = "parquet"
+
+
+def scan(
+    path: Path,
+    where: Where = None,
+    columns: Names = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only how many rows match.")] = False,
+    form: Annotated[
+        Form | None,
+        typer.Option("--format", help="How rows are written; by default as FILE ends, or a table.", show_default=False),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write all rows here.", show_default=False),
+    ] = None,
+    sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
+    mode: ScanMode = Mode.snapshot,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """The rows that match, reading only files and row groups that may hold them."""
+    shape = _form(form, output, as_json, count)
+    if sync and version is not None:
+        raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
+    with opened(path, index_path, version) as table:
+        if sync:
+            _sync(table)
+        is_preview = shape is Form.table and limit is None
+        plan = table.scan(
+            where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode.value
+        )
+        if count:
+            _print_count(plan, as_json or shape is Form.json)
+        elif output is not None:
+            _write_file(plan, shape, output, as_json)
+        else:
+            start_s = time.perf_counter()
+            rows = _print_table(plan, is_preview) if shape is Form.table else _WRITERS[shape](plan, _stdout_bytes())
+            _note_work(plan, rows, table.instant.totals["files"], time.perf_counter() - start_s)
+
+
+def _form(form: Form | None, output: str | None, as_json: bool, count: bool) -> Form:
+    if output is None:
+        if form is Form.parquet or (form is Form.arrow and sys.stdout.isatty()):
+            raise UsageError(f"--format {form} needs a file: -o FILE")
+        return form or (Form.json if as_json else Form.table)
+    if count:
+        raise UsageError("--count prints a number, and -o writes rows: give one of them")
+    if form is None:
+        suffix = os.path.splitext(output)[1].lower().removeprefix(".")
+        if suffix not in [each.value for each in _WRITERS]:
+            raise UsageError(f"how {output} is to be written is not clear: --format csv, json, arrow or parquet")
+        return Form(suffix)
+    if form is Form.table:
+        raise UsageError("--format table is for the screen: with -o give csv, json, arrow or parquet")
+    return form
+
+
+def _sync(table: Table) -> None:
+    with working("following the directory"):
+        result = table.sync()
+    if result.quarantined:
+        warnings.warn(
+            f"{count_of(len(result.quarantined), 'file')} set aside, {next(iter(result.quarantined))} among them: "
+            f"skipstone verify {table.location}",
+            stacklevel=2,
+        )
+
+
+def _print_count(plan: Plan, as_json: bool) -> None:
+    with working("counting"):
+        count = plan.count()
+    if as_json:
+        print_json({"count": count})
+    else:
+        print(count)
+
+
+def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> None:
+    read = sum(step.bytes_read for step in plan.steps)
+    files = len(set(plan.row_groups().column("path").to_pylist()))
+    note(
+        f"{count_of(rows, 'row')} from {files:,} of {count_of(files_total, 'file')}, "
+        f"{bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms"
+    )
+
+
+# -- for machines -----------------------------------------------------------------------------------------------------
+
+
+def _write_file(plan: Plan, form: Form, path: str, as_json: bool) -> None:
+    with working(f"writing {path}"), _whole_file(path) as file:
+        rows = _WRITERS[form](plan, file)
+    if as_json:
+        print_json({"path": path, "format": form.value, "rows": rows, "size_bytes": os.path.getsize(path)})
+    else:
+        stdout().print(f"{path}: {count_of(rows, 'row')}, {bytes_text(os.path.getsize(path))}", soft_wrap=True)
+
+
+@contextmanager
+def _whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file that takes its name when it is complete, and is removed where it fails. Raises StorageError."""
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _stdout_bytes() -> BinaryIO:
+    sys.stdout.flush()
+    return sys.stdout.buffer
+
+
+def _write_arrow(plan: Plan, file: BinaryIO) -> int:
+    return _write_batches(plan, lambda schema: pa.ipc.new_stream(file, schema))
+
+
+def _write_parquet(plan: Plan, file: BinaryIO) -> int:
+    import pyarrow.parquet as pq
+
+    return _write_batches(plan, lambda schema: pq.ParquetWriter(file, schema, compression="zstd"))
+
+
+def _write_batches(plan: Plan, open_writer: Callable[[pa.Schema], Any]) -> int:
+    reader = plan.to_reader()
+    rows = 0
+    with open_writer(reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _write_csv(plan: Plan, file: BinaryIO) -> int:
+    import pyarrow.csv
+
+    texts = [kind if _is_csv(kind) else pa.string() for kind in plan.schema.types]
+    schema = pa.schema(list(zip(plan.columns, texts, strict=True)))
+    rows = 0
+    with pyarrow.csv.CSVWriter(file, schema) as writer:
+        for batch in plan.to_batches():
+            columns = [c if _is_csv(c.type) else _as_texts(c) for c in batch.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            rows += batch.num_rows
+    return rows
+
+
+def _is_csv(kind: pa.DataType) -> bool:
+    """Whether Arrow writes the type as CSV, and what it writes can be read."""
+    kinds = pa.types
+    is_number = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind) or kinds.is_boolean(kind)
+    return is_number or kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_date32(kind)
+
+
+def _as_texts(column: pa.Array) -> pa.Array:
+    texts = [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values(column)]
+    return pa.array(texts, pa.string())
+
+
+def _write_json(plan: Plan, file: BinaryIO) -> int:
+    rows = 0
+    file.write(b"[")
+    for batch in plan.to_batches():
+        for row in records(batch):
+            text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+            file.write(b",\n " if rows else b"\n ")
+            file.write(text.encode("utf-8", "surrogatepass"))
+            rows += 1
+    file.write(b"\n]\n" if rows else b"]\n")
+    return rows
+
+
+_WRITERS: dict[Form, Callable[[Plan, BinaryIO], int]] = {
+    Form.csv: _write_csv,
+    Form.json: _write_json,
+    Form.arrow: _write_arrow,
+    Form.parquet: _write_parquet,
+}
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def _print_table(plan: Plan, is_preview: bool) -> int:
+    with working("reading"):
+        rows = plan.to_table()
+    screen = stdout()
+    if rows.num_rows == 0:
+        screen.print("no row matches")
+        return 0
+    shown = rows.slice(0, _SHOWN_ROWS) if is_preview else rows
+    names, columns = shown.schema.names, [[_text(value) for value in values(column)] for column in shown.columns]
+    fitting = _fitting(names, columns, screen.width)
+    if fitting < len(names) and shown.num_rows <= _LISTED_ROWS_MAX:
+        _print_listed(names, columns, screen)
+        return shown.num_rows
+    is_cut = False
+    if fitting < len(names):
+        short = [[_cut(text) for text in texts] for texts in columns]
+        is_cut, columns = short != columns, short
+        fitting = _fitting(names, columns, screen.width)
+    numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    screen.print(text_table(names[:fitting], zip(*columns[:fitting], strict=True), right=numbers))
+    _print_what_is_missing(names[fitting:], is_cut, screen)
+    if shown.num_rows < rows.num_rows:
+        screen.print(f"the first {shown.num_rows} rows: --limit shows more, --count counts them", style="dim")
+    return shown.num_rows
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "null"
+    return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
+
+
+def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
+    """How many of the columns fit side by side; at least one."""
+    used = 0
+    for number, (name, texts) in enumerate(zip(names, columns, strict=True)):
+        used += max(cell_len(line) for text in [name, *texts] for line in text.splitlines() or [""])
+        used += 2 if number else 0
+        if used > width:
+            return max(1, number)
+    return len(names)
+
+
+def _print_what_is_missing(names: list[str], is_cut: bool, screen: Console) -> None:
+    if names:
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+        screen.print(f"{count_of(len(names), 'more column')}, to be named with --columns: {shown}", style="dim")
+    if is_cut:
+        screen.print(f"long values are cut to {_CUT_CELLS} characters; --format csv or json is whole", style="dim")
+
+
+def _print_listed(names: list[str], columns: list[list[str]], screen: Console) -> None:
+    width = max(map(cell_len, names))
+    for row in range(len(columns[0])):
+        if row:
+            screen.print()
+        for name, texts in zip(names, columns, strict=True):
+            padding = " " * (width - cell_len(name))
+            screen.print(Text.assemble((name + padding, "bold"), "  ", texts[row]), soft_wrap=True)

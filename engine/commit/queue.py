@@ -1,0 +1,124 @@
+"""An advisory queue of commits that lost a race, so that the one that has waited longest goes first.
+
+    queue/ENTERED-TRANSACTION     an empty file; ENTERED: when its commit entered, 16 digits of microseconds since 1970
+                                  UTC by the storage's clock
+
+Only `put_if_absent` of an instant decides who is first. The queue orders those that take part: a commit that lost a
+race enters it, tries again when no live ticket is older than its own, and leaves it at its end. While others wait, a
+process enters before its first attempt too. An uncontended commit never looks at it, and a writer that knows nothing of
+it, or cannot write there, does no harm and comes to none.
+
+A ticket is live while its file is young beside one's own, both by the storage's clock: each waiting commit writes its
+file anew every second. So a process that was killed, or stopped, delays the others by less than five seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import threading
+import time
+from typing import Any
+
+from ...errors import SkipstoneError
+from ..state import Timeline
+from ..storage import Entry
+
+FOLDER = "queue"
+TICKET = re.compile(rf"{FOLDER}/[0-9]{{16}}-[0-9a-f]{{32}}", re.ASCII)
+_BEAT_S = 1.0
+_LEASE_S = 3.0
+_ABANDONED_S = 60.0  # the ticket of a dead process is removed by those that come later
+_TURN_S_MAX = 30.0  # a commit that takes longer at the head no longer holds up the others
+_RECENT_S = 5.0
+_POLL_S, _POLL_S_MAX = 0.004, 0.5
+_PAUSE_S_MAX = 0.5
+_contended: dict[str, float] = {}  # by root: when this process last met other writers there
+
+
+class Turn:
+    """The place of one commit in the queue of its table. Used as a context, which leaves the queue at its end."""
+
+    def __init__(self, timeline: Timeline, transaction: str):
+        self._timeline, self._transaction = timeline, transaction
+        self._ticket: str | None = None
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._is_over.set()
+        with self._lock:  # a beat that is on its way would write the ticket again
+            ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            with contextlib.suppress(SkipstoneError):  # it is not live for long
+                self._timeline.storage.delete(ticket)
+
+    def wait(self, attempt: int) -> None:
+        """Returns when this commit should try: at once for a first attempt, unless this process met other writers of
+        the table in the last seconds."""
+        root = self._timeline.storage.uri
+        if attempt:
+            _contended[root] = time.monotonic()
+        elif time.monotonic() - _contended.get(root, float("-inf")) > _RECENT_S:
+            return
+        try:
+            if self._ticket is None:
+                self._enter()
+            self._wait_for_turn(root)
+        except SkipstoneError:
+            pause(attempt)
+
+    def _enter(self) -> None:
+        ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"
+        self._timeline.storage.put(ticket, b"", is_durable=False)
+        self._ticket = ticket
+        threading.Thread(target=self._beat, name="skipstone-queue", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(_BEAT_S):
+            with self._lock, contextlib.suppress(SkipstoneError):
+                if self._ticket is not None:
+                    self._timeline.storage.put(self._ticket, b"", is_durable=False)
+
+    def _wait_for_turn(self, root: str) -> None:
+        first, first_since = "", 0.0
+        while True:
+            begun = time.monotonic()
+            ahead, is_alone = self._ahead()
+            now = time.monotonic()
+            if not is_alone:
+                _contended[root] = now
+            if not ahead:
+                return
+            if ahead[0] != first:
+                first, first_since = ahead[0], now
+            elif now - first_since > _TURN_S_MAX:
+                return
+            time.sleep(min(_POLL_S_MAX, len(ahead) * max(_POLL_S, now - begun)))
+
+    def _ahead(self) -> tuple[list[str], bool]:
+        """The live tickets before this commit's own, the oldest first; and whether no other ticket is live."""
+        files, _ = self._timeline.storage.list_folder(FOLDER)
+        tickets = [entry for entry in files if TICKET.fullmatch(entry.path)]
+        own = next((entry for entry in tickets if entry.path == self._ticket), None)
+        if own is None:  # removed as abandoned: the next beat writes it again
+            return [], False
+        live = [entry.path for entry in tickets if _age_s(entry, own) <= _LEASE_S]
+        for entry in tickets:
+            if _age_s(entry, own) > _ABANDONED_S:
+                self._timeline.storage.delete(entry.path)
+        return sorted(path for path in live if path < own.path), len(live) == 1
+
+
+def _age_s(entry: Entry, own: Entry) -> float:
+    """How far two files' times lie apart: one from the future, before a clock was set back, is no younger."""
+    return abs(own.modified_ns - entry.modified_ns) / 1e9
+
+
+def pause(attempt: int) -> None:
+    """Sleeps for a random time that grows with the attempts, so that writers do not meet again."""
+    time.sleep(random.uniform(0, min(_PAUSE_S_MAX, 0.005 * 2 ** min(attempt, 7))))

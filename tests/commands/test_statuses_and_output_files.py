@@ -1,0 +1,179 @@
+"""What scripts rely on: statuses, errors as JSON, the version, and rows written to files."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pc_csv
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.commands.options import InterruptedCommandError, opened
+
+REPOSITORY = Path(ss.__file__).resolve().parent
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(3):
+        rows = {"k": range(10 * number, 10 * number + 10), "s": [f"s{i}" for i in range(10)], "x": [0.5, None] * 5}
+        pq.write_table(pa.table(rows), root / f"{number}.parquet")
+    ss.create(root).close()
+    return str(root)
+
+
+def _error(err: str) -> dict:
+    return json.loads(err)["error"]
+
+
+def test_the_version_is_that_of_the_distribution(say) -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    assert say("--version") == (0, f"skipstone {settings['project']['version']}\n", "")
+
+
+def test_the_help_names_every_status(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, _ = say("--help")
+    text = " ".join(out.split())
+    assert status == 0
+    for part in ("0 done", "1 an error", "2 a command that cannot be read", "3 verify", "4 a conflict", "130 interr"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "kind", "part"),
+    [
+        (["ls", "{lake}/nothing"], 1, "NotATableError", "no Skipstone index here"),
+        (["scan", "{lake}", "--where", "k >"], 1, "PredicateError", "not a predicate"),
+        (["scan", "{lake}", "--where", "nope = 1"], 1, "PredicateError", "nope"),
+        (["scan", "{lake}", "--limit", "x"], 2, "UsageError", "--limit"),
+        (["scan"], 2, "UsageError", "PATH"),
+        (["bogus"], 2, "UsageError", "bogus"),
+        (["clean", "{lake}", "--min-age", "soon"], 2, "UsageError", "7d"),
+        (["scan", "{lake}", "--format", "parquet"], 2, "UsageError", "-o FILE"),
+        (["scan", "{lake}", "-o", "{lake}.xlsx"], 2, "UsageError", "--format csv"),
+        (["scan", "{lake}", "-o", "{lake}.csv", "--count"], 2, "UsageError", "--count"),
+        (["scan", "{lake}", "--sync", "--version", "1"], 2, "UsageError", "--sync"),
+        (["scan", "{lake}", "-o", "{lake}/no/folder.csv"], 1, "StorageError", "No such file"),
+        (["ls", "{lake}", "--storage-option", "region"], 2, "UsageError", "NAME=VALUE"),
+    ],
+)
+def test_errors_for_machines(say, lake: str, arguments: list[str], status: int, kind: str, part: str) -> None:
+    got, out, err = say(*(argument.format(lake=lake) for argument in arguments), "--json")
+    error = _error(err)
+    assert (got, out) == (status, "")
+    assert (error["type"], error["status"]) == (kind, status) and part in error["message"]
+
+
+def test_a_conflict_has_a_status_of_its_own_and_names_its_files(say, lake: str) -> None:
+    with ss.open(lake) as table:
+        with table.transaction() as tx:
+            tx.remove(["0.parquet"])
+        with table.transaction() as tx:
+            tx.add_files(["0.parquet"])
+    status, out, err = say("rollback", lake, "2", "--json")
+    assert (status, out, _error(err)["type"], _error(err)["paths"]) == (4, "", "CommitConflictError", ["0.parquet"])
+
+
+def test_warnings_for_machines_are_lines_of_json(say, lake: str) -> None:
+    with ss.open(lake) as table:
+        table.create_index("s", kind="bloom")
+        (run,) = next(index.runs for index in table.instant.indexes if index.kind == "bloom")
+    path = Path(lake, ".skipstone", run.path)
+    path.write_bytes(path.read_bytes()[:-10])
+    status, out, err = say("scan", lake, "--where", "s = 's3'", "--columns", "k", "--json")
+    assert (status, json.loads(out)) == (0, [{"k": 3}, {"k": 13}, {"k": 23}])
+    assert err and all(list(json.loads(line)) == ["warning"] for line in err.splitlines())
+
+
+def test_an_interrupt_says_what_is_kept(lake: str) -> None:
+    unchanged = "nothing was committed, and version 1 is as it was"
+    with pytest.raises(InterruptedCommandError, match=unchanged), opened(lake, None):
+        raise KeyboardInterrupt
+    changed = "version 2 came meanwhile and is kept"
+    with pytest.raises(InterruptedCommandError, match=changed), opened(lake, None) as table:
+        table.create_index("s", kind="bloom")
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_command_ends_with_130(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ss.Table, "verify", interrupted)
+    status, out, err = say("verify", lake)
+    assert (status, out) == (130, "") and err.startswith("interrupted: nothing was committed")
+    status, out, err = say("verify", lake, "--json")
+    assert (status, out, _error(err)["type"]) == (130, "", "Interrupted")
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_written_to_files_whole(say, lake: str, tmp_path: Path) -> None:
+    where, expected = "k BETWEEN 5 AND 24", ss.open(lake).scan("k BETWEEN 5 AND 24").to_table()
+    readers = {"parquet": pq.read_table, "arrow": lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()}
+    for form, read in readers.items():
+        path = tmp_path / f"rows.{form}"
+        status, out, err = say("scan", lake, "--where", where, "-o", str(path), "--json")
+        summary = {"path": str(path), "format": form, "rows": 20, "size_bytes": path.stat().st_size}
+        assert (status, json.loads(out), err) == (0, summary, "")
+        assert read(path).sort_by("k") == expected.sort_by("k"), form
+    status, out, _ = say("scan", lake, "--where", where, "--format", "csv", "-o", str(tmp_path / "rows"))
+    assert status == 0 and out.startswith(f"{tmp_path / 'rows'}: 20 rows, ")
+    assert pc_csv.read_csv(tmp_path / "rows")["k"].to_pylist() == expected["k"].to_pylist()
+    say("scan", lake, "--where", where, "--limit", "2", "--columns", "k", "-o", str(tmp_path / "rows.json"))
+    assert json.loads((tmp_path / "rows.json").read_text()) == [{"k": 5}, {"k": 6}]
+    assert sorted(path.name for path in tmp_path.iterdir() if "part" in path.name) == []
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(say, lake: str, tmp_path: Path) -> None:
+    target = tmp_path / "rows.csv"
+    target.write_text("before")
+    Path(lake, "1.parquet").unlink()
+    status, out, err = say("scan", lake, "-o", str(target))
+    assert (status, out) == (1, "") and "1.parquet" in err
+    assert target.read_text() == "before" and [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
+
+
+def test_arrow_goes_through_a_pipe(lake: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    from skipstone.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["scan", lake, "--where", "k < 3", "--format", "arrow"])
+    assert not ended.value.code
+    rows = pa.ipc.open_stream(io.BytesIO(capfdbinary.readouterr().out)).read_all()
+    assert rows["k"].to_pylist() == [0, 1, 2]
+
+
+def test_scan_follows_the_directory_first(say, lake: str) -> None:
+    pq.write_table(pa.table({"k": [77], "s": ["new"], "x": [1.0]}), Path(lake) / "3.parquet")
+    assert json.loads(say("scan", lake, "--where", "k = 77", "--count", "--json")[1]) == {"count": 0}
+    assert json.loads(say("scan", lake, "--where", "k = 77", "--count", "--sync", "--json")[1]) == {"count": 1}
+    assert ss.open(lake).version == 2
+    Path(lake, "4.parquet").write_bytes(b"PAR1")
+    status, out, err = say("scan", lake, "--where", "k = 77", "--count", "--sync")
+    assert (status, out) == (0, "1\n") and "1 file set aside, 4.parquet among them" in err
+
+
+def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = {"id": range(5), "text": ["long " * 40] * 5, **{f"c{i:02d}": [i] * 5 for i in range(40)}}
+    with ss.create(tmp_path / "wide", schema=pa.table(columns).schema) as table, table.transaction() as tx:
+        tx.write(pa.table(columns))
+    status, out, _ = say("scan", str(tmp_path / "wide"))
+    lines = out.splitlines()
+    assert status == 0 and len(lines) <= 2 + 5 + 4
+    assert all(len(line) <= 80 for line in lines)
+    shown = re.findall(r"\bc\d\d\b", lines[0])
+    assert shown and f"{40 - len(shown)} more columns" in out and "long values are cut" in out
+    monkeypatch.delenv("COLUMNS")
+    status, out, _ = say("scan", str(tmp_path / "wide"))
+    assert "more column" not in out and "long " * 40 in out, "a pipe gets everything"

@@ -1,0 +1,151 @@
+"""The queue of commits that lost a race: who waits longest goes first, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from skipstone.engine.commit.queue import Turn
+from skipstone.engine.state import new_transaction_id
+
+DELAY_S_MAX = 15  # five seconds by design, on a machine that does nothing else
+
+_IN_QUEUE = """
+import sys, time, skipstone as ss
+from skipstone.engine.commit.queue import Turn
+with Turn(ss.open(sys.argv[1]).timeline, "0" * 32) as turn:
+    turn.wait(1)
+    print("first", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ss.Table:
+    return ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+
+
+@pytest.fixture
+def head(table: ss.Table) -> Iterator[subprocess.Popen]:
+    """Another process, whose turn it is and which does not end it."""
+    process = subprocess.Popen([sys.executable, "-c", _IN_QUEUE, table.location], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"first\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _waits_s(table: ss.Table) -> float:
+    begun = time.monotonic()
+    with Turn(ss.open(table.location).timeline, new_transaction_id()) as turn:
+        turn.wait(1)
+    return time.monotonic() - begun
+
+
+def _tickets(table: ss.Table) -> list[str]:
+    folder = Path(table.location, ".skipstone", "queue")
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_the_oldest_goes_first(table: ss.Table) -> None:
+    order: list[int] = []
+    turns = [Turn(ss.open(table.location).timeline, new_transaction_id()) for _ in range(3)]
+
+    def take(number: int) -> None:
+        with turns[number] as turn:
+            turn.wait(1)
+            order.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in (1, 2)]
+    with turns[0] as first:
+        first.wait(1)
+        for count, thread in enumerate(threads, start=2):
+            thread.start()
+            while len(_tickets(table)) < count:
+                time.sleep(0.01)
+        order.append(0)
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2] and _tickets(table) == []
+
+
+def test_an_uncontended_commit_does_not_touch_the_queue(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+    assert not Path(table.location, ".skipstone", "queue").exists()
+
+
+def test_a_commit_that_loses_a_race_leaves_the_queue_at_its_end(table: ss.Table) -> None:
+    other = ss.open(table.location)
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+        with other.transaction() as first:
+            first.write(pa.table({"a": [2]}))
+    with pytest.raises(ss.CommitConflictError), table.transaction() as tx:
+        path = table.files()["path"][0].as_py()
+        tx.remove([path])
+        with other.refresh().transaction() as first:
+            first.remove([path])
+    assert _tickets(table) == [] and table.refresh().scan().count() == 1
+
+
+def test_a_writer_that_knows_nothing_of_the_queue_passes_it(table: ss.Table, head: subprocess.Popen) -> None:
+    begun = time.monotonic()
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+    assert table.version == 2 and time.monotonic() - begun < DELAY_S_MAX and len(_tickets(table)) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_nobody_waits_long_for_a_head_that_is_dead_or_stopped(
+    table: ss.Table, head: subprocess.Popen, how: signal.Signals
+) -> None:
+    head.send_signal(how)
+    assert _waits_s(table) < DELAY_S_MAX
+    assert len(_tickets(table)) == 1, "it may come back"
+    head.send_signal(signal.SIGKILL)
+    ticket = Path(table.location, ".skipstone", "queue", _tickets(table)[0])
+    os.utime(ticket, (time.time() - 3600, time.time() - 3600))
+    _waits_s(table)
+    assert _tickets(table) == [], "those who come later remove what was abandoned"
+
+
+def test_a_ticket_from_the_future_holds_nobody_up(table: ss.Table) -> None:
+    """The storage's clock was set back: the file looks young for long."""
+    folder = Path(table.location, ".skipstone", "queue")
+    folder.mkdir()
+    ticket = folder / f"{0:016d}-{'0' * 32}"
+    ticket.touch()
+    os.utime(ticket, (time.time() + 36000, time.time() + 36000))
+    assert _waits_s(table) < DELAY_S_MAX
+
+
+def test_where_the_queue_cannot_be_written_commits_go_on(table: ss.Table) -> None:
+    Path(table.location, ".skipstone", "queue").write_text("a file in its place")
+    other = ss.open(table.location)
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+        with other.transaction() as first:
+            first.write(pa.table({"a": [2]}))
+    assert table.refresh().scan().count() == 2
+
+
+def test_what_is_left_in_the_queue_is_cleaned(table: ss.Table) -> None:
+    folder = Path(table.location, ".skipstone", "queue")
+    folder.mkdir()
+    for name in (f"{5:016d}-{'0' * 32}", "notes.txt"):
+        (folder / name).touch()
+        os.utime(folder / name, (1e9, 1e9))
+    assert table.clean().column("kind").to_pylist() == ["temporary"]
+    assert _tickets(table) == ["notes.txt"], "what has another name is somebody else's"
