@@ -54,8 +54,8 @@ if not is_thorough():
 os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that no process is left alone with it at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side, what takes longest begins first, so that no process is left alone with it at the end."""
 
     def place(item: pytest.Item) -> int:
         group, folder = _group(item.nodeid), item.path.parent.name
@@ -63,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             return _SHARED.index(group)
         return len(_SHARED) + (_LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS))
 
-    items.sort(key=place)
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
