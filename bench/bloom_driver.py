@@ -37,7 +37,7 @@ from skipstone import col
 from skipstone.bloom import bucket_of, hash_array, probe_rows
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.storage import local
-from skipstone.hfile_like import SortedFileReader, output
+from skipstone.hfile_like import SortedFileReader, byte_io
 
 from bench.far import AT_ONCE, at_once, far
 from bench.filter_lake import COLUMN, commit_tasks, created, keys_of
@@ -247,13 +247,13 @@ def _peer(folder: Path) -> str:
     sections = []
     for path in sorted((folder / ".skipstone" / "tasks").rglob("*.sbf")):
         with SortedFileReader(path) as reader:
-            sections.append((path, reader.strided("task/0")))  # told for nothing: his are in an index of their own
+            sections.append((path, reader.strided_sections()["task/0"]))
 
     def read(at: int) -> np.ndarray:
         path, section = sections[at]
         time.sleep(LATENCY_S)
         with SortedFileReader(path) as reader:
-            return reader.read_strided(section.name, np.arange(section.rows))
+            return reader.read_strided([(section.name, np.arange(section.rows))])[0]
 
     start = time.perf_counter()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -310,11 +310,11 @@ def _without_flushes() -> Iterator[None]:
         def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
             return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 
-    local.os = output.os = NoFlush()  # type: ignore[assignment]
+    local.os = byte_io.os = NoFlush()  # type: ignore[assignment]
     try:
         yield
     finally:
-        local.os = output.os = os
+        local.os = byte_io.os = os
 
 
 if __name__ == "__main__":

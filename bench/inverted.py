@@ -167,7 +167,7 @@ class _ByFile:
         _write_columns(path, _RANGES, first, lower, upper)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        found = reader.numbered(b"", blocks=_blocks_that_meet(reader, low, high))
+        found = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
         lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
         return found.numbers[(lower <= high) & (upper >= low)]
 
@@ -185,14 +185,14 @@ class _ByMin:
         _write_columns(path, _SORTED, 0, lower[order], upper[order], order + first)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        found = reader.numbered(b"", blocks=_blocks_that_meet(reader, low, high))
+        found = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
         lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
         return np.sort(found.columns["file"].to_numpy()[(lower <= high) & (upper >= low)])
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         """Ranks move, so all is written again."""
         with SortedFileReader(old) as reader, SortedFileReader(new) as added:
-            both = reader.numbered(b"").columns, added.numbered(b"").columns
+            both = reader.numbered(b"").scan().columns, added.numbered(b"").scan().columns
         columns = [np.concatenate([one[name].to_numpy() for one in both]) for name in _SORTED.names]
         order = np.argsort(columns[0], kind="stable")
         _write_columns(merged, _SORTED, 0, *(column[order] for column in columns))

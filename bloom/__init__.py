@@ -1,21 +1,23 @@
 """Hashing and bloom filters.
 
-SplitBlockFilter     one filter, with Parquet's blocks, salts and block choice
-SplitBlockBuilder    one of values that come a few at a time
-FilterGroup          many, transposed, so that one range read answers for all
-hash_array, hash_raw the hashes that they hold
-solve_blocks, cheapest_blocks, fpp_of
-                     their sizes
-DistinctCounter      how many values they must be sized for
+Arrow arrays flow in and become 64-bit hashes (`hashing`, after `canon`). Hashes become filters, and values to look up
+become the hashes to probe with (`probes`). Begin with `split_block`. The modules stand in a line, and each imports from
+those before it:
+
+    plain, lazy     XXH64 and the filter in Python and numpy; when `kernels`, their compiled twins, are loaded
+    hashing         hash_array (equal values hash alike), hash_raw (as Parquet's own filters do)
+    probes          Probes: the hashes that stand for a value; answers_together
+    sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
+    split_block     SplitBlockFilter: one filter, bits as in Parquet; SplitBlockBuilder: of values a few at a time
+    group           FilterGroup: many filters, transposed, so that one range read answers for all
 """
 
-from .builder import SplitBlockBuilder
-from .distinct_counter import DistinctCounter
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, answers_together, probes_for
-from .sizing import cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
+from .sizing import DistinctCounter, cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import (
+    SplitBlockBuilder,
     SplitBlockFilter,
     estimated_keys,
     fold_words,

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.file import FORMAT_VERSION, HEADER
-from ..hfile_like.size_report import SizeReport, size_report
+from ..hfile_like.inspection import SizeReport, size_report
 from .options import AsJson, Status
 from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
 

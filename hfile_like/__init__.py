@@ -7,32 +7,35 @@
 
 Keys and Arrow arrays flow in through `writer`, which cuts them into blocks; blocks, an index of them and a footer lie
 in the file; `reader` gives rows, Arrow batches and numpy arrays back. FORMAT.md beside this file describes the bytes.
-Begin with `reader` and `writer`, then `block`:
+A file may be damaged or crafted: every length, count and offset is checked before it is used.
 
-    writing      writer, entries (what callers give), output (whole or absent)
-    reading      reader (the public face), open_file (blocks as they are asked for), block_cache, source
-    answers      lookups, scanning, numbered (keys that are a prefix and a number), verify, size_report
-    merging      merge, merge_cursor, merge_writer
-    a file       file (header, footer, trailer), index, index_rows, summaries, strided, codec (checksums)
-    a block      block; keys, key_encoding; values, integers, strings; names, name_encoding (strings of one make)
-    compiled     kernels_*: each has a plain twin beside its caller; lazy says when they are loaded
-    making keys  keycode, ordered (typed tuples), key_order (sorting)
+Begin with `reader` and `writer`, then `block`. The modules stand in a line, and each imports from those before it:
+
+    bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
+    encodings    integers; strings; keys, key_encoding; names, name_encoding (strings of one make); values
+    a block      block; entries (keys, columns and tombstones in memory)
+    the index    summaries (bounds of blocks), cache, index_rows (its tables), index (the way down them)
+    a file       strided (rows of one length), file (header, footer, trailer), open_file (blocks as they are asked for)
+    reading      scanning, lookups, numbered (keys that are a prefix and a number), inspection, reader (the public face)
+    writing      writer; key_order (sorting and merging keys); merge_cursor, merge
+    making keys  ordered (numbers and typed tuples as keys)
+
+`kernels_*` are compiled twins of what stands beside their callers; `lazy` alone imports them.
 """
 
+from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
 from .file import GroupHandle
 from .index_rows import BlockInfo
-from .keycode import KeyLayout
+from .inspection import Finding
 from .keys import prefix_successor
 from .merge import MergeSummary, merge_runs
-from .numbered import Numbered
-from .ordered import OrderedCode
+from .numbered import Numbered, NumberedKeys
+from .ordered import KeyLayout, OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
-from .source import BytesSource, PathSource, Source
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
-from .verify import Finding
 from .writer import SortedFileWriter, WriterOptions
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "KeyLayout",
     "MergeSummary",
     "Numbered",
+    "NumberedKeys",
     "OrderedCode",
     "PathSource",
     "SortedFileReader",

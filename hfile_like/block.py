@@ -30,8 +30,8 @@ from .name_encoding import NameEncoder
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
 
-SECTION_BYTES_MAX = 1 << 28
-BLOCK_BYTES_MAX = 1 << 31  # as it is stored, and its sections together decompressed
+# As it is stored; its sections together, decompressed; its keys and its columns together, decoded.
+BLOCK_BYTES_MAX = 1 << 26
 BLOCK_ENTRIES_MAX = 1 << 20
 
 ENCODING_NONE = 0
@@ -136,7 +136,8 @@ class Block:
             raise where.bad("block checksum", "the checksum of a block does not match")
         if reserved:
             raise where.bad("block head", f"what is reserved in the head of a block is {reserved}, not 0")
-        if not 1 <= self.entries <= BLOCK_ENTRIES_MAX:
+        # Every value of an entry is at least a byte of what a block may be.
+        if not 1 <= self.entries <= BLOCK_ENTRIES_MAX or self.entries * sections > BLOCK_BYTES_MAX:
             raise where.bad("block entries", f"a block claims {self.entries} entries")
         if sections != 2 + len(schema):
             raise where.bad("block columns", f"a block has {sections - 2} value columns, the schema {len(schema)}")
@@ -144,6 +145,7 @@ class Block:
         self._sections = self._directory(end)
         self._keys: keys.BlockKeys | None = None
         self._columns: dict[int, values.Column] = {}
+        self._decoded_bytes = 0
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
@@ -153,7 +155,7 @@ class Block:
             sections.append((at, stored, packed_as, encoding, flags, raw, checksum))
             at += stored + (-stored % 8)
             total += raw
-            if raw > SECTION_BYTES_MAX or at > self.length_bytes:
+            if raw > BLOCK_BYTES_MAX or at > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if sections[0][4] or sections[1][4]:
             raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
@@ -174,12 +176,12 @@ class Block:
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""
         _, _, packed_as, _, _, raw, _ = self._sections[section]
-        return codec.decompress(self._checked(section), packed_as, raw, SECTION_BYTES_MAX, self.where)
+        return codec.decompress(self._checked(section), packed_as, raw, BLOCK_BYTES_MAX, self.where)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
         other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
-        other.__dict__.update(self.__dict__, _keys=None, _columns={})
+        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _decoded_bytes=0)
         return other
 
     def owned(self) -> Block:
@@ -207,7 +209,7 @@ class Block:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
             raw = memoryview(self.plain(1))
-            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, SECTION_BYTES_MAX, self.where)
+            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, BLOCK_BYTES_MAX, self.where)
         return self._keys
 
     def deleted(self) -> np.ndarray | None:
@@ -226,6 +228,13 @@ class Block:
         if column is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
             kind, raw = self.schema.field(position).type, self.plain(2 + position)
-            column = values.Column(kind, self.entries, encoding, flags, raw, SECTION_BYTES_MAX, self.where)
+            column = values.Column(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
+            self._decoded_bytes += column.decoded_bytes
+            if self._decoded_bytes > BLOCK_BYTES_MAX:
+                raise self.where.bad("decoded size", f"columns of a block come to more than {BLOCK_BYTES_MAX} bytes")
             self._columns[position] = column
         return column
+
+    def decoded_bytes(self, positions: Sequence[int]) -> int:
+        """What the keys and the columns at `positions` take once decoded, at least."""
+        return self.keys.decoded_bytes + sum(self.column(position).decoded_bytes for position in positions)

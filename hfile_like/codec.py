@@ -28,6 +28,9 @@ ZSTD_LEVEL = 1
 
 # A zstandard block of 4 bytes stands for at most 128 KiB.
 _ZSTD_RATIO_MAX = 32_768
+# What lies by itself (the footer, a meta, a node) may come to so many bytes more than twice what is stored. A writer
+# stores it as it is where it would come to more.
+_GROWTH_BYTES_MAX = 1 << 24
 _COMPRESS_MIN_BYTES = 48
 # What is read at the speed of memory as it lies is compressed only where that saves a third; other pieces, a sixteenth.
 GAIN_LEAST = 16
@@ -165,11 +168,24 @@ def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where:
     return plain
 
 
-def open_piece(data: memoryview, piece: Piece, cap: int, what: str, where: Where) -> memoryview | bytes:
+def piece_of(data: bytes, offset: int, compressor: Compressor | None) -> tuple[Piece, bytes | memoryview]:
+    """(handle, stored bytes) of a piece that will lie at `offset`."""
+    packed_as, stored = compress(data, compressor)
+    if packed_as != CODEC_RAW and len(data) > plain_bytes_max(len(stored)):
+        packed_as, stored = CODEC_RAW, data
+    return Piece(offset, len(stored), len(data), checksum_at(offset, stored), packed_as), stored
+
+
+def open_piece(data: memoryview, piece: Piece, what: str, where: Where) -> memoryview | bytes:
     """The plain bytes of a piece whose stored ones are `data`; `what` names it in errors. Raises CorruptionError."""
     if checksum_at(piece.offset, data) != piece.checksum:
-        raise where.bad(f"{what} checksum", f"the checksum of {what} does not match")
-    return decompress(data, piece.codec, piece.plain, cap, where)
+        raise where.bad(f"{what} checksum", f"the {what}'s checksum does not match")
+    return decompress(data, piece.codec, piece.plain, plain_bytes_max(len(data)), where)
+
+
+def plain_bytes_max(stored_bytes: int) -> int:
+    """What a piece of so many stored bytes may come to."""
+    return _GROWTH_BYTES_MAX + 2 * stored_bytes
 
 
 def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:

@@ -7,6 +7,7 @@ few readers ask for (groups, strided sections, metas) are kept as bytes and read
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,9 @@ import pyarrow as pa
 from ..caching import cached_property
 from ..errors import FormatVersionError, StorageError
 from . import codec
+from .byte_io import Source, name_of, read_exact
 from .codec import Compressor, Piece, Where
 from .index import BlockIndex
-from .source import Source, name_of, read_exact
 from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .values import check_schema
 
@@ -35,7 +36,6 @@ TRAILER = struct.Struct("<QQQIIIHH8s")
 _CHECKED_AFTER = 36
 _VERSION_AT = 38
 TAIL_BYTES = 64 * 1024
-FOOTER_BYTES_MAX = 1 << 31
 META_BYTES_MAX = 1 << 30
 
 _SECTION = struct.Struct("<IIQ")
@@ -91,11 +91,10 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
         sections.append((SECTION_SUMMARIES, contents.summaries))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
-    packed_as, stored = codec.compress(raw, compressor)
-    sizes = (offset, len(stored), len(raw), codec.checksum_at(offset, stored), packed_as)
-    trailer = TRAILER.pack(*sizes, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
+    piece, stored = codec.piece_of(raw, offset, compressor)
+    trailer = TRAILER.pack(*piece, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
-    return b"".join((stored, TRAILER.pack(*sizes, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
+    return b"".join((stored, TRAILER.pack(*piece, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
 
 
 def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
@@ -182,6 +181,7 @@ class Footer:
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
                 raise self._where.bad("strided sections", f"strided section {name!r} does not lie in the file")
             sections[name] = StridedSection(name, offset, rows, stride)
+        self._check_apart("strided sections", [(s.offset, s.length_bytes) for s in sections.values()])
         return sections
 
     @cached_property
@@ -191,7 +191,13 @@ class Footer:
             metas[name] = piece = Piece(*fields)
             if piece.offset + piece.stored > self._data_end:
                 raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
+        self._check_apart("metas", [(piece.offset, piece.stored) for piece in metas.values()])
         return metas
+
+    def _check_apart(self, check: str, ranges: list[tuple[int, int]]) -> None:
+        for (offset, length), (following, _) in itertools.pairwise(sorted(ranges)):
+            if offset + length > following:
+                raise self._where.bad(check, f"some of the {check} overlap at byte {following}")
 
     def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
@@ -227,7 +233,8 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
     at = size - TRAILER.size
     where = Where(name, at)
     trailer = bytes(tail.data[at - tail.offset :])
-    offset, stored, raw_length, checksum, packed_as, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
+    *fields, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
+    piece = Piece(*fields)
     if magic != MAGIC_TRAILER:
         raise where.bad("magic", "the end of the file is not that of a sorted-block file")
     if version != FORMAT_VERSION:
@@ -244,19 +251,18 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
             f"{name or 'sorted-block file'}: uses features {flags & ~KNOWN_FLAGS:#x} that this Skipstone does not "
             "know: upgrade it"
         )
-    if offset < len(HEADER) or offset + stored != at:
-        raise where.bad("footer length", f"a footer of {stored} bytes at {offset} does not end at the trailer")
+    if piece.offset < len(HEADER) or piece.offset + piece.stored != at:
+        raise where.bad(
+            "footer length", f"a footer of {piece.stored} bytes at {piece.offset} does not end at the trailer"
+        )
     if tail.offset == 0:
         check_header(tail.data[: len(HEADER)], name)
-    data = tail.slice(offset, stored)
+    data = tail.slice(piece.offset, piece.stored)
     if data is None:
-        head = read_exact(source, [(offset, tail.offset - offset)])[0]
+        head = read_exact(source, [(piece.offset, tail.offset - piece.offset)])[0]
         data = memoryview(b"".join((head, tail.data[: at - tail.offset])))
-    where = Where(name, offset)
-    if codec.checksum_at(offset, data) != checksum:
-        raise where.bad("footer checksum", "the footer's checksum does not match")
-    raw = codec.decompress(data, packed_as, raw_length, FOOTER_BYTES_MAX, where)
-    return Footer(raw, offset, where), tail
+    where = Where(name, piece.offset)
+    return Footer(codec.open_piece(data, piece, "footer", where), piece.offset, where), tail
 
 
 def check_header(header: memoryview, name: str | None) -> None:

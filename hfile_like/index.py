@@ -1,15 +1,13 @@
 """The block index of a file as it is read: which block holds a key, where blocks lie, what columns of them span.
 
 The topmost table is in the footer. What is below it is read when it is asked for, several nodes in one request, and
-kept up to a bound. Blocks are numbered from 0 in key order; every node but the last of its level has as many rows as
+cached. Blocks are numbered from 0 in key order; every node but the last of its level has as many rows as
 the file's fan-out, so the number of a block gives its node.
 """
 
 from __future__ import annotations
 
 import copy
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -17,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .block import HEAD
+from .block import HEAD, SECTION
+from .cache import SizedCache
 from .codec import Piece, Where, open_piece
 from .index_rows import INDEX_HEAD, BlockInfo, BlockRows, NodeRows, Rows
 from .summaries import BlockSummary, Summary, has_bounds, joined_summaries, read_summaries, read_summary, together
 
 LEVELS_MAX = 8
 FAN_OUT_MAX = 1 << 16
-PIECE_BYTES_MAX = 1 << 30
-# What a reader keeps of the nodes below the footer.
-KEPT_BYTES_MAX = 32 << 20
+# Of the nodes below the footer.
+CACHED_BYTES_MAX = 32 << 20
 
 Read = Callable[[list[tuple[int, int]]], list[memoryview]]
 
@@ -42,27 +40,6 @@ class Spans(NamedTuple):
     lengths: np.ndarray
     entries: np.ndarray
     deleted: np.ndarray
-
-
-class _Kept:
-    """What was read of nodes, by (level, number, piece), oldest let go first; shared by threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        self.get: Callable[[tuple[int, int, int]], Any | None] = self._held.get
-        self._sizes: dict[tuple[int, int, int], int] = {}
-        self._bytes = 0
-
-    def put(self, key: tuple[int, int, int], thing: Any, size_bytes: int) -> None:
-        with self._lock:
-            if key in self._held:
-                return
-            self._held[key], self._sizes[key] = thing, size_bytes
-            self._bytes += size_bytes
-            while self._bytes > KEPT_BYTES_MAX and len(self._held) > 1:
-                old, _ = self._held.popitem(last=False)
-                self._bytes -= self._sizes.pop(old)
 
 
 class BlockIndex:
@@ -83,14 +60,14 @@ class BlockIndex:
         self.block_count, self.levels, self.fan_out = INDEX_HEAD.unpack_from(table)
         if self.levels > LEVELS_MAX or not 2 <= self.fan_out <= FAN_OUT_MAX:
             raise where.bad("index", f"an index of {self.levels} levels of {self.fan_out} rows is not known")
-        if self.block_count * HEAD.size > data_end:
+        if self.block_count * (HEAD.size + SECTION.size * (2 + len(schema))) > data_end:
             raise where.bad("index", f"an index of {self.block_count} blocks does not fit the file")
         self._top_summaries = {} if summaries is None else read_summaries(summaries, where)
         for name in self._top_summaries:
             if name not in schema.names or not has_bounds(schema.field(name).type):
                 raise where.bad("summaries", f"the footer has a summary of {name!r}, which can have none")
         self.summarised = list(self._top_summaries)
-        self._kept = _Kept()
+        self._cache: SizedCache[tuple[int, int, int], Any] = SizedCache(CACHED_BYTES_MAX)
         self._top = self._parsed(self.levels, self._rows_at(self.levels), table[INDEX_HEAD.size :], where)
         self.num_entries = int(self._top.entries.sum(dtype=np.uint64))
         self.num_deleted = int(self._top.deleted.sum(dtype=np.uint64))
@@ -120,7 +97,7 @@ class BlockIndex:
         above are those of `levels`."""
         if level == self.levels:
             return [self._top for _ in numbers]
-        nodes = {k: node for k in numbers if (node := self._kept.get((level, k, 0))) is not None}
+        nodes = {k: node for k in numbers if (node := self._cache.peek((level, k, 0))) is not None}
         missing = [k for k in numbers if k not in nodes]
         for (k, _), data, where, (parent, row) in self._pieces(level, [(k, 0) for k in missing]):
             rows = min(self.fan_out, self._rows_at(level) - k * self.fan_out)
@@ -130,7 +107,7 @@ class BlockIndex:
             totals = int(node.entries.sum(dtype=np.uint64)), int(node.deleted.sum(dtype=np.uint64))
             if totals != (int(parent.entries[row]), int(parent.deleted[row])):
                 raise where.bad("index", "a node of the index does not hold the entries that the level above names")
-            self._kept.put((level, k, 0), node, node.size_bytes)
+            self._cache.put((level, k, 0), node, node.size_bytes)
             nodes[k] = node
         return [nodes[k] for k in numbers]
 
@@ -147,7 +124,7 @@ class BlockIndex:
         fetched = self._fetched(handles) if handles else []
         for each, handle, data, parent in zip(wanted, handles, fetched, rows, strict=True):
             where = Where(self.where.path, handle.offset)
-            yield each, memoryview(open_piece(data, handle, PIECE_BYTES_MAX, "index", where)), where, parent
+            yield each, memoryview(open_piece(data, handle, "index", where)), where, parent
 
     def _fetched(self, pieces: Sequence[Piece]) -> list[memoryview]:
         assert self._read is not None, "an index below a footer needs something to read by"
@@ -160,7 +137,7 @@ class BlockIndex:
         if not self.levels:
             return self._blocks_of([0])[0], block
         number, row = divmod(block, self.fan_out)
-        return self._kept.get((0, number, 0)) or self._blocks_of([number])[0], row
+        return self._cache.peek((0, number, 0)) or self._blocks_of([number])[0], row
 
     def _blocks_of(self, numbers: Sequence[int]) -> list[BlockRows]:
         """The tables of blocks of some nodes, ascending."""
@@ -189,7 +166,7 @@ class BlockIndex:
         level = self.levels
         while level and number is not None:
             level -= 1
-            node = self._kept.get((level, number, 0)) or self._nodes(level, [number])[0]
+            node = self._cache.peek((level, number, 0)) or self._nodes(level, [number])[0]
             row = node.covering(key)
             number = None if row is None else number * self.fan_out + row
         return number
@@ -334,12 +311,12 @@ class BlockIndex:
         """For each column, what it is in some nodes of a level, ascending."""
         pieces = {1 + self.summarised.index(column): column for column in columns}
         wanted = [(k, piece) for piece in pieces for k in numbers]
-        summaries = {each: kept for each in wanted if (kept := self._kept.get((level, *each))) is not None}
+        summaries = {each: cached for each in wanted if (cached := self._cache.peek((level, *each))) is not None}
         missing = [each for each in wanted if each not in summaries]
         tables = dict(zip(numbers, self._nodes(level, numbers), strict=True))
         for (k, piece), data, where, _ in self._pieces(level, missing):
             live = tables[k].entries - tables[k].deleted
             summary = read_summary(data, self._schema.field(pieces[piece]).type, live, where)
-            self._kept.put((level, k, piece), summary, len(data))
+            self._cache.put((level, k, piece), summary, len(data))
             summaries[k, piece] = summary
         return [[summaries[k, piece] for k in numbers] for piece in pieces]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ import pyarrow as pa
 from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD
 from .codec import Compressor, Piece, Where
+from .keys import KEY_BYTES_MAX
 from .summaries import BlockSummary, encode_summary, pack_summaries, together
 
 # Blocks, levels, fan-out: what stands before the topmost table.
@@ -92,23 +92,15 @@ def _keys(rows: Sequence[BlockInfo] | Sequence[NodeInfo]) -> bytes:
     return b"".join((np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(), *bounds))
 
 
-class _Packed(NamedTuple):
-    """A piece that has no place yet."""
-
-    stored: bytes | memoryview
-    plain: int
-    crc: int
-    codec: int
-
-
 class _Node(NamedTuple):
-    """A node that has no place yet: what its rows hold together, its pieces, its summaries in the order of columns."""
+    """A node that has no place yet: what its rows hold together, its pieces as if at 0, its summaries in the order of
+    columns."""
 
     entries: int
     deleted: int
     first_key: bytes
     last_key: bytes
-    pieces: list[_Packed]
+    pieces: list[tuple[Piece, bytes | memoryview]]
     summaries: list[BlockSummary]
 
 
@@ -164,13 +156,9 @@ class IndexBuilder:
             sum(row.deleted for row in rows),
             rows[0].first_key,
             rows[-1].last_key,
-            [self._packed(body) for body in (table, *bodies)],
+            [codec.piece_of(body, 0, self._compressor) for body in (table, *bodies)],
             [together(each, live) for each in summaries],
         )
-
-    def _packed(self, body: bytes) -> _Packed:
-        packed_as, stored = codec.compress(body, self._compressor)
-        return _Packed(stored, len(body), zlib.crc32(stored), packed_as)
 
     def write(self, put: Callable[[bytes | memoryview], None], offset: int) -> tuple[bytes, bytes | None]:
         """Writes the nodes, from `offset` on, and gives what the footer holds: (the index, the summaries or None)."""
@@ -209,8 +197,9 @@ class IndexBuilder:
         pieces: list[list[Piece]] = [[] for _ in nodes]
         for number in range(1 + len(self._kinds)):
             for node, placed in zip(nodes, pieces, strict=True):
-                stored, plain, crc, packed_as = node.pieces[number]
-                placed.append(Piece(offset, len(stored), plain, crc ^ codec.place_crc(offset), packed_as))
+                piece, stored = node.pieces[number]
+                checksum = piece.checksum ^ codec.place_crc(0) ^ codec.place_crc(offset)
+                placed.append(piece._replace(offset=offset, checksum=checksum))
                 put(stored)
                 put(codec.padding(len(stored)))
                 offset += len(stored) + (-len(stored) % 8)
@@ -248,6 +237,8 @@ class Rows:
         self._cuts = ends.astype(np.uint64).data
         if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] < ends[:-1]).any():
             raise where.bad("index", "the keys of the index do not fit its bytes")
+        if count and int((ends[1:] - ends[:-1]).max()) > KEY_BYTES_MAX:
+            raise where.bad("index", f"a key of the index is longer than {KEY_BYTES_MAX} bytes")
         self.count, self.size_bytes = count, len(data)
         self._asked = 0
         self._listed: tuple[list[bytes], list[bytes]] | None = None  # all first keys, all last keys
@@ -316,6 +307,8 @@ class BlockRows(Rows):
             raise where.bad("index", "the index names a block that does not lie in the file")
         if int(self.lengths.max()) > BLOCK_BYTES_MAX:
             raise where.bad("index", f"the index names a block of {int(self.lengths.max())} bytes")
+        if (self.offsets[1:] < self.offsets[:-1] + self.lengths[:-1]).any():
+            raise where.bad("index", "the index names blocks that overlap, or that are not in order")
         if int(self.entries.max()) > BLOCK_ENTRIES_MAX or not int(self.entries.min()):
             raise where.bad("index", "the index names a block of no entries, or of too many")
 
@@ -340,6 +333,8 @@ class NodeRows(Rows):
             end = np.uint64(data_end)
             if ((offsets > end) | (stored > end - offsets)).any():
                 raise where.bad("index", "the index names a part of itself that does not lie in the file")
+            if (offsets[1:] < offsets[:-1] + stored[:-1]).any():
+                raise where.bad("index", "the index names parts of itself that overlap, or that are not in order")
 
     def piece(self, row: int, number: int) -> Piece:
         """Where a piece of a node lies: 0 is its table, 1 and on are its summaries."""

@@ -81,6 +81,7 @@ class FixedKeys:
         self._columns = np.frombuffer(raw, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
         self._columns = self._columns.reshape(rest, count)
         self._raw, self._count, self._cap = raw, count, cap
+        self.decoded_bytes = self.width * count
 
     def __len__(self) -> int:
         return self._count
@@ -139,9 +140,11 @@ class BundleKeys:
         if data_at + head_bytes + suffix_bytes != len(raw):
             raise where.bad("key section", f"the bytes of {count} keys do not fill their section")
         # The exact size costs a pass: take it only where the loose bound says too much.
-        if (shared + int(head_lengths.max())) * count + suffix_bytes > cap:
+        self.decoded_bytes = (shared + int(head_lengths.max())) * count + suffix_bytes
+        if self.decoded_bytes > cap:
             further = np.repeat(head_lengths.astype(np.int64), BUNDLE_KEYS)[:count]
-            if shared * count + int(further.sum()) + suffix_bytes > cap:
+            self.decoded_bytes = shared * count + int(further.sum()) + suffix_bytes
+            if self.decoded_bytes > cap:
                 raise where.bad("key section", f"{count} keys would take more than {cap} bytes")
         self._raw, self._cap = raw, cap
         self._prefix = bytes(raw[BUNDLE_HEAD.size : heads_at])
@@ -192,6 +195,7 @@ class NumberKeys:
         self._line = integers.read_line(base, step, raw, end + len(padding(end)), count, NUMBER_BYTES, where)
         self._mask = (1 << 8 * self._last) - 1
         self._count = count
+        self.decoded_bytes = self.width * count
 
     def __len__(self) -> int:
         return self._count

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
 from ..errors import CorruptionError
 from .block import Block
+from .cache import cache_blocks
 from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
@@ -19,8 +20,8 @@ from .open_file import OpenFile
 from .scanning import block_entries
 from .values import ENCODING_OFFSETS_32, encoding_of
 
-# Up to this many keys wanted of a block, searching the encoded keys beats decoding them all.
-_SEARCH_KEYS_MAX = 4
+# Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
+_SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 4, 2048
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -41,7 +42,7 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        cache.hold([(i, block)])
+        cache_blocks(cache, [(i, block)])
     return row
 
 
@@ -114,24 +115,24 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
     if cache is None:
         yield from file.blocks(numbers)
         return
-    held = {i: block for i in numbers if (block := cache.get(i)) is not None}
-    missing = [i for i in numbers if i not in held]
+    cached = {i: block for i in numbers if (block := cache.get(i)) is not None}
+    missing = [i for i in numbers if i not in cached]
     is_little = int(file.index.spans(missing).lengths.sum(dtype=np.uint64)) <= cache.capacity_bytes
     read: list[tuple[int, Block]] = []
     rest = file.blocks(missing)
     for i in numbers:
-        block = held.get(i)
+        block = cached.get(i)
         if block is None:
             block = next(rest)
             if is_little:
                 read.append((i, block))
         yield block
-    cache.hold(read)
+    cache_blocks(cache, read)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
     """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
-    if len(wanted) > _SEARCH_KEYS_MAX:
+    if len(wanted) > max(_SEARCH_KEYS_MAX, block.entries // _SEARCH_ENTRIES):
         positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
         valid = valid_mask(positions)
         places = to_numpy(positions).astype(np.int64)

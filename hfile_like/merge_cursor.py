@@ -24,8 +24,9 @@ from .open_file import OpenFile
 from .scanning import block_entries, joined_entries, runs_of
 
 _WINDOW_BLOCKS_MAX = 1024
-# By what the index says, far less is taken at once: it is damage where blocks come to more.
-TAKEN_BYTES_MAX = 1 << 30
+# How much is taken at once goes by what the index says of blocks: where they come to so many times that, and so many
+# bytes more, they are damaged.
+_DECODED_TIMES, _DECODED_MORE_BYTES = 8, 1 << 20
 
 
 class Stored(NamedTuple):
@@ -55,13 +56,15 @@ class Stored(NamedTuple):
         """All of them, decoded. Raises CorruptionError."""
         columns = range(len(self.cursor.file.schema))
         parts: list[Entries] = []
-        size = 0
+        size, most = 0, _DECODED_TIMES * sum(info.plain_bytes for info in self.infos) + _DECODED_MORE_BYTES
         for run in runs_of(self.blocks()):
             whole = joined_entries(run, columns) if len(run) > 1 else None
             for part in [whole] if whole is not None else (block_entries(block, columns) for block in run):
                 parts.append(part)
                 size += part.size_bytes
-                check_size(size, self)
+                if size > most:
+                    where = Where(self.cursor.file.name, self.infos[0].offset)
+                    raise where.bad("decoded size", f"blocks come to {size:,} bytes, which is not what the index says")
         whole_run = Entries.concat(parts)
         self._check(whole_run.keys)
         return whole_run
@@ -288,13 +291,6 @@ class _Decoded:
     def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
         """Where a key stands among those from `low` on."""
         return bisect(range(len(self.entries)), key, lo=low, key=self.at)
-
-
-def check_size(size_bytes: int, stored: Stored) -> None:
-    """Raises CorruptionError where blocks have come to more bytes than any that are taken at once should."""
-    if size_bytes > TAKEN_BYTES_MAX:
-        where = Where(stored.cursor.file.name, stored.infos[0].offset)
-        raise where.bad("decoded size", f"blocks come to {size_bytes:,} bytes, which is not what the index says")
 
 
 def out_of_order(message: str, file: OpenFile, info: BlockInfo) -> CorruptionError:

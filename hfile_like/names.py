@@ -56,6 +56,8 @@ _POWERS = np.array([10**k for k in range(1, DIGITS_MAX + 1)], dtype=np.uint64)
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 # About what a column costs without compiled code, and a value of it.
 _PLAIN_NS, _PLAIN_VALUE_NS = 60_000, 300
+# What plain numbers come to is added up only where it may be more than this.
+_EXACT_ABOVE_BYTES = 1 << 18
 # More names than this are found sooner by writing all.
 _FIND_MAX = 64
 # The first bytes of a random uuid are as in any other: 12 digits and a dash.
@@ -157,6 +159,9 @@ class NameStrings:
                 self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
         if literal_bytes:
             raise where.bad("template", "the parts of a template do not fill its section")
+        self.decoded_bytes = self._least_bytes(cap)
+        if self.decoded_bytes > cap:
+            raise where.bad("template", f"{count} values would take more than {cap} bytes")
         if is_text(kind):
             self._check_text()
 
@@ -175,6 +180,21 @@ class NameStrings:
         if at != len(raw):
             raise self._where.bad("template", "the fields of a template do not fit its section")
         return fields
+
+    def _least_bytes(self, cap: int) -> int:
+        """What all values take, at least; of many plain numbers, exactly."""
+        plain = [part.line for part in self.parts if part.kind == PLAIN and part.line is not None]
+        size = self._count * sum(part.characters for part in self.parts if part.kind != PLAIN)
+        # They are numbers of 8 bytes before they are written.
+        if size > cap or 8 * self._count * sum(part.line is not None for part in self.parts) > cap:
+            return cap + 1
+        if self._count * len(plain) * DIGITS_MAX <= _EXACT_ABOVE_BYTES:
+            return size + self._count * len(plain)
+        numbers = np.empty(self._count, dtype=np.uint64)
+        for line in plain:
+            line.into(numbers, slice(0, self._count))
+            size += self._count + int(np.searchsorted(_POWERS, numbers, side="right").sum())
+        return size
 
     def _check_text(self) -> None:
         for part in self.parts:

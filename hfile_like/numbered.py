@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..arrays import offsets_and_data
 from ..errors import InvalidArgumentError
 from .block import Block
-from .index import BlockIndex
+from .entries import column_positions
 from .keys import (
     NUMBER_BYTES,
     find_numbers,
@@ -46,53 +46,129 @@ class Numbered:
     deleted: np.ndarray | None
 
 
-def block_numbers(index: BlockIndex, prefix: bytes, blocks: range) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 [k], uint64 [k]): the first and last number below `prefix` that each of `blocks`, the blocks of the
-    prefix, may hold; where a block reaches beyond the prefix, 0 or 2^64 - 1. Raises InvalidArgumentError where a key
-    of the index that begins with the prefix does not go on with a number."""
-    first = np.zeros(len(blocks), dtype=np.uint64)
-    last = np.full(len(blocks), np.iinfo(np.uint64).max, dtype=np.uint64)
-    if not len(blocks):
+class NumberedKeys:
+    """The entries of a file whose keys are a prefix and a big-endian number of 8 bytes. Each method raises
+    InvalidArgumentError where a key that begins with the prefix goes on otherwise, and CorruptionError."""
+
+    def __init__(self, file: OpenFile, prefix: bytes):
+        self._file, self._prefix = file, prefix
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        blocks: Sequence[int] | np.ndarray | None = None,
+        include_deleted: bool = False,
+        bounds: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Numbered:
+        """All of them; `blocks`, ascending, limits the scan to those of them. `bounds` says, for columns of int64,
+        between which values (inclusive) an entry is wanted: others may be left out, where that saves work; nulls and
+        tombstones stay. Raises InvalidArgumentError where a column of strings does not fit one array."""
+        file, prefix = self._file, self._prefix
+        file.check_open()
+        limits = bounds or {}
+        inside = dict(zip(column_positions(file.schema, list(limits)), limits.values(), strict=True))
+        within = self._blocks()
+        indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
+        gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted)
+        for block in file.blocks(indices):
+            wanted = _inside(block, inside)
+            if wanted is not None and is_numbered(block.keys, prefix):
+                places = np.flatnonzero(wanted)
+                gather.add(block.keys.numbers_at(places), places, block)
+                continue
+            low, numbers = numbers_below(block.keys, prefix, gather.room())
+            rows: Rows = slice(low, low + len(numbers))
+            if wanted is not None:
+                places = np.flatnonzero(wanted[rows])
+                numbers, rows = numbers[places], low + places
+            gather.add(numbers, rows, block)
+        return gather.finish()
+
+    def get(self, numbers: np.ndarray, columns: Sequence[str] | None = None, include_deleted: bool = False) -> Numbered:
+        """Those whose number is among `numbers`: uint64 [k], ascending, distinct. Only the values of what is there are
+        made."""
+        file = self._file
+        file.check_open()
+        wanted, within = _checked_numbers(numbers), self._blocks()
+        first, last = self._bounds_of(within)
+        lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
+        asked = np.flatnonzero(highs > lows)
+        indices = [within.start + i for i in asked.tolist()]
+        gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted, len(wanted))
+        done = 0
+        for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), file.blocks(indices), strict=True):
+            # Blocks out of order must not find a number twice.
+            part = wanted[max(low, done) : high]
+            done = max(high, done)
+            hits, rows = find_numbers(block.keys, self._prefix, part)
+            if len(hits):
+                gather.add(part[hits], rows, block)
+        return gather.finish()
+
+    def between(
+        self, first: int, last: int, columns: Sequence[str] | None = None, include_deleted: bool = False
+    ) -> Numbered:
+        """Those whose number is from `first` to `last`, both inclusive: only their values are made."""
+        file = self._file
+        positions, blocks = column_positions(file.schema, columns), self._blocks_between(first, last)
+        if len(blocks) == 1:
+            block = file.block(blocks[0])
+            low, numbers = numbers_between(block.keys, self._prefix, first, last)
+            return _of_block(file, block, low, numbers, positions, include_deleted)
+        gather = _Gather(file, positions, list(blocks), include_deleted)
+        for block in file.blocks(blocks):
+            low, numbers = numbers_between(block.keys, self._prefix, first, last)
+            gather.add(numbers, slice(low, low + len(numbers)), block)
+        return gather.finish()
+
+    def find(self, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
+        """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `between` whose column of
+        strings or bytes holds one of `wanted`. Where it holds names of one make, the others are not made."""
+        position = column_positions(self._file.schema, [column])[0]
+        matches = [np.empty(0, dtype=np.uint64)]
+        for block in self._file.blocks(self._blocks_between(first, last)):
+            low, numbers = numbers_between(block.keys, self._prefix, first, last)
+            if len(numbers):
+                rows = block.column(position).find(wanted, low, low + len(numbers))
+                deleted = block.deleted()
+                matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
+        return np.concatenate(matches)
+
+    def block_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, the first and last number that it may
+        hold below the prefix: its first and last key's, or 0 and 2^64 - 1 where it reaches beyond the prefix. From the
+        index alone."""
+        self._file.check_open()
+        return self._bounds_of(self._blocks())
+
+    def _blocks(self) -> range:
+        return self._file.block_range(*key_bounds(self._prefix, None, None))
+
+    def _blocks_between(self, first: int, last: int) -> range:
+        self._file.check_open()
+        if not 0 <= first <= last < 1 << 64:
+            raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
+        start, end = (self._prefix + number.to_bytes(NUMBER_BYTES, "big") for number in (first, last))
+        return self._file.block_range(start, prefix_successor(end))
+
+    def _bounds_of(self, blocks: range) -> tuple[np.ndarray, np.ndarray]:
+        index, prefix = self._file.index, self._prefix
+        first = np.zeros(len(blocks), dtype=np.uint64)
+        last = np.full(len(blocks), np.iinfo(np.uint64).max, dtype=np.uint64)
+        if not len(blocks):
+            return first, last
+        # Only the ends may lie outside of the prefix.
+        skip = 0 if index.first_key(blocks[0]).startswith(prefix) else 1
+        drop = 0 if index.last_key(blocks[-1]).startswith(prefix) else 1
+        numbers = index.key_tails(2 * blocks.start + skip, 2 * blocks.stop - drop, len(prefix) + NUMBER_BYTES)
+        if numbers is None:
+            raise not_numbered(prefix)
+        both = np.empty(2 * len(blocks), dtype=np.uint64)
+        both[skip : len(both) - drop] = numbers
+        first[skip:] = both[::2][skip:]
+        last[: len(blocks) - drop] = both[1::2][: len(blocks) - drop]
         return first, last
-    # Only the ends may lie outside of the prefix.
-    skip = 0 if index.first_key(blocks[0]).startswith(prefix) else 1
-    drop = 0 if index.last_key(blocks[-1]).startswith(prefix) else 1
-    numbers = index.key_tails(2 * blocks.start + skip, 2 * blocks.stop - drop, len(prefix) + NUMBER_BYTES)
-    if numbers is None:
-        raise not_numbered(prefix)
-    both = np.empty(2 * len(blocks), dtype=np.uint64)
-    both[skip : len(both) - drop] = numbers
-    first[skip:] = both[::2][skip:]
-    last[: len(blocks) - drop] = both[1::2][: len(blocks) - drop]
-    return first, last
-
-
-def scan_numbers(
-    file: OpenFile,
-    prefix: bytes,
-    positions: Sequence[int],
-    blocks: Sequence[int] | np.ndarray | None,
-    include_deleted: bool,
-    within_bounds: Mapping[int, tuple[int, int]],
-) -> Numbered:
-    """What `SortedFileReader.numbered` gives, with the value columns at `positions`; the columns of `within_bounds` are
-    named by position, too."""
-    within = file.block_range(*key_bounds(prefix, None, None))
-    indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
-    gather = _Gather(file, positions, indices, include_deleted)
-    for block in file.blocks(indices):
-        kept = _inside(block, within_bounds)
-        if kept is not None and is_numbered(block.keys, prefix):
-            places = np.flatnonzero(kept)
-            gather.add(block.keys.numbers_at(places), places, block)
-            continue
-        low, numbers = numbers_below(block.keys, prefix, gather.room())
-        rows: Rows = slice(low, low + len(numbers))
-        if kept is not None:
-            places = np.flatnonzero(kept[rows])
-            numbers, rows = numbers[places], low + places
-        gather.add(numbers, rows, block)
-    return gather.finish()
 
 
 def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
@@ -106,71 +182,6 @@ def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray |
         return None
     deleted = block.deleted()
     return ~gone if deleted is None else ~gone | deleted
-
-
-def look_up_numbers(
-    file: OpenFile,
-    prefix: bytes,
-    numbers: np.ndarray,
-    positions: Sequence[int],
-    include_deleted: bool,
-) -> Numbered:
-    """What `SortedFileReader.get_numbered` gives, with the value columns at `positions`."""
-    wanted = _checked_numbers(numbers)
-    within = file.block_range(*key_bounds(prefix, None, None))
-    first, last = block_numbers(file.index, prefix, within)
-    lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
-    asked = np.flatnonzero(highs > lows)
-    indices = [within.start + i for i in asked.tolist()]
-    gather = _Gather(file, positions, indices, include_deleted, len(wanted))
-    taken = 0
-    for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), file.blocks(indices), strict=True):
-        # Blocks out of order must not find a number twice.
-        part = wanted[max(low, taken) : high]
-        taken = max(high, taken)
-        hits, rows = find_numbers(block.keys, prefix, part)
-        if len(hits):
-            gather.add(part[hits], rows, block)
-    return gather.finish()
-
-
-def scan_between(
-    file: OpenFile,
-    prefix: bytes,
-    first: int,
-    last: int,
-    positions: Sequence[int],
-    include_deleted: bool,
-) -> Numbered:
-    """What `SortedFileReader.numbered_between` gives, with the value columns at `positions`."""
-    start = prefix + first.to_bytes(NUMBER_BYTES, "big")
-    blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
-    if len(blocks) == 1:
-        block = file.block(blocks[0])
-        low, numbers = numbers_between(block.keys, prefix, first, last)
-        return _of_block(file, block, low, numbers, positions, include_deleted)
-    indices = list(blocks)
-    gather = _Gather(file, positions, indices, include_deleted)
-    for block in file.blocks(indices):
-        low, numbers = numbers_between(block.keys, prefix, first, last)
-        gather.add(numbers, slice(low, low + len(numbers)), block)
-    return gather.finish()
-
-
-def find_between(
-    file: OpenFile, prefix: bytes, first: int, last: int, position: int, wanted: Sequence[bytes]
-) -> np.ndarray:
-    """What `SortedFileReader.find_numbered` gives, of the value column at `position`."""
-    start = prefix + first.to_bytes(NUMBER_BYTES, "big")
-    blocks = file.block_range(start, prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big")))
-    matches = [np.empty(0, dtype=np.uint64)]
-    for block in file.blocks(blocks):
-        low, numbers = numbers_between(block.keys, prefix, first, last)
-        if len(numbers):
-            rows = block.column(position).find(wanted, low, low + len(numbers))
-            deleted = block.deleted()
-            matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
-    return np.concatenate(matches)
 
 
 def _of_block(
@@ -234,10 +245,22 @@ class _Gather:
         # Blocks far apart: their summaries would cost more than decoding them.
         if not spans.deleted.any() and indices and indices[-1] - indices[0] < 2 * len(indices):
             summarised = range(indices[0], indices[-1] + 1)
-        self._numbers = np.empty(count, dtype=np.uint64)
-        self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
+        self._at = 0
+        try:
+            self._numbers = np.empty(count, dtype=np.uint64)
+            self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
+            self._make_room(file, positions, indices, count, summarised)
+        except MemoryError:
+            raise InvalidArgumentError(
+                f"{file.name or 'the file'}: {count:,} entries do not fit in memory: ask for fewer blocks"
+            ) from None
+
+    def _make_room(
+        self, file: OpenFile, positions: Sequence[int], indices: list[int], count: int, summarised: range | None
+    ) -> None:
+        """`summarised`: the blocks of which summaries are worth reading, or None."""
         for position in positions:
             field = file.schema.field(position)
             summary = None
@@ -250,7 +273,6 @@ class _Gather:
                 continue
             collector = self._columns[field.name] = _collector(field.type, count)
             self._read.append((position, collector))
-        self._at = 0
 
     def room(self) -> np.ndarray:
         """Where the next numbers go."""

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import codec
 from .block import Block
-from .block_cache import BlockCache
+from .byte_io import Source, close_source, name_of, open_source, read_exact
+from .cache import SizedCache
 from .codec import Where
-from .file import META_BYTES_MAX, Tail, open_footer
+from .file import Tail, open_footer
 from .index_rows import BlockInfo
 from .keys import prefix_successor
-from .source import Source, close_source, name_of, open_source, read_exact
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class OpenFile:
         self.schema: pa.Schema = self.footer.schema
         # Not a bound method: what refers to itself would hold its file open until it is collected.
         self.index = self.footer.index.reading_by(partial(_read, self.source, self._tail))
-        self.cache = BlockCache(cache_bytes) if cache_bytes else None
+        self.cache: SizedCache[int, Block] | None = SizedCache(cache_bytes) if cache_bytes else None
 
     def reading_from(self, source: Source) -> OpenFile:
         """The same file by way of another source, which stays the caller's: footer and cache are shared."""
@@ -75,19 +76,27 @@ class OpenFile:
 
     def blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
+        end = np.uint64(0)
         for low in range(0, len(indices), _INDEX_AHEAD_BLOCKS):
-            some = indices[low : low + _INDEX_AHEAD_BLOCKS]
-            offsets, lengths, entries, _ = (each.tolist() for each in self.index.spans(some))
+            numbers = indices[low : low + _INDEX_AHEAD_BLOCKS]
+            spans = self.index.spans(numbers)
+            ends = spans.offsets + spans.lengths
+            # Tables of the index may name the same blocks, each of them in order.
+            if spans.offsets[0] < end or (spans.offsets[1:] < ends[:-1]).any():
+                where = Where(self.name, int(spans.offsets[0]))
+                raise where.bad("index", "the index names blocks that overlap, or that are not in order")
+            end = ends[-1]
+            offsets, lengths, entries = (each.tolist() for each in spans[:3])
             start = 0
-            while start < len(some):
+            while start < len(numbers):
                 stop, size = start + 1, lengths[start]
-                while stop < len(some) and size < ahead_bytes:
+                while stop < len(numbers) and size < ahead_bytes:
                     size += lengths[stop]
                     stop += 1
                 self.check_open()
                 ranges = list(zip(offsets[start:stop], lengths[start:stop], strict=True))
                 for j, view in enumerate(self.read(ranges), start):
-                    yield self.parsed(some[j], view, offsets[j], entries[j])
+                    yield self.parsed(numbers[j], view, offsets[j], entries[j])
                 start = stop
 
     def parsed(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
@@ -120,7 +129,7 @@ class OpenFile:
         self.check_open()
         piece = named("meta", name, self.footer.metas)
         stored = self.read([(piece.offset, piece.stored)])[0]
-        return bytes(codec.open_piece(stored, piece, META_BYTES_MAX, f"meta {name!r}", Where(self.name, piece.offset)))
+        return bytes(codec.open_piece(stored, piece, f"meta {name!r}", Where(self.name, piece.offset)))
 
     def read(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
         """The bytes of each (offset, length)."""

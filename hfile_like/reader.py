@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from .block import Block
+from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
 from .file import TAIL_BYTES, GroupHandle
 from .index_rows import BlockInfo
+from .inspection import Finding, findings_of
 from .lookups import look_up, look_up_one
-from .numbered import Numbered, block_numbers, find_between, look_up_numbers, scan_between, scan_numbers
+from .numbered import NumberedKeys
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
-from .source import COALESCE_GAP_BYTES, Source
-from .strided import StridedSection, read_strided_many, read_strided_rows
+from .strided import StridedSection, read_strided_many
 from .summaries import Summary
-from .verify import Finding, findings_of
 
 CACHE_BYTES = 32 << 20
 
@@ -123,65 +123,9 @@ class SortedFileReader:
         """The keys (of a prefix), ascending, tombstones left out."""
         return self.scan_table(prefix, columns=[]).column("key")
 
-    # -- keys that are a prefix and a number --------------------------------------------------------------------------
-
-    def numbered(
-        self,
-        prefix: bytes,
-        columns: Sequence[str] | None = None,
-        *,
-        blocks: Sequence[int] | np.ndarray | None = None,
-        include_deleted: bool = False,
-        bounds: Mapping[str, tuple[int, int]] | None = None,
-    ) -> Numbered:
-        """The entries whose keys are `prefix` and a big-endian number of 8 bytes, as arrays; `blocks`, ascending,
-        limits the scan to those of them. `bounds` says, for columns of int64, between which values (inclusive) an
-        entry is wanted: others may be left out, where that saves work; nulls and tombstones stay. Raises
-        InvalidArgumentError where a key that begins with the prefix goes on otherwise, or where a column of strings
-        does not fit one array."""
-        self.file.check_open()
-        limits = bounds or {}
-        inside = dict(zip(self._positions(list(limits)), limits.values(), strict=True))
-        return scan_numbers(self.file, prefix, self._positions(columns), blocks, include_deleted, inside)
-
-    def numbered_between(
-        self,
-        prefix: bytes,
-        first: int,
-        last: int,
-        columns: Sequence[str] | None = None,
-        include_deleted: bool = False,
-    ) -> Numbered:
-        """Those entries of `numbered` whose number is from `first` to `last`, both inclusive: only their values are
-        made."""
-        self.file.check_open()
-        if not 0 <= first <= last < 1 << 64:
-            raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
-        return scan_between(self.file, prefix, first, last, self._positions(columns), include_deleted)
-
-    def get_numbered(
-        self,
-        prefix: bytes,
-        numbers: np.ndarray,
-        columns: Sequence[str] | None = None,
-        include_deleted: bool = False,
-    ) -> Numbered:
-        """Those entries of `numbered` whose number is among `numbers`: uint64 [k], ascending, distinct. Only the values
-        of what is there are made."""
-        self.file.check_open()
-        return look_up_numbers(self.file, prefix, numbers, self._positions(columns), include_deleted)
-
-    def find_numbered(self, prefix: bytes, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
-        """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `numbered_between` whose column
-        of strings or bytes holds one of `wanted`. Where it holds names of one make, the others are not made."""
-        self.file.check_open()
-        return find_between(self.file, prefix, first, last, self._positions([column])[0], wanted)
-
-    def block_numbers(self, prefix: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, between which numbers those lie that it
-        holds below the prefix: its first and last key's, or 0 and 2^64 - 1 where it reaches beyond the prefix. From
-        the index alone. Raises InvalidArgumentError as `numbered` does."""
-        return block_numbers(self.file.index, prefix, self.block_range(prefix))
+    def numbered(self, prefix: bytes) -> NumberedKeys:
+        """The entries whose keys are `prefix` and a big-endian number of 8 bytes, to be read as arrays."""
+        return NumberedKeys(self.file, prefix)
 
     # -- what is in the file ------------------------------------------------------------------------------------------
 
@@ -227,22 +171,15 @@ class SortedFileReader:
         """The strided sections by name, in the order written."""
         return dict(self.file.footer.strided)
 
-    def strided(self, name: str) -> StridedSection:
-        """Where a strided section lies. Raises InvalidArgumentError where there is none of the name."""
-        return named("strided section", name, self.file.footer.strided)
-
-    def read_strided(self, name: str, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        """uint8 [k, stride]: rows of a strided section, as `read_strided_rows`."""
-        self.file.check_open()
-        return read_strided_rows(self.file.source, self.strided(name), indices)
-
-    def read_strided_many(
+    def read_strided(
         self, wanted: Sequence[tuple[str, Sequence[int] | np.ndarray]], gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[np.ndarray]:
-        """Rows of several strided sections, by name, asked of the source at once: what `read_strided` gives of each.
-        Rows no further apart than `gap_bytes` are one read."""
+        """uint8 [k, stride] each: rows of some strided sections, by name, asked of the source at once. Rows no further
+        apart than `gap_bytes` are one read. Raises InvalidArgumentError for a name or a row that is not there."""
         self.file.check_open()
-        return read_strided_many(self.file.source, [(self.strided(name), rows) for name, rows in wanted], gap_bytes)
+        sections = self.file.footer.strided
+        requests = [(named("strided section", name, sections), rows) for name, rows in wanted]
+        return read_strided_many(self.file.source, requests, gap_bytes)
 
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""
@@ -261,28 +198,19 @@ class SortedFileReader:
         """The blocks that may hold keys that begin with `prefix`, from `start` on, before `stop`; from the index."""
         return self.file.block_range(*key_bounds(prefix, start, stop))
 
-    def block_entries(self, i: int) -> int:
-        """Entries of one block, tombstones counted; from the index."""
-        return self.file.index.block(i).entries
-
-    def block(self, i: int) -> Block:
-        """One block, checked."""
-        return self.file.block(i)
-
-    def iter_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
-        """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
+    def read_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
+        """Blocks, checked, about `ahead_bytes` of them read at once. `indices` ascend. Raises InvalidArgumentError for
+        a block that is not there."""
+        if len(indices) and not 0 <= indices[0] <= indices[-1] < self.num_blocks:
+            raise InvalidArgumentError(f"there are blocks 0 to {self.num_blocks - 1}, not {indices[0]}..{indices[-1]}")
         return self.file.blocks(indices, ahead_bytes)
-
-    @property
-    def summarised(self) -> list[str]:
-        """The columns that have a summary, in the order of the schema."""
-        return list(self.file.index.summarised)
 
     def summaries(self, columns: Sequence[str] | None = None, blocks: range | None = None) -> dict[str, Summary | None]:
         """Bounds and nulls of some value columns, or of all that have a summary, in `blocks`, a range of step 1, or in
         all; None for a column of which the file has none."""
         within = self._within(blocks)
-        return self.file.index.summaries(self.summarised if columns is None else columns, within.start, within.stop)
+        index = self.file.index
+        return index.summaries(index.summarised if columns is None else columns, within.start, within.stop)
 
     def _within(self, blocks: range | None) -> range:
         count = self.num_blocks

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from ..arrays import from_numpy
 from ..errors import InvalidArgumentError
-from .block import BLOCK_ENTRIES_MAX, Block
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Block
+from .byte_io import Source, close_source, name_of, open_source, read_exact
 from .codec import Encoded, Where
 from .entries import Entries, column_positions, scan_schema
 from .keys import (
@@ -30,7 +31,6 @@ from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
-from .source import Source, close_source, name_of, open_source, read_exact
 from .strings import Rows, checked_text, is_large, row_count
 from .values import ENCODING_FIXED as VALUES_FIXED
 from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype
@@ -124,10 +124,10 @@ def read_block_range(
 
 def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = None, keys: bool = True) -> Entries:
     """The entries of a block, or those at `rows`, with the columns at `positions`; the keys only where they are
-    wanted."""
+    wanted. Raises CorruptionError."""
     if rows is None:
         decoded = block.keys.to_arrow() if keys else pa.nulls(block.entries, pa.binary())
-        return Entries(decoded, [block.column(p).to_arrow() for p in positions], block.deleted())
+        return Entries(decoded, _decoded(block, positions, decoded.nbytes), block.deleted())
     columns = [block.column(p).take(rows) for p in positions]
     deleted = block.deleted()
     deleted = None if deleted is None else deleted[rows]
@@ -135,6 +135,17 @@ def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = No
         return Entries(pa.nulls(row_count(rows), pa.binary()), columns, deleted)
     decoded = block.keys.to_arrow()
     return Entries(decoded[rows] if isinstance(rows, slice) else decoded.take(from_numpy(rows)), columns, deleted)
+
+
+def _decoded(block: Block, positions: Sequence[int], size_bytes: int) -> list[pa.Array]:
+    """Columns of a block; `size_bytes`: of what is decoded beside them."""
+    columns: list[pa.Array] = []
+    for position in positions:
+        columns.append(block.column(position).to_arrow())
+        size_bytes += columns[-1].nbytes
+        if size_bytes > BLOCK_BYTES_MAX:
+            raise block.where.bad("decoded size", f"a block comes to more than {BLOCK_BYTES_MAX} bytes")
+    return columns
 
 
 # -- runs of blocks ---------------------------------------------------------------------------------------------------
@@ -204,7 +215,11 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
     if sum(block.plain_bytes for block in run.blocks) > BATCH_PLAIN_BYTES:
         return None  # a block alone
     if len(run.blocks) == 1:
-        return next(block_batches(run, positions, schema, include_deleted))
+        block = run.blocks[0]
+        if block.decoded_bytes(positions) > BATCH_PLAIN_BYTES:
+            return None
+        rows = None if run.low == 0 and run.high == block.entries else slice(run.low, max(run.low, run.high))
+        return block_entries(block, positions, rows).to_batch(schema, include_deleted)
     whole = joined_entries(run.blocks, positions)
     if whole is None:
         return None
@@ -323,6 +338,8 @@ def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequen
     plain = encoding_of(kind)
     out: np.ndarray
     if plain == VALUES_FIXED:
+        if total * kind.byte_width > cap:
+            return None
         out = np.empty(total * kind.byte_width, dtype=np.uint8)
         is_integer = integer_dtype(kind) is not None
         nulls = kernels.fill_fixed(*blocks, kind.byte_width, is_integer, out, bits)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidArgumentError
+from .byte_io import COALESCE_GAP_BYTES, Source, name_of, read_exact
 from .codec import Where, place_crcs
-from .source import COALESCE_GAP_BYTES, Source, name_of, read_exact
 
 CHECKSUM_BYTES = 4
 STRIDE_BYTES_MAX = 1 << 28

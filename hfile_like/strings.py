@@ -17,6 +17,8 @@ from .codec import Where, aligned, padding, unpack_strings
 
 DICTIONARY_MAX = 256
 _SAMPLE_ROWS = 512
+# What a column by its dictionary comes to is added up only where it may be more than this.
+_EXACT_ABOVE_BYTES = 1 << 14
 
 Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
 
@@ -83,6 +85,7 @@ class PlainStrings:
         self._buffers = [whole.slice(at, size), whole.slice(data_at)]
         self._kind, self._count, self._where = kind, count, where
         self._offsets, self._data = offsets, memoryview(raw)[data_at:]
+        self.decoded_bytes = len(self._data)
 
     def value(self, i: int) -> bytes | str:
         """Value i. Raises as `take`."""
@@ -116,10 +119,11 @@ class DictionaryStrings:
         lengths = np.array([len(value) for value in values], dtype=np.int64)
         if len(self._codes) and int(self._codes.max()) >= len(values):
             raise where.bad("dictionary", "a code of a dictionary stands for no value")
-        if int(lengths.max()) * count > cap:
-            total = int(lengths[self._codes].sum()) if len(values) > 1 else int(lengths[0]) * count
-            if total > cap:
-                raise where.bad("dictionary", f"{count} values would take more than {cap} bytes")
+        self.decoded_bytes = int(lengths.min()) * count
+        if int(lengths.max()) * count > _EXACT_ABOVE_BYTES and len(values) > 1:
+            self.decoded_bytes = int(lengths[self._codes].sum())
+        if self.decoded_bytes > cap:
+            raise where.bad("dictionary", f"{count} values would take more than {cap} bytes")
 
     def value(self, i: int) -> bytes | str:
         """Value i."""

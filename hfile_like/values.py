@@ -106,13 +106,19 @@ def integer_dtype(kind: pa.DataType) -> np.dtype | None:
     return None
 
 
+@cache
+def least_row_bytes(kind: pa.DataType) -> int:
+    """What a value of a type takes before compression, at least."""
+    encoding = encoding_of(kind)
+    if encoding in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64):
+        return 4 if encoding == ENCODING_OFFSETS_32 else 8
+    return 1 if encoding == ENCODING_BITS else kind.byte_width
+
+
 def row_bytes(column: pa.Array) -> np.ndarray | int:
     """What each value takes before compression: int64 [n], or one number for all."""
-    encoding = encoding_of(column.type)
-    if encoding == ENCODING_BITS:
-        return 1
-    if encoding == ENCODING_FIXED:
-        return column.type.byte_width
+    if encoding_of(column.type) in (ENCODING_BITS, ENCODING_FIXED):
+        return least_row_bytes(column.type)
     offsets, _ = offsets_and_data(column)
     return np.diff(offsets.astype(np.int64)) + offsets.itemsize
 
@@ -216,6 +222,7 @@ def check_text(column: pa.Array, name: str) -> None:
 class Column:
     """A value column of a block of `count` entries, checked against its bytes; values are made as rows are taken.
 
+    decoded_bytes   at least what all values take as an array
     valid     bool [count], False where null; None where nothing is null
     line      the values of a column of integers, dates or times
     fixed     uint8 [count, width]: the values of another column of fixed width, and of integers that lie plain
@@ -237,6 +244,9 @@ class Column:
         self.kind, self.count = kind, count
         self.valid: np.ndarray | None = None
         self._raw, self._at = raw, 0
+        self.decoded_bytes = count * least_row_bytes(kind)
+        if self.decoded_bytes > cap:
+            raise where.bad("decoded size", f"{count} values of {kind} take more than {cap} bytes")
         if encoding == ENCODING_ALL_NULL:
             if len(raw) or flags:
                 raise where.bad("value section", f"an all-null column has {len(raw)} bytes")
@@ -272,6 +282,8 @@ class Column:
             self.strings = NameStrings(kind, count, raw, at, cap, where)
         else:
             self.strings = PlainStrings(kind, count, raw, at, where)
+        if self.strings is not None:
+            self.decoded_bytes += self.strings.decoded_bytes
 
     def fill(self, out: np.ndarray, rows: Rows) -> None:
         """Fills `out` with the values at `rows` (a slice with both ends, or int64 positions): bool [k] for bools, else

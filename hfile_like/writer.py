@@ -16,18 +16,20 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import codec, strided
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, SECTION_BYTES_MAX, Encoders, build_block
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
+from .byte_io import open_output
 from .codec import Piece
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
 from .file import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
 from .index_rows import BlockInfo, IndexBuilder
 from .keys import KEY_BYTES_MAX
-from .output import open_output
 from .strided import STRIDE_BYTES_MAX, StridedSection
 from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
-BLOCK_SIZE_MAX_BYTES = SECTION_BYTES_MAX // 4
+# A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.
+BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 4
+ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
 # "auto": a get pays for a block, a scan for what each block costs beside its entries.
 BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
 _CUT_SHARE = 64  # of a block: less than that is little
@@ -84,6 +86,7 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"cut_prefix_bytes {cut_prefix_bytes!r}: give 0 to {KEY_BYTES_MAX:,}")
         self._cut_prefix_bytes = cut_prefix_bytes
         self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
+        self._entries_max = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // (2 + len(self.schema)))
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = codec.compressor_of(compression)
@@ -133,8 +136,8 @@ class SortedFileWriter:
                 check_text(column, name)
         sizes = [part.row_bytes() for part in parts]
         for size in sizes:
-            if int(size.max(initial=0)) > BLOCK_SIZE_MAX_BYTES:
-                raise InvalidArgumentError(f"one entry takes more than {BLOCK_SIZE_MAX_BYTES >> 20} MiB: split it")
+            if int(size.max(initial=0)) > ENTRY_BYTES_MAX:
+                raise InvalidArgumentError(f"one entry takes more than {ENTRY_BYTES_MAX >> 20} MiB: split it")
         try:
             self._take(parts, sizes)
         except BaseException:
@@ -185,12 +188,12 @@ class SortedFileWriter:
         while start < total:
             before = int(ends[start - 1]) if start else 0
             cut = int(np.searchsorted(ends, before + self._full_bytes - self._pending_bytes)) + 1
-            cut = min(cut, total, start + BLOCK_ENTRIES_MAX - self._pending_count)
+            cut = min(cut, total, start + self._entries_max - self._pending_count)
             self._pending.append(part.slice(start, cut - start))
             self._pending_bytes += int(ends[cut - 1]) - before
             self._pending_count += cut - start
             start = cut
-            if self._pending_bytes >= self._full_bytes or self._pending_count == BLOCK_ENTRIES_MAX:
+            if self._pending_bytes >= self._full_bytes or self._pending_count == self._entries_max:
                 self._flush()
 
     def _flush(self) -> None:
@@ -207,8 +210,6 @@ class SortedFileWriter:
             self._compact,
             encoders=self._encoders,
         )
-        if len(data) >= BLOCK_BYTES_MAX:
-            raise InvalidArgumentError("a block came to 2 GiB: give a smaller block_size")
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
         summaries = {
@@ -313,8 +314,7 @@ class SortedFileWriter:
         self._state = "closed"
 
     def _put_piece(self, data: bytes) -> Piece:
-        packed_as, stored = codec.compress(data, self._compressor)
-        piece = Piece(self._offset, len(stored), len(data), codec.checksum_at(self._offset, stored), packed_as)
+        piece, stored = codec.piece_of(data, self._offset, self._compressor)
         self._put(stored)
         self._put(codec.padding(len(stored)))
         return piece

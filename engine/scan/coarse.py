@@ -198,12 +198,12 @@ def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str],
             continue
         with reading_run(run):
             opened = FilterRun(snapshot.readers, run)
-            opened.reader.numbered(KEYS.prefix(kind=KIND_FILE), PLACE_SCHEMA.names)
+            opened.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
             Tasks.of(opened.reader)
             for group, section in enumerate(opened.coarse.sections(opened.reader)):
                 if section.length_bytes <= filter_bytes:
                     filter_bytes -= section.length_bytes
-                    opened.reader.read_strided(section_name(group), np.arange(section.rows))
+                    opened.reader.read_strided([(section_name(group), np.arange(section.rows))])[0]
     return filter_bytes
 
 

@@ -59,8 +59,8 @@ class CachedRun:
     def between(
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]
     ) -> Numbered:
-        """What `numbered_between` of this run's `reader` gives, tombstones too. A block that is asked a second time is
-        decoded whole, and kept while others are not asked more."""
+        """What `NumberedKeys.between` of this run's `reader` gives, tombstones too. A block that is asked a second time
+        is decoded whole, and kept while others are not asked more."""
         first, last = ends
         keys = [prefix + end.to_bytes(8, "big") for end in ends]
         blocks = reader.block_range(start=keys[0], stop=prefix_successor(keys[1]))
@@ -69,10 +69,10 @@ class CachedRun:
         if not is_one or not (blocks.start in self._asked or self.holds(name)):
             if is_one:
                 self._asked.add(blocks.start)
-            return reader.numbered_between(prefix, first, last, columns, include_deleted=True)
+            return reader.numbered(prefix).between(first, last, columns, include_deleted=True)
 
         def decode() -> Numbered:
-            return reader.numbered(prefix, columns, blocks=blocks, include_deleted=True)
+            return reader.numbered(prefix).scan(columns, blocks=blocks, include_deleted=True)
 
         return part_of(self.decoded(name, decode, _is_little), first, last)
 

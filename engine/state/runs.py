@@ -177,7 +177,7 @@ def entries_of(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                layers.append(readers.reader(run).get_numbered(prefix, ids, columns, include_deleted=True))
+                layers.append(readers.reader(run).numbered(prefix).get(ids, columns, include_deleted=True))
     return newest_numbered(layers, columns, schema)
 
 
@@ -190,9 +190,13 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                decode = partial(SortedFileReader.numbered, prefix=prefix, columns=names, include_deleted=True)
+                decode = partial(_decoded, prefix=prefix, columns=names)
                 layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
     return newest_numbered(layers, columns, schema)
+
+
+def _decoded(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> Numbered:
+    return reader.numbered(prefix).scan(columns, include_deleted=True)
 
 
 def entries_between(
@@ -212,7 +216,7 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
-                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix, columns, include_deleted=True))
+                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix).scan(columns, include_deleted=True))
                     layers.append(part_of(whole, *ends))
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
@@ -238,7 +242,7 @@ def sought_entries(
         for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else sought:
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
-                    found.append(readers.reader(run).find_numbered(prefix, *ends, column, values))
+                    found.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
     ids = np.unique(np.concatenate(found))
     if not len(ids):
         return newest_numbered([], [column], schema)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...caching import cached_property
-from ...hfile_like.source import COALESCE_GAP_BYTES
+from ...hfile_like.byte_io import COALESCE_GAP_BYTES
 from .interface import Entry, Storage
 
 Range = tuple[int, int]  # offset, length

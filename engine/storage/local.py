@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from ...errors import SkipstoneError, StorageError
-from ...hfile_like.output import fsync_folder
+from ...hfile_like.byte_io import fsync_folder
 from ..storage_options import StorageOptions
 from .interface import Entry, FileMissingError, check_inside
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, codec, keys, size_report, values
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, codec, inspection, keys, values
 
 
 def _json(say, *arguments: str):
@@ -119,8 +119,8 @@ def test_every_byte_is_told(say, rich_file: str) -> None:
 def test_encodings_are_those_of_the_blocks(say, rich_file: str) -> None:
     told = _json(say, "inspect", rich_file)["sections"]
     with SortedFileReader(rich_file) as reader:
-        plain = [len(reader.block(i).plain(2)) for i in range(reader.num_blocks)]
-        encodings = {reader.block(i).encoding_of(2) for i in range(reader.num_blocks)}
+        plain = [len(block.plain(2)) for block in reader.read_blocks(range(reader.num_blocks))]
+        encodings = {block.encoding_of(2) for block in reader.read_blocks(range(reader.num_blocks))}
     assert sum(s["plain_bytes"] for s in told if s["section"] == "text") == sum(plain)
     assert encodings == {values.ENCODING_OFFSETS_32}
     assert {(s["encoding"], s["compression"]) for s in told if s["section"] == "text"} == {("plain", "zstd")}
@@ -159,8 +159,8 @@ def test_what_is_no_such_file_is_told_apart_from_one_that_is_damaged(say, tmp_pa
 
 def test_every_encoding_and_codec_has_a_name() -> None:
     for module, prefix, names in (
-        (keys, "ENCODING_", size_report._KEYS),
-        (values, "ENCODING_", size_report._VALUES),
-        (codec, "CODEC_", size_report._CODECS),
+        (keys, "ENCODING_", inspection._KEYS),
+        (values, "ENCODING_", inspection._VALUES),
+        (codec, "CODEC_", inspection._CODECS),
     ):
         assert {value for name, value in vars(module).items() if name.startswith(prefix)} == set(names)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from example_counts import is_thorough
 from sorted_file_corruption import Job
+from sorted_file_crafted import CRAFTED
 from sorted_file_layout import HEAD_BYTES, SECTION_BYTES, Layout, u
 from sorted_file_samples import COMPRESSIONS, file_of, names
 
@@ -93,6 +94,21 @@ def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: P
     count = 3000 if is_thorough() else 5
     told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=count, compiled=compiled))
     assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Path, compiled: bool) -> None:
+    plain = [name for name in names() if name.endswith("/none")]
+    share = (7 if compiled else 1) if is_thorough() else 1500
+    jobs = [Job(name, "fields", share=share, first=i % share, compiled=compiled) for i, name in enumerate(plain)]
+    told = harm(tmp_path, jobs)
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+def test_crafted_files_harm_nobody(tmp_path: Path) -> None:
+    told = harm(tmp_path, [Job(name, "crafted") for name in CRAFTED])
+    sound = {name for name, one in zip(CRAFTED, told, strict=True) if one["harmless"]}
+    assert sound <= {"entries_without_end"}
 
 
 @pytest.mark.parametrize("repaired", [False, True])

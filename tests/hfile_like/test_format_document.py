@@ -44,7 +44,7 @@ def test_the_worked_example_is_what_the_writer_writes():
     reader = SortedFileReader(data)
     assert reader.verify() == []
     assert reader.scan_table().to_pydict() == {"key": [b"a/1", b"b"], "n": [7, 9]}
-    assert reader.read_strided("s", [0]).tolist() == [[1, 2, 3, 4]]
+    assert reader.read_strided([("s", [0])])[0].tolist() == [[1, 2, 3, 4]]
     assert reader.meta("m") == b"hello"
     assert reader.groups()["g"].entries == 3
     assert (reader.summaries()["n"].lower.tolist(), reader.summaries()["n"].upper.tolist()) == ([7], [9])

@@ -123,7 +123,7 @@ def test_strided_rows_need_only_their_section(rows, stride, chunks, picks, gap):
         assert sum(n for _, n in source.asked) == len(set(picks)) * (stride + 4)
     reader = SortedFileReader(target.getvalue())
     assert reader.strided_sections()["rows"] == section
-    assert np.array_equal(reader.read_strided("rows", np.array(picks, dtype=np.int64)), table[picks])
+    assert np.array_equal(reader.read_strided([("rows", np.array(picks, dtype=np.int64))])[0], table[picks])
     assert reader.strided_sections()["other"].rows == 0
     assert reader.verify() == []
     for bad in ([rows], [-1], [0.5], [[0]]):
@@ -186,7 +186,7 @@ def test_a_scan_decodes_only_the_columns_it_returns(monkeypatch):
     whole = Block.column
     monkeypatch.setattr(Block, "column", lambda self, at: decoded.append(at) or whole(self, at))
     assert reader.scan_table(columns=["c", "a"]).to_pydict() == {"key": [b"x", b"y"], "c": [5, 6], "a": [1, 2]}
-    assert decoded == [2, 0]
+    assert set(decoded) == {2, 0}
 
 
 def test_uncompressed_values_are_not_copied():
@@ -244,7 +244,7 @@ def test_threads_share_a_reader(tmp_path):
 def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
     columns = {name: pa.array([f"{name} {i % 7} and what compresses" * 3 for i in range(4_000)]) for name in "abcd"}
     keys = [b"%032d" % (i * i) for i in range(4_000)]
-    data = written(keys, pa.record_batch(columns), block_size=1 << 25 if blocks == 1 else 1 << 14, compression="zstd")
+    data = written(keys, pa.record_batch(columns), block_size=1 << 23 if blocks == 1 else 1 << 14, compression="zstd")
     unpacked: set[tuple[int, int]] = set()
     whole = Block.plain
     monkeypatch.setattr(

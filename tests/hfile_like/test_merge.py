@@ -199,10 +199,10 @@ def test_copying_blocks_gives_what_decoding_them_gives(runs, drop, bounds, optio
     expected = {k: v for k, v in sorted(expected.items()) if low <= k < high and not (drop and v is None)}
     assert numbered_contents(merged) == expected
     assert SortedFileReader(merged).verify() == []
-    assert SortedFileReader(merged).summarised == ["n", "s"]
+    assert list(SortedFileReader(merged).summaries()) == ["n", "s"]
     if options.get("compression") == "none":
         reader = SortedFileReader(merged)
-        assert not any(map(is_compressed, reader.iter_blocks(range(reader.num_blocks))))
+        assert not any(map(is_compressed, reader.read_blocks(range(reader.num_blocks))))
 
 
 def test_what_no_other_run_touches_is_copied():
@@ -231,7 +231,7 @@ def test_small_blocks_at_the_ends_of_groups_are_copied_too():
     before, after = (SortedFileReader(file.getvalue()) for file in (target, merged))
     assert sum(2 * block.plain_bytes < BLOCK_BYTES for block in before.blocks()) == 40
     # What is encoded anew is compressed.
-    assert sum(map(is_compressed, after.iter_blocks(range(after.num_blocks)))) <= 3
+    assert sum(map(is_compressed, after.read_blocks(range(after.num_blocks)))) <= 3
     assert after.num_entries == before.num_entries and after.get(b"%030d" % 3100) == {"s": "new"}
 
 

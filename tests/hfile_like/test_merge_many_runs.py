@@ -16,14 +16,17 @@ from skipstone.errors import CorruptionError, SkipstoneError
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
-    kernels_merge,
+    kernels_keys,
+    key_order,
     merge,
-    merge_cursor,
     merge_runs,
 )
-from skipstone.hfile_like.merge_writer import StoredBlocks
+from skipstone.hfile_like.merge import StoredBlocks
 from sorted_file_builders import CountingSource, nodes_of
+from sorted_file_crafted import numbers as number_keys
+from sorted_file_crafted import one_block
 from sorted_file_layout import repair_block
+from sorted_file_samples import make
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 UNIVERSE = 900
@@ -62,11 +65,11 @@ def limits(**values: int):
 @contextlib.contextmanager
 def kernels(are_used: bool):
     """Every order by the compiled twin, or by the plain one."""
-    before, merge.kernels_for = merge.kernels_for, lambda family, ns: kernels_merge if are_used else None
+    before, key_order.kernels_for = key_order.kernels_for, lambda family, ns: kernels_keys if are_used else None
     try:
         yield
     finally:
-        merge.kernels_for = before
+        key_order.kernels_for = before
 
 
 def run_of(entries: dict[bytes, int | None], **options) -> bytes:
@@ -112,15 +115,15 @@ KEYS = st.one_of(
 def test_compiled_order_is_that_of_its_plain_twin(runs):
     keys = binary_array([key for run in runs for key in run], pa.binary())
     bounds = np.cumsum([0, *map(len, runs)])
-    plain = merge.plain_order(keys)
+    plain = key_order.plain_order(keys)
     assert {key: run for run, part in enumerate(runs) for key in part} == {
         keys[i].as_py(): int(np.searchsorted(bounds, i, side="right")) - 1 for i in plain.tolist()
     }
     with kernels(True):
-        assert merge.merge_order(keys, bounds).tolist() == plain.tolist()
+        assert key_order.merge_order(keys, bounds).tolist() == plain.tolist()
         # What is not in order, as damage may leave it, ends as well, within the same bounds.
         backwards = binary_array([key for run in runs for key in reversed(run)], pa.binary())
-        order = merge.merge_order(backwards, bounds)
+        order = key_order.merge_order(backwards, bounds)
         assert len(order) <= len(backwards) and set(order.tolist()) <= set(range(len(backwards)))
 
 
@@ -272,9 +275,9 @@ def test_a_damaged_or_shortened_run_among_others_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_that_come_to_more_than_the_index_says_are_refused(tmp_path, monkeypatch):
-    runs = [run_of(dict.fromkeys(MAKES["names"][i::2], i), block_size=900) for i in range(2)]
-    monkeypatch.setattr(merge_cursor, "TAKEN_BYTES_MAX", 5_000)
+def test_blocks_that_come_to_more_than_the_index_says_are_refused(tmp_path):
+    # Its index says 8 bytes of a block of 12 MiB.
+    runs = [one_block(1 << 20, number_keys()), make([bytes(7) + b"\5", bytes(6) + b"\5\5"], {})]
     with pytest.raises(CorruptionError, match="which is not what the index says"):
         merge_runs(runs, tmp_path / "out", block_size=900)
     assert list(tmp_path.iterdir()) == []

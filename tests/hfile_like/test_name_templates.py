@@ -39,10 +39,10 @@ def check(column: pa.Array, picks: list[int], **options) -> bytes:
     reader = SortedFileReader(data)
     assert reader.verify() == []
     assert reader.scan_table()["s"].combine_chunks().equals(column)
-    found = reader.numbered(b"p").columns["s"]
+    found = reader.numbered(b"p").scan().columns["s"]
     found.validate(full=True)
     assert found.equals(column)
-    some = reader.get_numbered(b"p", np.array(picks, dtype=np.uint64)).columns["s"]
+    some = reader.numbered(b"p").get(np.array(picks, dtype=np.uint64)).columns["s"]
     some.validate(full=True)
     assert some.equals(column.take(pa.array(picks, pa.int64())))
     for i in picks[:5]:
@@ -117,7 +117,7 @@ def uuids(count: int, version: int | None = None) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_of_files_take_few_bytes(items, bytes_a_name, kind):
     column = column_of(items, kind)
-    data = check(column, list(range(0, 5000, 7)), compression="none", block_size=1 << 24)
+    data = check(column, list(range(0, 5000, 7)), compression="none", block_size=1 << 23)
     assert encoding_of(data) == NAMES_ENCODING
     validity = 5000 // 8 + 8 if None in items else 0
     assert SortedFileReader(data).blocks()[0].length <= 5000 * bytes_a_name + validity + 600
@@ -130,7 +130,7 @@ def test_names_of_files_take_few_bytes(items, bytes_a_name, kind):
 def test_one_value_of_another_make_is_no_template(odd):
     items = [f"part-{i:08d}.parquet" for i in range(2000)]
     items[1234] = odd
-    assert encoding_of(check(column_of(items, pa.string()), [0, 1234], block_size=1 << 24)) != NAMES_ENCODING
+    assert encoding_of(check(column_of(items, pa.string()), [0, 1234], block_size=1 << 23)) != NAMES_ENCODING
 
 
 def record(kind: int, width: int, size: int, base: int = 0, step: int = 0, reserved: int = 0) -> bytes:
@@ -233,12 +233,12 @@ def test_names_are_sought_as_by_comparing_all(column, others, data):
     wanted = [*others, *data.draw(st.lists(st.sampled_from([c for c in column if c] or ["?"]), max_size=6))]
     first = data.draw(st.integers(0, len(column)))
     last = data.draw(st.integers(first, len(column) + 3))
-    found = reader.find_numbered(b"p", first, last, "s", [name.encode() for name in wanted])
+    found = reader.numbered(b"p").find(first, last, "s", [name.encode() for name in wanted])
     inside = range(first, min(last + 1, len(column)))
     assert found.tolist() == [i for i in inside if column[i] in wanted and not deleted[i]]
-    between = reader.numbered_between(b"p", first, last, include_deleted=True)
+    between = reader.numbered(b"p").between(first, last, include_deleted=True)
     assert between.numbers.tolist() == list(inside)
     assert between.columns["s"].to_pylist() == [column[i] for i in inside]
     assert between.deleted.tolist() == [deleted[i] for i in inside]
-    live = reader.numbered_between(b"p", first, last, ["s"])
+    live = reader.numbered(b"p").between(first, last, ["s"])
     assert live.columns["s"].to_pylist() == [column[i] for i in inside if not deleted[i]]

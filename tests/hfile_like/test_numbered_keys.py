@@ -116,14 +116,14 @@ def test_numbers_agree_with_a_dict(made, names, deleted, probes, data):
             for k, row in stored.items()
             if k[0] == prefix and (deleted or not entries[k][1])
         }
-        whole = reader.numbered(prefix, names, include_deleted=deleted)
+        whole = reader.numbered(prefix).scan(names, include_deleted=deleted)
         assert (whole.deleted is not None) == deleted
         assert in_rows(whole, asked) == expected and list(whole.columns) == list(asked)
         wanted = sorted({*probes, *list(expected)[::3]})
-        some = reader.get_numbered(prefix, np.array(wanted, dtype=np.uint64), names, include_deleted=deleted)
+        some = reader.numbered(prefix).get(np.array(wanted, dtype=np.uint64), names, include_deleted=deleted)
         assert in_rows(some, asked) == {n: expected[n] for n in wanted if n in expected}
         within = reader.block_range(prefix)
-        bounds = reader.block_numbers(prefix)
+        bounds = reader.numbered(prefix).block_bounds()
         held = [
             [k[1] for key, k, _ in ordered if k[0] == prefix and info.first_key <= key <= info.last_key]
             for info in reader.blocks()
@@ -136,7 +136,7 @@ def test_numbers_agree_with_a_dict(made, names, deleted, probes, data):
                 int.from_bytes(info.last_key[-8:], "big") if info.last_key.startswith(prefix) else 2**64 - 1
             )
         if blocks is not None:
-            part = reader.numbered(prefix, names, blocks=blocks, include_deleted=deleted)
+            part = reader.numbered(prefix).scan(names, blocks=blocks, include_deleted=deleted)
             of_blocks = [n for i in blocks for n in held[i]]
             assert in_rows(part, asked) == {n: expected[n] for n in of_blocks if n in expected}
 
@@ -160,7 +160,7 @@ def test_summaries_are_exact(made):
     file, _, _, ordered = made
     reader = SortedFileReader(file)
     assert reader.summaries(["u", "nothing"]) == {"u": None, "nothing": None}
-    for name in reader.summarised:
+    for name in list(reader.summaries()):
         summary = reader.summaries([name])[name]
         assert {len(summary.lower), len(summary.upper), len(summary.null_count), len(summary.live)} == {
             reader.num_blocks
@@ -187,7 +187,7 @@ def test_a_merge_keeps_the_summaries_of_its_runs():
         output = io.BytesIO()
         merge_runs([one, two], output, **options)
         reader = SortedFileReader(output.getvalue())
-        assert reader.summarised == expected
+        assert list(reader.summaries()) == expected
         assert reader.verify() == []
     merge_runs([one, two], output := io.BytesIO())
     summary = SortedFileReader(output.getvalue()).summaries()["a"]
@@ -204,23 +204,23 @@ def test_what_cannot_be_summarised_is_refused(names):
 def test_keys_that_are_no_numbers_are_refused():
     reader = SortedFileReader(written([b"pre", b"pre" + bytes(8), b"prefix"], None, schema=pa.schema([])))
     for ask in (
-        lambda: reader.numbered(b"pre"),
-        lambda: reader.get_numbered(b"pre", np.array([0], np.uint64)),
-        lambda: reader.block_numbers(b"pre"),
+        lambda: reader.numbered(b"pre").scan(),
+        lambda: reader.numbered(b"pre").get(np.array([0], np.uint64)),
+        lambda: reader.numbered(b"pre").block_bounds(),
     ):
         with pytest.raises(InvalidArgumentError, match="8 bytes"):
             ask()
-    assert reader.numbered(b"q").numbers.tolist() == []
+    assert reader.numbered(b"q").scan().numbers.tolist() == []
     for numbers in ([2, 1], [1, 1], [[1]]):
         with pytest.raises(InvalidArgumentError, match="numbers"):
-            reader.get_numbered(b"q", np.array(numbers, np.uint64))
+            reader.numbered(b"q").get(np.array(numbers, np.uint64))
     with pytest.raises(InvalidArgumentError, match="uint64"):
-        reader.get_numbered(b"q", np.array([1], np.int64))
+        reader.numbered(b"q").get(np.array([1], np.int64))
     for blocks in ([1], [-1], [0.5], [0, 0]):
         with pytest.raises(InvalidArgumentError, match="blocks"):
-            reader.numbered(b"q", blocks=blocks)
+            reader.numbered(b"q").scan(blocks=blocks)
     with pytest.raises(InvalidArgumentError, match="bytes"):
-        reader.numbered("q")
+        reader.numbered("q").scan()
 
 
 # -- what is stored and read ------------------------------------------------------------------------------------------
@@ -251,12 +251,12 @@ def stored_bytes(data: bytes) -> int:
     ],
 )
 def test_what_is_narrow_takes_few_bytes(column, most):
-    without = stored_bytes(run_of(10_000, {}, schema=pa.schema([]), compression="none", block_size=1 << 24))
+    without = stored_bytes(run_of(10_000, {}, schema=pa.schema([]), compression="none", block_size=1 << 23))
     # The keys are consecutive: a block head, two entries of the directory, and the head of the keys.
     assert without == 16 + 2 * 16 + 24 + 8
-    data = run_of(10_000, {"c": column}, compression="none", block_size=1 << 24)
+    data = run_of(10_000, {"c": column}, compression="none", block_size=1 << 23)
     assert stored_bytes(data) - without - 16 <= most + 16
-    found = SortedFileReader(data).numbered(b"pre")
+    found = SortedFileReader(data).numbered(b"pre").scan()
     assert found.columns["c"].equals(column)
     assert found.numbers.tolist() == list(range(2**32, 2**32 + 10_000))
 
@@ -272,7 +272,7 @@ def test_a_scan_checks_and_decodes_what_it_returns(monkeypatch):
     whole = Block.column
     monkeypatch.setattr(Block, "column", lambda self, at: decoded.append(at) or whole(self, at))
     # The last section is damaged: who does not ask for it does not see it, and `verify` does.
-    assert reader.numbered(b"pre", ["b", "a"]).columns["a"].to_pylist() == list(range(1000))
+    assert reader.numbered(b"pre").scan(["b", "a"]).columns["a"].to_pylist() == list(range(1000))
     assert decoded == [1, 0]
     assert [finding.check for finding in reader.verify()] == ["section checksum"]
 
@@ -282,15 +282,15 @@ def test_a_look_up_reads_the_blocks_it_needs():
     source = CountingSource(data)
     reader = SortedFileReader(source)
     infos = reader.blocks()
-    first, last = reader.block_numbers(b"pre")
+    first, last = reader.numbered(b"pre").block_bounds()
     assert first.tolist() == [int.from_bytes(b.first_key[3:], "big") for b in infos]
     assert last.tolist() == [int.from_bytes(b.last_key[3:], "big") for b in infos]
     source.asked.clear()
-    found = reader.get_numbered(b"pre", np.array([5, 2**32, 2**32 + 3, int(first[4])], np.uint64))
+    found = reader.numbered(b"pre").get(np.array([5, 2**32, 2**32 + 3, int(first[4])], np.uint64))
     assert len(found.numbers) == 3
     assert source.asked == [(infos[i].offset, infos[i].length) for i in (0, 4)]
     source.asked.clear()
-    assert len(reader.numbered(b"pre", blocks=[2]).numbers) == infos[2].entries
+    assert len(reader.numbered(b"pre").scan(blocks=[2]).numbers) == infos[2].entries
     assert source.asked == [(infos[2].offset, infos[2].length)]
 
 
@@ -299,6 +299,6 @@ def test_a_column_that_fits_no_array_is_refused(texts, monkeypatch):
     reader = SortedFileReader(run_of(2000, {"s": texts, "l": pa.array(texts, pa.large_string())}, block_size=1 << 14))
     monkeypatch.setattr("skipstone.hfile_like.numbered._STRING_BYTES_MAX", 1500)
     with pytest.raises(InvalidArgumentError, match="fewer blocks"):
-        reader.numbered(b"pre")
-    assert reader.numbered(b"pre", ["l"]).columns["l"].to_pylist() == texts
-    assert reader.numbered(b"pre", blocks=[0]).columns["s"][0].as_py() == "x"
+        reader.numbered(b"pre").scan()
+    assert reader.numbered(b"pre").scan(["l"]).columns["l"].to_pylist() == texts
+    assert reader.numbered(b"pre").scan(blocks=[0]).columns["s"][0].as_py() == "x"

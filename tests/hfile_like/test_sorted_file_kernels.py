@@ -272,7 +272,7 @@ def test_many_blocks_scan_as_one_block_does():
     })  # fmt: skip
     gone = [i % 17 == 0 for i in range(3_000)]
     reader = SortedFileReader(written(keys, values, gone, block_size=2_000))
-    whole = SortedFileReader(written(keys, values, gone, block_size=1 << 25))
+    whole = SortedFileReader(written(keys, values, gone, block_size=1 << 23))
     assert (reader.num_blocks > 50, whole.num_blocks) == (True, 1)
     for use in (False, True):
         with kernels(are_used=use):

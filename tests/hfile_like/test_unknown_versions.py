@@ -104,4 +104,4 @@ def test_sections_of_the_footer_that_are_not_known_are_skipped():
     data[footer + 8 + 16 * 5] = 200  # the summaries
     repair_trailer(data)
     reader = SortedFileReader(bytes(data))
-    assert reader.summarised == [] and reader.verify() == [] and reader.scan_table().num_rows
+    assert list(reader.summaries()) == [] and reader.verify() == [] and reader.scan_table().num_rows

@@ -53,6 +53,18 @@ ENGINE_ROOMS = (
     "commit",
     "scan",
 )
+# The modules of the two rooms below it, likewise; kernels are imported by `lazy` alone.
+MODULES = {
+    "hfile_like": (
+        *("byte_io", "codec", "lazy"),
+        *("integers", "strings", "keys", "key_encoding", "names", "name_encoding", "values"),
+        *("block", "entries", "summaries", "cache", "index_rows", "index"),
+        *("strided", "file", "open_file"),
+        *("scanning", "lookups", "numbered", "inspection", "reader"),
+        *("writer", "key_order", "merge_cursor", "merge", "ordered"),
+    ),
+    "bloom": ("plain", "lazy", "hashing", "probes", "sizing", "split_block", "group"),
+}
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (
     "options",
@@ -153,6 +165,13 @@ class Tree:
                 if _engine_floor(own[0]) < _engine_floor(other[0]) or _is_other_kind(own, other):
                     wrong.append(str(one))
         return wrong
+
+    def arrows_up_in(self, room: str) -> list[str]:
+        """Imports of a module of a room that stands later in its line, or that is not in it."""
+        line = {f"{room}.{module}": i for i, module in enumerate(MODULES[room])}
+        inside = [one for one in self.imports if one.ours and one.target.startswith(f"{room}.") and one.module != room]
+        inside = [one for one in inside if one.module.startswith(f"{room}.") and not _is_kernels(one.target)]
+        return [str(one) for one in inside if line.get(one.module, -1) <= line.get(one.target, len(line))]
 
     def arrows_up_in_spark(self) -> list[str]:
         """Imports of a module of `spark_adapter` that stands later in the line, and of one verb by another."""
@@ -264,6 +283,13 @@ def test_no_arrow_runs_up(tree: Tree) -> None:
 def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
     assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
     assert tree.arrows_up_in_the_engine() == []
+
+
+@pytest.mark.parametrize("room", MODULES)
+def test_no_arrow_runs_up_within_a_room(tree: Tree, room: str) -> None:
+    modules = {module.partition(".")[2] for module in tree.files if module.startswith(f"{room}.")}
+    assert {module for module in modules if not _is_kernels(module)} == set(MODULES[room])
+    assert tree.arrows_up_in(room) == []
 
 
 def test_no_arrow_runs_up_within_spark_adapter(tree: Tree) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skipstone.engine.storage import local
-from skipstone.hfile_like import output
+from skipstone.hfile_like import byte_io
 
 WAYS = ("killed", "names only", "flushed only", "at random")
 COUNTED = (
@@ -127,13 +127,13 @@ class PowerDisk:
             )
 
     def __enter__(self) -> PowerDisk:
-        local.os = output.os = _Os(self)  # type: ignore[attr-defined, assignment]
+        local.os = byte_io.os = _Os(self)  # type: ignore[attr-defined, assignment]
         local.open = self._open  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.keep("the end")
-        local.os = output.os = os  # type: ignore[attr-defined]
+        local.os = byte_io.os = os  # type: ignore[attr-defined]
         del local.open  # type: ignore[attr-defined]
 
     def keep(self, call: str) -> None:
@@ -294,11 +294,11 @@ def _parents(path: str) -> Iterator[str]:
 @contextlib.contextmanager
 def without_flushes() -> Iterator[None]:
     """No call to the disk is flushed in truth: for checks after a crash, where nothing is cut again."""
-    local.os = output.os = _NoFlush()  # type: ignore[attr-defined, assignment]
+    local.os = byte_io.os = _NoFlush()  # type: ignore[attr-defined, assignment]
     try:
         yield
     finally:
-        local.os = output.os = os  # type: ignore[attr-defined]
+        local.os = byte_io.os = os  # type: ignore[attr-defined]
 
 
 class _NoFlush:

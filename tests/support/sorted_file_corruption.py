@@ -8,6 +8,8 @@ flips      one bit: every face answers as before or raises a CorruptionError tha
 cuts       the file ends early: it is not opened
 repaired   one bit, and every checksum made to fit: no face crashes, hangs or takes more memory than it may
 wild       the same after a few random numbers were written over
+fields     the same after one number was set to 0, 1, its largest, off by one, ...: every number that no codec hides
+crafted    a file of `sorted_file_crafted`, which may claim anything: as `repaired`, and only what streams is read
 large      `count` random bits of a file of many blocks; of each, the block is asked that holds it
 """
 
@@ -22,17 +24,21 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 
 from guarded_memory import guard_everything
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
 from skipstone.hfile_like import SortedFileReader, lazy
-from sorted_file_layout import Layout, Region
-from sorted_file_reads import NAME, Faces, Named, block_faces, text_of
+from sorted_file_crafted import CRAFTED
+from sorted_file_layout import Layout, Region, u
+from sorted_file_reads import NAME, Face, Faces, Named, block_faces, crafted_faces, text_of
 from sorted_file_samples import file_of
 
 HANG_S = 30
-# What a reader may take on top of what it has: a section is at most 256 MiB decoded, and is held a few times over.
+# No allocation may pass this.
 ROOM_BYTES = 1 << 30
+# What a call may take at its peak, beside three times the file.
+PEAK_BYTES = 200 << 20
 _COMPLAINTS_MAX = 20
 # What a cache answers otherwise when it is asked again.
 _AGAIN = ("get", "get_many", "get_many of many", "scan")
@@ -89,18 +95,21 @@ class Harm:
         self._job = job
         if job.compiled:
             _compiled()
-        self.sound = file_of(job.name)
-        self._layout = Layout(self.sound)
+        self.sound = CRAFTED[job.name]() if job.mode == "crafted" else file_of(job.name)
+        self._layout = None if job.mode == "crafted" else Layout(self.sound)
         self._place = os.open(job.place, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         self.told = Told()
 
     def run(self) -> None:
         """Does the job."""
         told, job = self.told, self._job
-        self._faces = Faces(self.sound, job.folder) if job.mode != "large" else None
+        self._faces = Faces(self.sound, job.folder) if job.mode not in ("large", "crafted") else None
         steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts, "wild": self._wild}
+        steps |= {"fields": self._fields, "crafted": lambda: iter([(job.name, self.sound)])}
         attempt: Callable[[str, bytes], None] = self._try_cut if job.mode == "cuts" else self._try
         resource.setrlimit(resource.RLIMIT_AS, (_size_bytes() + ROOM_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        if job.mode == "crafted":
+            attempt = self._try_crafted
         if job.mode == "large":
             steps["large"], attempt = self._large, self._try_block
         for what, damaged in steps[job.mode]():
@@ -144,6 +153,18 @@ class Harm:
             self._layout.repair(damaged, region)
             yield f"wild {i} in {region.kind} {region.number}", bytes(damaged)
 
+    def _fields(self) -> Iterator[tuple[str, bytes]]:
+        cases = (
+            (place, width, value)
+            for place, width in self._layout.fields()
+            for value in _values(u(self.sound, place, width), width, len(self.sound))
+        )
+        for place, width, value in islice(cases, self._job.first, None, self._job.share):
+            damaged, region = bytearray(self.sound), self._layout.region_at(place)
+            damaged[place : place + width] = value.to_bytes(width, "little")
+            self._layout.repair(damaged, region)
+            yield f"{width} bytes at {place:#x} are {value:#x}, {region.kind} {region.number}", bytes(damaged)
+
     def _large(self) -> Iterator[tuple[str, bytes]]:
         chooser = random.Random(self._job.first)
         damaged = bytearray(self.sound)
@@ -177,7 +198,7 @@ class Harm:
             if self.told.tried % _SELDOM.get(name, 1):
                 continue
             try:
-                answer = text_of(face(reader))
+                answer = text_of(self._measured(f"{what}: {name}", face, reader))
                 answer = text_of(face(reader)) if self._job.compiled and name in _AGAIN else answer
             except SkipstoneError as error:
                 found.append(name)
@@ -186,7 +207,7 @@ class Harm:
                 # `inspect --verify` tells what is damaged, and does not raise.
                 if self._is_plain and name != "inspect" and answer != self._faces.answers[name]:
                     self.told.complaints.append(f"{what}: {name} answers otherwise")
-        findings = reader.verify()
+        findings = self._measured(f"{what}: verify", lambda r: r.verify(), reader)
         if any(None in (f.check, f.offset) for f in findings):
             self.told.complaints.append(f"{what}: a finding of no check or offset: {findings}")
         if found and not findings and self._is_plain:
@@ -199,6 +220,35 @@ class Harm:
     def _try_cut(self, what: str, damaged: bytes) -> None:
         if self._open(what, damaged) is not None:
             self.told.complaints.append(f"{what}: it is opened")
+
+    def _measured(self, what: str, face: Face, reader: SortedFileReader) -> object:
+        """What a face gives; complains where that took too much memory."""
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        before = _status("VmRSS")
+        try:
+            return face(reader)
+        finally:
+            peak = _status("VmHWM") - before
+            if peak > PEAK_BYTES + 3 * len(self.sound):
+                self.told.complaints.append(f"{what} takes {peak >> 20} MiB")
+
+    def _try_crafted(self, what: str, damaged: bytes) -> None:
+        try:
+            opened = self._measured(f"{what}: open", lambda _: SortedFileReader(Named(damaged)), None)
+        except SkipstoneError as error:
+            self._check_error(what, "open", error)
+            self.told.refused += 1
+            return
+        findings: list = []
+        for name, face in crafted_faces():
+            try:
+                findings = self._measured(f"{what}: {name}", face, opened) or findings
+            except SkipstoneError as error:
+                findings.append(error)
+                self._check_error(what, name, error)
+        self.told.refused += bool(findings)
+        self.told.harmless += not findings
 
     def _try_block(self, what: str, damaged: bytes) -> None:
         reader = self._open(what, damaged)
@@ -257,6 +307,19 @@ def _write_over(data: bytearray, region: Region, chooser: random.Random) -> None
         value = chooser.choice(some) % (1 << 8 * width)
         end = min(high, at + width)
         data[at:end] = value.to_bytes(width, "little")[: end - at]
+
+
+def _values(now: int, width: int, size: int) -> list[int]:
+    """What to set a number to: no two alike, and not what it is."""
+    top = (1 << 8 * width) - 1
+    odd = [0, 1, now - 1, now + 1, top, top - 1, 1 << 8 * width - 1, (1 << 8 * width - 1) - 1, size, size - 48, 2 * now]
+    return [value for value in dict.fromkeys(odd) if value != now and 0 <= value <= top]
+
+
+def _status(field: str) -> int:
+    """A number of this process's memory, in bytes."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
 
 
 def _size_bytes() -> int:

@@ -17,6 +17,17 @@ SCHEMA, INDEX, GROUPS, STRIDED, METAS, SUMMARIES = range(1, 7)
 FOOTER_NAMES = ("schema", "index", "groups", "strided sections", "metas", "summaries")
 
 
+_TRAILER_FIELDS = ((0, 8), (8, 8), (16, 8), (24, 4), (28, 4), (36, 2), (38, 2))
+# What counts and lengths a section has are in its first bytes; templates have some of their parts there.
+_SECTION_HEAD_BYTES = 128
+
+
+def _words(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Every number of 4 bytes and of 8 that lies at its place."""
+    yield from ((place, 4) for place in range(start, stop - 3, 4))
+    yield from ((place, 8) for place in range(start, stop - 7, 8))
+
+
 @dataclass(frozen=True)
 class Region:
     """Bytes that one checksum is over, or that none is.
@@ -169,6 +180,32 @@ class Layout:
                 yield Region("padding", at, region.start)
             yield region
             at = region.stop
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """(place, width) of the numbers that lie in the open: of the trailer, of heads and directories of blocks, and
+        the words and double words of what is not compressed."""
+        for region in self.regions:
+            if region.kind == "trailer":
+                yield from ((region.start + at, width) for at, width in _TRAILER_FIELDS)
+            elif region.kind == "block":
+                yield from self._block_fields(region.start)
+            elif region.kind == "node":
+                if not self.nodes[region.number].codec:
+                    yield from _words(region.start, region.stop)
+            elif region.kind == "footer" and not self.footer_codec:
+                yield from _words(region.start, region.stop)
+
+    def _block_fields(self, offset: int) -> Iterator[tuple[int, int]]:
+        yield from ((offset + at, width) for at, width in ((4, 4), (8, 4), (12, 2), (14, 2)))
+        sections = u(self._data, offset + 12, 2)
+        at = offset + HEAD_BYTES + SECTION_BYTES * sections
+        for entry in range(offset + HEAD_BYTES, at, SECTION_BYTES):
+            yield from ((entry + place, width) for place, width in ((0, 1), (1, 1), (2, 2), (4, 4), (8, 4)))
+            stored = u(self._data, entry + 4, 4)
+            if not self._data[entry]:
+                yield from ((at + place, 1) for place in range(min(stored, 8)))
+                yield from _words(at, at + min(stored, _SECTION_HEAD_BYTES))
+            at += up(stored)
 
     def region_at(self, position: int) -> Region:
         """The region of a byte."""

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +77,7 @@ class Faces:
             yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
             yield f"range of {group.name}", self._range(group.offset, group.length)
         for section in self._strided:
-            yield f"rows of {section.name}", lambda r, s=section: r.read_strided(s.name, range(s.rows))
+            yield f"rows of {section.name}", lambda r, s=section: r.read_strided([(s.name, range(s.rows))])[0]
             yield (
                 f"rows of {section.name} alone",
                 lambda r, s=section: read_strided_rows(r.file.source, s, range(s.rows)),
@@ -84,10 +85,10 @@ class Faces:
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
         if self._is_numbered:
-            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX, include_deleted=True))
-            yield "numbered between", lambda r: self._numbered(r.numbered_between(NUMBERED_PREFIX, 7, 40))
-            yield "get numbered", lambda r: self._numbered(r.get_numbered(NUMBERED_PREFIX, _SOME))
-            yield "block numbers", lambda r: [part.tolist() for part in r.block_numbers(NUMBERED_PREFIX)]
+            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).scan(include_deleted=True))
+            yield "numbered between", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).between(7, 40))
+            yield "get numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).get(_SOME))
+            yield "block numbers", lambda r: [part.tolist() for part in r.numbered(NUMBERED_PREFIX).block_bounds()]
             for name in self._texts:
                 yield f"find in {name}", lambda r, n=name: self._find(r, n)
         yield "merge", self._merge
@@ -113,9 +114,9 @@ class Faces:
         return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
 
     def _find(self, reader: SortedFileReader, name: str) -> object:
-        value = reader.numbered_between(NUMBERED_PREFIX, 8, 8, [name]).columns[name]
+        value = reader.numbered(NUMBERED_PREFIX).between(8, 8, [name]).columns[name]
         wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
-        return reader.find_numbered(NUMBERED_PREFIX, 0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
+        return reader.numbered(NUMBERED_PREFIX).find(0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
@@ -155,7 +156,7 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
     ]
     if block is None:
         rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
-        return [*found, ("rows", lambda r: r.read_strided_many(list(rows.items())))]
+        return [*found, ("rows", lambda r: r.read_strided(list(rows.items())))]
     info = SortedFileReader(sound).blocks()[block]
     keys = [info.first_key, info.last_key]
     return [
@@ -164,6 +165,34 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
         ("get_many", lambda r: r.get_many(keys * 5)),
         ("scan", lambda r: r.scan_table(start=keys[0], stop=keys[1], include_deleted=True)),
     ]
+
+
+def crafted_faces() -> Iterator[tuple[str, Face]]:
+    """What streams, or reads one thing, of a file that may claim anything."""
+
+    def metas(reader: SortedFileReader) -> None:
+        for name in reader.metas():
+            reader.meta(name)
+
+    def some(reader: SortedFileReader) -> list[bytes]:
+        return [key for info in reader.blocks(range(min(3, reader.num_blocks))) for key in info[-2:]]
+
+    def drained(things: Iterator[object], most: int = 200) -> None:
+        for _ in islice(things, most):
+            pass
+
+    yield "entries", lambda r: drained(iter([r.num_entries, r.num_deleted, r.groups(), r.strided_sections()]))
+    yield "metas", metas
+    yield "ends", lambda r: drained(iter(r.ends() if r.num_blocks else ()))
+    yield "get", lambda r: drained(r.get(key) for key in [*some(r), b"", b"k", b"\xff" * 9])
+    yield "get_many", lambda r: drained(iter(r.get_many(some(r) * 4).column_names))
+    yield "scan", lambda r: drained(r.scan(include_deleted=True))
+    yield "blocks", lambda r: drained(iter(r.blocks()))
+    yield "summaries", lambda r: drained(iter(r.summaries()))
+    yield "numbered", lambda r: drained(iter(r.numbered(b"").get(_SOME).columns))
+    yield "numbers", lambda r: drained(iter(r.numbered(b"").block_bounds()))
+    yield "merge", lambda r: drained(iter([merge_runs([r, r], io.BytesIO(), block_size=1 << 12)]))
+    yield "verify", lambda r: r.verify()
 
 
 def text_of(answer: object) -> str:

@@ -114,7 +114,7 @@ class Coarse:
 
     def sections(self, reader: SortedFileReader) -> list[StridedSection]:
         """Where the groups lie."""
-        return [reader.strided(section_name(group)) for group in range(len(self.hashes))]
+        return [reader.strided_sections()[section_name(group)] for group in range(len(self.hashes))]
 
     def is_little(self) -> bool:
         """True where it is no burden to keep."""
@@ -160,7 +160,7 @@ def member_hits(
         for job, part in batch:
             unique, at = np.unique(job.buckets[part], return_inverse=True)
             wanted.append((unique, at.reshape(-1)))
-        tables = reader.read_strided_many(
+        tables = reader.read_strided(
             [(job.section.name, unique) for (job, _), (unique, _) in zip(batch, wanted, strict=True)], request_bytes
         )
         for (job, part), (_, at), table in zip(batch, wanted, tables, strict=True):
@@ -227,6 +227,6 @@ def _whole(reader: SortedFileReader, section: StridedSection) -> np.ndarray:
     at_once = max(1, PIECE_BYTES // section.stride)
     for start in range(0, section.rows, at_once):
         stop = min(section.rows, start + at_once)
-        table[start:stop] = reader.read_strided(section.name, np.arange(start, stop))
+        table[start:stop] = reader.read_strided([(section.name, np.arange(start, stop))])[0]
     table.flags.writeable = False
     return table

@@ -157,7 +157,7 @@ class Tasks:
     @classmethod
     def of(cls, reader: SortedFileReader) -> Tasks:
         """Raises CorruptionError."""
-        found = reader.numbered(KEYS.prefix(kind=KIND_TASK), [FILES_FIELD.name])
+        found = reader.numbered(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
         if not np.array_equal(found.numbers, np.arange(len(found.numbers))):
             raise CorruptionError("tasks of a filter run are not numbered from 0 on", path=reader.name, check="tasks")
         lists = [_file_list(reader, item) for item in found.columns[FILES_FIELD.name].to_pylist()]
@@ -199,14 +199,14 @@ class FilterRun:
         if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
             return self._readers.decoded(self.run, Tasks, Tasks.of).of_members(hits)
         prefix = KEYS.prefix(kind=KIND_TASK)
-        found = self.reader.get_numbered(prefix, members.astype(np.uint64), [FILES_FIELD.name])
+        found = self.reader.numbered(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
         if len(found.numbers) != len(members):
             raise CorruptionError("a task of a filter run without its files", path=self.reader.name, check="tasks")
         return np.concatenate([_file_list(self.reader, i) for i in found.columns[FILES_FIELD.name].to_pylist()])
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
         """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
-        found = self.reader.get_numbered(KEYS.prefix(kind=KIND_FILE), ids, PLACE_SCHEMA.names)
+        found = self.reader.numbered(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
         columns = {name: found.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
         places = {}
         for i, number in enumerate(found.numbers.tolist()):

@@ -107,7 +107,7 @@ def join_runs(
 
 
 def _files_of(run: Opened, first_member: int) -> _Files:
-    found = run.reader.numbered(KEYS.prefix(kind=KIND_FILE), PLACE_SCHEMA.names)
+    found = run.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     tasks = Tasks.of(run.reader)
     member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
     if not np.array_equal(np.unique(tasks.files), found.numbers) or len(tasks.starts) - 1 != run.coarse.members:
@@ -186,7 +186,7 @@ def _rows(sources: Sequence[_Source], blocks: int, members: int) -> Iterator[np.
         for source in sources:
             # Row b of `blocks` is row b * n // blocks of n: the first of those that repeat it, or the one repeated.
             wanted, back = np.unique(rows * source.blocks // blocks, return_inverse=True)
-            found = source.reader.read_strided(source.name, wanted)
+            found = source.reader.read_strided([(source.name, wanted)])[0]
             words = np.ascontiguousarray(found).view(np.uint32).reshape(len(wanted), -1, 8)
             out[:, source.here] = words[back.reshape(-1)[:, None], source.there]
         yield out.view(np.uint8).reshape(len(rows), 32 * members)

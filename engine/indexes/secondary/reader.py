@@ -253,15 +253,15 @@ class _Blocks:
         return range(low, max(low, bisect_left(firsts, stop)))
 
     def entries(self, i: int) -> int:
-        return self.reader.block_entries(i)
+        return self.reader.blocks(range(i, i + 1))[0].entries
 
     def read(self, indices: list[int]) -> Iterator[Block]:
         """Some blocks, ascending. Those of a small run are kept for the next question."""
         readers, run = self._readers, self._run
         if not readers.keeps(run):
-            return self.reader.iter_blocks(indices, _AHEAD_BYTES)
+            return self.reader.read_blocks(indices, _AHEAD_BYTES)
         missing = [i for i in indices if not readers.holds(run, ("block", i))]
-        read = dict(zip(missing, self.reader.iter_blocks(missing, _AHEAD_BYTES), strict=True))
+        read = dict(zip(missing, self.reader.read_blocks(missing, _AHEAD_BYTES), strict=True))
         return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
 
     def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
@@ -275,7 +275,7 @@ class _Blocks:
 
 
 def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
-    return (reader.block(i) if read is None else read).owned()  # not of all that was read with it
+    return (next(reader.read_blocks([i])) if read is None else read).owned()  # not of all that was read with it
 
 
 def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:

@@ -72,7 +72,7 @@ class ColumnStats:
     def _blocks_of(self, run: Run) -> Blocks:
         with reading_run(run):
             reader = self._readers.reader(run)
-            first, last = reader.block_numbers(self.prefix)
+            first, last = reader.numbered(self.prefix).block_bounds()
             stop = np.where(last == LAST_ID, LAST_ID, last + np.uint64(1))
             indices = reader.block_range(self.prefix)
             summaries = reader.summaries((*self._bounds, *_COUNTS), indices)
@@ -144,7 +144,7 @@ class ColumnStats:
             else:
                 names, constant = self._columns(blocks, used)
                 with reading_run(blocks.run):
-                    found = blocks.reader.get_numbered(self.prefix, ids, names, include_deleted=True)
+                    found = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
                 layers.append((found, constant))
         found_ids, rows, schemas = self._newest(layers)
         if len(found_ids) == len(ids) and np.array_equal(found_ids, ids):
@@ -160,7 +160,7 @@ class ColumnStats:
         indices = tuple((blocks.indices.start + used).tolist())
 
         def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> Numbered:
-            return reader.numbered(self.prefix, names, blocks=indices, include_deleted=True, bounds=bounds)
+            return reader.numbered(self.prefix).scan(names, blocks=indices, include_deleted=True, bounds=bounds)
 
         with reading_run(blocks.run):
             # What a process keeps of a small run serves any question, so it is not narrowed to this one.
