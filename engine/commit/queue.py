@@ -109,7 +109,7 @@ class Turn:
             return [], False
         live = [entry.path for entry in tickets if _age_s(entry, own) <= _LEASE_S]
         for entry in tickets:
-            if _age_s(entry, own) > _ABANDONED_S:
+            if own.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
                 self._timeline.storage.delete(entry.path)
         return sorted(path for path in live if path < own.path), len(live) == 1
 
