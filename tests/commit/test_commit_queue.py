@@ -86,6 +86,23 @@ def test_an_uncontended_commit_does_not_touch_the_queue(table: ss.Table) -> None
     assert not Path(table.location, ".skipstone", "queue").exists()
 
 
+def test_a_process_that_wins_each_race_learns_that_others_wait(table: ss.Table, head: subprocess.Popen) -> None:
+    def commit() -> None:
+        with ss.open(table.location).transaction() as tx:
+            tx.write(pa.table({"a": [1]}))
+
+    commit()
+    assert len(_tickets(table)) == 1
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while thread.is_alive() and len(_tickets(table)) < 2:
+        time.sleep(0.01)
+    is_waiting = thread.is_alive()
+    head.kill()
+    thread.join()
+    assert is_waiting and table.refresh().version == 3
+
+
 def test_a_commit_that_loses_a_race_leaves_the_queue_at_its_end(table: ss.Table) -> None:
     other = ss.open(table.location)
     with table.transaction() as tx:
