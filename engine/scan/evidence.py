@@ -22,7 +22,7 @@ from ..indexes.protocol import ProbedFiles
 from ..indexes.stats import format as stats
 from ..indexes.stats.evidence import StatsColumn, file_partition_evidence, stats_index_of
 from ..state import IndexState, Run
-from ..state.file_fields import BASE
+from ..state.manifest import BASE
 from ..state.runs import DamagedRun, entries_of
 from ..state.snapshot import Snapshot
 

@@ -24,8 +24,7 @@ from ..indexes.protocol import Probe, ProbedFiles, probes_of
 from ..indexes.stats.evidence import aggregate_evidence, partition_value_evidence
 from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
-from ..state.file_fields import BASE
-from ..state.keyspace import split_file_ids
+from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead

@@ -27,7 +27,7 @@ from ..indexes.row_sets import KnownRows, RowSets, RowsOf, add_known, rows_match
 from ..indexes.stats import format as stats
 from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
 from ..predicates.evidence import Evidence
-from ..state.file_fields import BASE, DELETE, LOG
+from ..state.manifest import BASE, DELETE, LOG
 from ..state.slices import any_of, slices_of
 
 if TYPE_CHECKING:

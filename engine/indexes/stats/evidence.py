@@ -12,7 +12,7 @@ from .... import canon
 from ....arrays import from_numpy, positions, to_numpy
 from ....caching import cached_property
 from ...state import IndexState, Instant, Run
-from ...state.keyspace import split_file_ids
+from ...state.manifest import split_file_ids
 from ...state.runs import numbered_entries
 from ...state.snapshot import Snapshot
 from ..columns import ColumnInFiles, column_in_files
