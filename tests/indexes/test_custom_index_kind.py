@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import live_paths
@@ -267,7 +268,7 @@ def test_a_build_publishes_what_it_has_and_a_killed_one_goes_on(
     assert opened.verify(deep=True) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(10, 400))
 @given(
     files=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), min_size=1, max_size=5),
     later=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), max_size=3),
