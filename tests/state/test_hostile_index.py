@@ -95,7 +95,7 @@ def _use(root: Path, right: dict | None) -> str:
                 outcomes.append("right")
             except ss.SkipstoneError as error:
                 outcomes.append(type(error).__name__)
-        table.forget()
+        table.handle.forget()
     return ", ".join(outcomes)
 
 
@@ -240,7 +240,7 @@ def test_version_far_beyond_the_others_takes_no_longer(copy, answers):
     folder.mkdir()
     _seal(folder / f"{version}.json", json.dumps(document).encode())
     (root / ".skipstone" / "timeline" / "HINT").write_text(f"{version} {document['table_id']}\n")
-    ss.open(root).forget()
+    ss.open(root).handle.forget()
     _use(root, answers)
     with pytest.raises(ss.CorruptionError, match="no whole one"):
         ss.repair(root)
