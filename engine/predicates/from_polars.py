@@ -12,25 +12,40 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import And, Column, Comparison, IsNull, Literal, Node, Not, Or, Unknown
+from .ast import And, Column, Comparison, In, IsNull, Literal, Node, Not, Or, StartsWith, Unknown
 from .bind import bind, resolve
 from .bound import unknowns
+from .literals import Temporal
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "EqValidity": "<=>"}
 
 
-_LITERALS = frozenset({"Dyn", "Scalar", "Int", "Int32", "Int64", "Float", "Float64", "String", "Boolean"})
+_CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
+_UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+_UNIT_NS = {"ms": 1_000_000, "us": 1_000}
+_EXACT_INTEGERS = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
 
 
 def from_polars(expression: Any, schema: pa.Schema | None = None) -> Node:
     """The predicate that a polars expression means. Raises PredicateError for what is no expression."""
     if not hasattr(expression, "meta") or not hasattr(expression, "alias"):
         raise PredicateError(f"of polars an expression is expected, not a {type(expression).__name__}")
+    return _Reader(schema).predicate(expression, _tree(expression))
+
+
+def _tree(expression: Any) -> Any:
+    """The expression as parsed JSON; None where JSON does not hold it: Python functions, NaN and infinity."""
+    import io
+
+    import polars
+
     try:
-        tree = json.loads(expression.meta.serialize(format="json"))
-    except Exception:  # what holds a Python function cannot be written as JSON
-        tree = None
-    return _Reader(schema).predicate(expression, tree)
+        text = expression.meta.serialize(format="json")
+        if not polars.Expr.deserialize(io.StringIO(text), format="json").meta.eq(expression):
+            return None
+        return json.loads(text)
+    except Exception:  # whatever polars raises for an expression that it cannot write
+        return None
 
 
 class _Reader:
@@ -47,7 +62,7 @@ class _Reader:
         return node
 
     def _left_to_polars(self, tree: Any, node: Node | None) -> Node:
-        if node is not None and (self._schema is None or not unknowns(bind(node, self._schema))):
+        if node is not None and self._means_the_same(node):
             return node
         import io
 
@@ -55,6 +70,44 @@ class _Reader:
 
         part = polars.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")
         return Unknown(str(part), "polars tests it", "polars", part.meta.serialize())
+
+    def _means_the_same(self, node: Node) -> bool:
+        """True where polars compares values as they are: it casts a literal to the column's type, or both to a third,
+        and loses digits of floats, decimals, large integers and times."""
+        if self._schema is None or unknowns(bind(node, self._schema)):
+            return False
+        if isinstance(node, And):
+            return all(self._means_the_same(child) for child in node.children)
+        operand = node.child.operand if isinstance(node, Not) and isinstance(node.child, IsNull) else None
+        literals: tuple[Any, ...] = ()
+        if isinstance(node, Comparison):
+            operand, literals = node.left, (node.right,)
+        elif isinstance(node, In):
+            operand, literals = node.operand, node.values
+        elif isinstance(node, IsNull | StartsWith):
+            operand = node.operand
+        if not isinstance(operand, Column):
+            return False
+        kind = self._schema.field(resolve(operand.name, self._schema).path[0]).type
+        if isinstance(node, StartsWith):
+            return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return all(isinstance(literal, Literal) and _is_exact(literal.value, kind) for literal in literals)
+
+
+def _is_exact(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, bool):
+        return pa.types.is_boolean(kind)
+    if isinstance(value, int):
+        return pa.types.is_integer(kind) or abs(value) <= _EXACT_INTEGERS.get(kind, -1)
+    if isinstance(value, float):
+        return pa.types.is_float64(kind)
+    if isinstance(value, str):
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if isinstance(value, Temporal):
+        if pa.types.is_timestamp(kind):  # the coarser unit counts, and Python's literals have microseconds
+            return value.kind == "timestamp" and value.ns % _UNIT_NS.get(kind.unit, value.ns + 1) == 0
+        return value.kind == "date" and pa.types.is_date32(kind)
+    return False
 
 
 def _read(tree: Any, settle: Any) -> Node:
@@ -75,11 +128,27 @@ def _leaf(kind: str, body: Any) -> Node | None:
     if kind == "BinaryExpr" and body["op"] in _COMPARISONS:
         left, right = _operand(body["left"]), _operand(body["right"])
         return Comparison(_COMPARISONS[body["op"]], left, right) if left is not None and right is not None else None
-    if kind == "Function" and body["function"] in ({"Boolean": "IsNull"}, {"Boolean": "IsNotNull"}):
-        (operand,) = map(_operand, body["input"])
-        if not isinstance(operand, Column):
-            return None
-        return IsNull(operand) if body["function"]["Boolean"] == "IsNull" else Not(IsNull(operand))
+    if kind != "Function":
+        return None
+    function, (column, *arguments) = body["function"], body["input"]
+    operand = _operand(column)
+    if not isinstance(operand, Column):
+        return None
+    if function == {"Boolean": "IsNull"}:
+        return IsNull(operand)
+    if function == {"Boolean": "IsNotNull"}:
+        return Not(IsNull(operand))
+    if function == {"Boolean": {"IsIn": {"nulls_equal": False}}}:
+        return In(operand, tuple(map(Literal, _members(arguments[0]))))
+    values = [_operand(argument) for argument in arguments]
+    if not all(isinstance(value, Literal) for value in values):
+        return None
+    if function == {"StringExpr": "StartsWith"} and isinstance(values[0].value, str):  # type: ignore[union-attr]
+        return StartsWith(operand, values[0].value)  # type: ignore[union-attr]
+    if isinstance(function.get("Boolean"), dict) and "IsBetween" in function["Boolean"]:
+        operators = _CLOSED[function["Boolean"]["IsBetween"]["closed"]]
+        pairs = zip(operators, values, strict=True)
+        return And(tuple(Comparison(operator, operand, value) for operator, value in pairs))  # type: ignore[arg-type]
     return None
 
 
@@ -88,12 +157,28 @@ def _operand(tree: Any) -> Column | Literal | None:
         return Column(tree["Column"])
     if "Literal" not in tree:
         return None
-    value = tree["Literal"]
-    while isinstance(value, dict) and len(value) == 1:
-        kind, value = next(iter(value.items()))
-        if kind not in _LITERALS:
-            return None
-    return Literal(value) if isinstance(value, bool | int | float | str) else None
+    ((form, value),) = tree["Literal"].items()
+    if form not in ("Dyn", "Scalar"):
+        return None
+    ((kind, value),) = value.items()
+    if kind == "Date":
+        return Literal(pa.scalar(value, pa.int32()).cast(pa.date32()))
+    if kind == "Datetime":
+        count, unit, zone = value
+        name = None if zone is None else zone["inner"]
+        return Literal(pa.scalar(count, pa.int64()).cast(pa.timestamp(_UNITS[unit], name)))
+    if kind in ("Boolean", "String") or (kind.startswith(("Int", "UInt")) and isinstance(value, int)):
+        return Literal(value)
+    return Literal(value) if kind in ("Float", "Float64") and isinstance(value, float) else None
+
+
+def _members(tree: Any) -> list[Any]:
+    """The values of a list, which polars writes as an Arrow stream; a null among them matches nothing."""
+    ((_, listed),) = tree["Literal"].items()
+    values = pa.ipc.open_stream(bytes(listed["List"])).read_all().column(0).combine_chunks().flatten()
+    if not (pa.types.is_integer(values.type) or pa.types.is_float64(values.type) or values.type == pa.string_view()):
+        raise TypeError(values.type)
+    return [value for value in values.to_pylist() if value is not None]
 
 
 def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from .lake_dataset import LakeDataset, Rows
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 
@@ -42,7 +43,7 @@ def polars_lazy_frame(plan: Rows) -> pl.LazyFrame:
         tested = [] if predicate is None else predicate.meta.root_names()
         where: Node = Constant(True)
         if predicate is not None and row_limit is None and plan.planning.can_narrow:
-            where = _understood(predicate)
+            where = _understood(predicate, plan.schema)
         rows = plan.narrowed(where, list(dict.fromkeys([*columns, *tested])), row_limit)
         for batch in rows.to_reader():
             frame = polars.from_arrow(batch)
@@ -52,10 +53,10 @@ def polars_lazy_frame(plan: Rows) -> pl.LazyFrame:
     return register_io_source(source, schema=empty.schema, is_pure=True, explain_name="skipstone")
 
 
-def _understood(predicate: pl.Expr) -> Node:
+def _understood(predicate: pl.Expr, schema: pa.Schema) -> Node:
     """The predicate, or TRUE where it cannot be read: polars tests the rows all the same."""
     try:
-        return parse(predicate)
+        return parse(predicate, schema)
     except PredicateError:
         return Constant(True)
 
