@@ -23,7 +23,7 @@ from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
 from .lakes.log import DIRECTORY, ICEBERG, KINDS, split_location
 from .lakes.sources import open_source
-from .parquet.footers import leaf_types, plain_type
+from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
 from .progress import Progress, teller
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import warnings
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError, NotATableError
 from .handle import Handle
@@ -15,6 +16,9 @@ from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .storage import open_storages
 from .table import Table, with_log_tail
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def open_table(
@@ -83,6 +87,11 @@ def open_table(
     log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
     return Table(Handle(storage, index_storage, timeline, readers, instant, is_pinned, strict, log, with_log_tail))
+
+
+def scan_polars(location: str | os.PathLike, **options: Any) -> pl.LazyFrame:
+    """A table as a polars LazyFrame, see `Table.lazy`; `options` are those of `open`."""
+    return open_table(location, **options).lazy()
 
 
 def open_pair(

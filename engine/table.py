@@ -37,6 +37,8 @@ from .views import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.sync_result import SyncResult
@@ -221,6 +223,11 @@ class Table:
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
         return Plan(Planning(ScanRequest.of(self.handle))).dataset()
+
+    def lazy(self) -> pl.LazyFrame:
+        """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
+        the index. Raises InvalidArgumentError where polars is not installed."""
+        return Plan(Planning(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
         self,

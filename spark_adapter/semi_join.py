@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from ..arrays import to_numpy
 from ..engine.open import open_table
-from ..engine.parquet.footers import leaf_types
-from ..engine.parquet.leaves import top_level
+from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import Constant, Node, col
 from ..engine.scan.keys import key_set
 from ..engine.scan.lookup import FEW_KEYS, best_index, covered_by, leading_names, span_of

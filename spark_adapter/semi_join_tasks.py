@@ -21,8 +21,7 @@ import pyarrow as pa
 from ..arrays import from_numpy, to_numpy
 from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
-from ..engine.parquet.footers import leaf_types
-from ..engine.parquet.leaves import leaf_array
+from ..engine.parquet.leaves import leaf_array, leaf_types
 from ..engine.scan.keys import KeySet, key_set
 from ..engine.scan.lookup import RowsAt, reader_of
 from ..engine.scan.plan import Plan

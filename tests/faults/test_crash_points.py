@@ -18,7 +18,7 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
-from skipstone.engine.indexes.fine_paths import fine_paths
+from skipstone.engine.indexes.protocol import fine_paths
 from skipstone.engine.state import Timeline
 from skipstone.engine.state import timeline as timeline_module
 from skipstone.engine.storage.local import TEMPORARY_PREFIX

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lake_strategies import live_paths
 from skipstone import col
 from skipstone.engine.indexes import protocol as kinds
-from skipstone.engine.indexes.options import checked_options, column_ids
+from skipstone.engine.indexes.columns import checked_options, column_ids
 from skipstone.engine.indexes.outcomes import ProbeResult
 from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of

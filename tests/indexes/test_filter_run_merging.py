@@ -22,7 +22,7 @@ from skipstone.engine.indexes.bloom import coarse, filters
 from skipstone.engine.indexes.bloom import joining as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
-from skipstone.engine.indexes.bloom.filters import FilterRun, FilterRunWriter
+from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.joining import Opened, join_runs
 from skipstone.engine.indexes.bloom.merge import merged_all, merged_filters
 from skipstone.engine.state import Run
