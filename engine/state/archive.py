@@ -45,7 +45,7 @@ def archived_instant(storage: Storage, folder: str, version: int, path: str, the
     damaged, or gone."""
     try:
         modified_us = json.loads(there)["modified_us"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptionError(f"not a whole stub of an archived instant ({error})", path=path, check="stub") from error
     return Instant.from_bytes(_archived_text(storage, folder, version), path=path, modified_us=modified_us)
 
@@ -94,4 +94,9 @@ def archived_history(storage: Storage, folder: str) -> Iterator[dict]:
     """What history tells of the instants of an archived folder (`HISTORY`), by version."""
     with SortedFileReader(Ranged(storage, archive_path(folder))) as reader:
         found = reader.scan_table(columns=["told"])
-    yield from map(json.loads, found.column("told").to_pylist())
+    try:
+        entries = [json.loads(text) for text in found.column("told").to_pylist()]
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"the history of archived instants cannot be read ({error})"
+        raise CorruptionError(message, path=archive_path(folder), check="archive") from None
+    yield from entries

@@ -24,6 +24,8 @@ from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, StridedSection
 
 META = "coarse"
+# What a head says of a few groups is far less.
+_HEAD_BYTES_MAX = 1 << 20
 # What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
 REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
 PIECE_BYTES = 2 << 20
@@ -64,11 +66,15 @@ class Coarse:
             raise CorruptionError("a filter run without its meta", path=reader.name, check="coarse")
         head, _, body = reader.meta(META).partition(b"\n")
         try:
-            told = json.loads(head)
-            hashes = [str(name) for name, _ in told["groups"]]
-            counts = [int(members) for _, members in told["groups"]]
-            ranges = int(told["ranges"])
-        except (ValueError, KeyError, TypeError) as error:
+            if len(head) > _HEAD_BYTES_MAX:
+                raise ValueError(f"{len(head):,} bytes")
+            declared = json.loads(head)
+            hashes = [str(name) for name, _ in declared["groups"]]
+            counts = [int(members) for _, members in declared["groups"]]
+            ranges = int(declared["ranges"])
+            if ranges < 0 or not all(0 <= count <= len(body) for count in counts):
+                raise ValueError("a count is out of range")
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptionError(f"its meta cannot be read ({error})", path=reader.name, check="coarse") from None
         starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         members = int(starts[-1])

@@ -241,5 +241,8 @@ class _Files:
 
 def files_of(reader: SortedFileReader) -> tuple[tuple[int, int], ...]:
     """The files that a run has entries of, as inclusive ranges of their numbers."""
-    pairs = np.frombuffer(reader.meta(FILES_META), dtype="<u8").reshape(-1, 2).tolist()
+    meta = reader.meta(FILES_META)
+    if len(meta) % 16:
+        raise CorruptionError(f"its files are {len(meta)} bytes, not pairs of numbers", path=reader.name, check="files")
+    pairs = np.frombuffer(meta, dtype="<u8").reshape(-1, 2).tolist()
     return joined_ranges((first, last) for first, last in pairs)
