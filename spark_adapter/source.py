@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -92,11 +93,21 @@ class SkipstoneSource(DataSource):
             raise self._refusal
         return self._request
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        raise _no_stream("reads versions of a table")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _NoStream()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise _no_stream("commits one save at a time")
+        raise _no_stream("commits saves")
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
+
+    def initialOffset(self) -> dict:
+        raise _no_stream("reads versions of a table")
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise _no_stream("reads versions of a table")
 
 
 class FilePartition(InputPartition):
@@ -119,7 +130,7 @@ class SkipstoneReader(DataSourceReader):
         from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
-            plan = table.scan(self._request.predicate_node(), self._schema.names)
+            plan = table.scan(self._request.predicate_node(table.schema), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
             packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
@@ -144,8 +155,8 @@ def _pinned(request: Request) -> Request:
 
 def _no_stream(what: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"the data source skipstone {what}, and is no stream: use spark.read and df.write, in a writeStream by "
-        "foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
+        f"the data source skipstone {what}, and is no stream: use spark.read and df.write; of another source's stream, "
+        "writeStream.foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
     )
 
 

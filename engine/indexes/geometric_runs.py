@@ -9,19 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError
-from ..state import IndexState, Run, keyspace
-from ..state.consolidate import appended, consolidated
-from ..state.run_writing import SHARD_BYTES, Form, Rows, run_path
+from ..state import IndexState, Run, manifest
+from ..state.run_writing import SHARD_BYTES, Form, Rows, appended, consolidated, run_path
 from ..state.runs import RunReaders
 from ..storage import FileMissingError, Storage
 from .orphans import Leftovers
 from .stats import format as stats
 
 MANIFEST_FORM = Form(
-    keyspace.BLOCK_BYTES,
-    keyspace.SUMMARIES,
-    cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES,
-    compact=keyspace.COMPACT,
+    manifest.BLOCK_BYTES,
+    manifest.SUMMARIES,
+    cut_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
+    compact=manifest.COMPACT,
 )
 
 

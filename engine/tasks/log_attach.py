@@ -17,7 +17,7 @@ from ..lakes.log_files import loose_schema
 from ..lakes.naming import Naming
 from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
-from ..state.file_fields import BASE, FILES_SCHEMA
+from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.prefetch import ahead
 from .attach import COLUMNS_MAX, attach_files, column_filter

@@ -18,7 +18,7 @@ from ....arrays import from_numpy
 from ....errors import CorruptionError, FormatVersionError
 from ....hfile_like import SortedFileReader
 from ...state import Run
-from ...state.consolidate import Level, first_merged, level_bytes, levels_of
+from ...state.run_writing import Level, first_merged, level_bytes, levels_of
 from ...state.runs import RunReaders
 from ...storage import FileMissingError, Storage
 from .format import RUN_SCHEMA, SecondaryForm, files_of, places_of, write_entries

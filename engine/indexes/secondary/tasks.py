@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ....hfile_like import SortedFileReader
 from ....hfile_like.ordered import ordered_class
-from ...state.keyspace import split_file_ids
+from ...state.manifest import split_file_ids
 from ...storage import Ranged, Storage
 from ..task_result import TaskResult
 from .format import ENTRY_SCHEMA, PLACE, RUN_SCHEMA, places_of, with_ending, without_place

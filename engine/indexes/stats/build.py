@@ -20,7 +20,7 @@ from ....errors import CorruptionError, StorageError
 from ...lakes.log import parquet_options
 from ...parquet.footers import Footer, leaf_types, read_footer
 from ...state import Coverage, IndexState, Instant, Run
-from ...state.file_fields import BASE
+from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
 from ..geometric_runs import stats_form
