@@ -23,8 +23,8 @@ from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
 from ..engine.parquet.footers import leaf_types
 from ..engine.parquet.leaves import leaf_array
-from ..engine.scan.index_join import RowsAt, reader_of
-from ..engine.scan.key_set import KeySet, key_set
+from ..engine.scan.keys import KeySet, key_set
+from ..engine.scan.lookup import RowsAt, reader_of
 from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
 from ..engine.scan.tasks import ReadContext
