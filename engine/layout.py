@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from .. import canon
 from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
-from .parquet.footers import leaf_type
-from .parquet.leaves import top_level
+from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
 from .scan.evidence import EvidenceReader
 from .scan.survivors import units_of

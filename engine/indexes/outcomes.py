@@ -15,7 +15,7 @@ from ..predicates import ANY, ColumnLeaf, Leaf, Node, columns_of, evaluate, leaf
 from ..predicates.evidence import Evidence
 
 if TYPE_CHECKING:
-    from .bloom.filters import FilterPlaces
+    from .bloom.format import FilterPlaces
     from .row_sets import RowsOf
 
 AnyLeaf = Leaf | ColumnLeaf

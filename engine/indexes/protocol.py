@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
+    from .commit_work import CommitWork, MergeWork
     from .orphans import Leftovers
     from .outcomes import ProbeResult
-    from .work import CommitWork, MergeWork
 
 PUBLISH_S = 60.0
 _BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
@@ -238,6 +238,13 @@ def known_kind(name: object) -> IndexKind | None:
     if isinstance(name, str) and name in _BUILT_IN and name not in _known:
         register(importlib.import_module(f"..{name}.kind", __name__).KIND)
     return _known.get(name) if isinstance(name, str) else None
+
+
+def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
+    """The index files that one run names, of files long gone too; None for a kind that is not known here. Raises what a
+    damaged run, or one that is gone, raises."""
+    kind = known_kind(index.kind)
+    return None if kind is None else kind.fine_paths(readers, run)
 
 
 def probes_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from ...errors import PredicateError, SchemaError
 from ..indexes.protocol import known_kind
 from ..indexes.secondary.reader import Positions, SecondaryReader
-from ..parquet.footers import leaf_types
-from ..parquet.leaves import leaf_array, top_level
+from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState, Instant
 from ..state.coverage import covered_files, without_lost

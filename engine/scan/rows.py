@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,14 @@ from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_parquet, reading
 from ..parquet.page_headers import PagesUnknownError, ReadAt
-from ..parquet.page_values import cost_ns, dealt, sought
-from ..parquet.pages import flat_columns, rows_by_page
+from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
-from ..storage import Counted
+from ..storage import Counted, Entry
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
 from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
@@ -45,7 +48,7 @@ def read_matches(
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
         if task.rows is not None:
             yield from matching_at(reader, groups)
@@ -77,13 +80,18 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage) as entry, open_parquet(storage, entry, **context.parquet_options) as file:
+    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
         reader.check_identity()
     return total
+
+
+def _opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+    is_checked = task.schema_id not in context.unopened
+    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
 def matching_in(reader: FileReader, group: int) -> pa.Table | None:

@@ -31,7 +31,7 @@ from ..state.manifest import BASE, DELETE, LOG
 from ..state.slices import any_of, slices_of
 
 if TYPE_CHECKING:
-    from ..indexes.bloom.filters import FilterPlaces
+    from ..indexes.bloom.format import FilterPlaces
     from ..indexes.secondary.reader import Positions
 
 

@@ -76,6 +76,7 @@ class ReadContext:
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
+    unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
 
     location: str
@@ -93,6 +94,7 @@ class ReadContext:
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
     reader: str = "pyarrow"
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
+    unopened: frozenset[int] = frozenset()
 
 
 @dataclass

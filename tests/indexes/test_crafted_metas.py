@@ -51,5 +51,5 @@ def test_a_filter_runs_head_is_checked(meta: bytes) -> None:
 
 @pytest.mark.parametrize("size", [1, 8, 15, 17, 40])
 def test_a_secondary_runs_files_are_checked(size: int) -> None:
-    with pytest.raises(CorruptionError, match="pairs"):
+    with pytest.raises(CorruptionError):
         secondary.files_of(run_with(secondary.FILES_META, bytes(size)))

@@ -1,4 +1,4 @@
-"""Hierarchical filters: which files, and which of their row groups, may hold a value. See `filters.py`."""
+"""Hierarchical filters: which files, and which of their row groups, may hold a value. See `format.py`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ...predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..options import checked_options, column_ids
+from ..columns import checked_options, column_ids
 from ..outcomes import ProbeResult
 from ..protocol import Built, Job, Probe, ProbedFiles
-from .filters import KEYS, KIND_FILE
+from .format import KEYS, KIND_FILE
 from .probe import probe_filters
 from .sizing import FilterSizing
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..work import CommitWork, MergeWork
+    from ..commit_work import CommitWork, MergeWork
 
 SOURCES = ("data", "parquet")
 
@@ -52,7 +52,7 @@ class BloomKind:
         return built_filters(handle, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from .rows import committed_filters
+        from .merge import committed_filters
 
         return committed_filters(index, work)
 

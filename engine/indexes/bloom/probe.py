@@ -14,7 +14,7 @@ from ...state.runs import reading_run
 from ...storage.prefetch import side_by_side
 from ..protocol import ProbedFiles
 from .coarse import Asks
-from .filters import FilterPlaces, FilterRun
+from .format import FilterPlaces, FilterRun
 from .hashed_values import probes_of
 
 

@@ -1,4 +1,4 @@
-"""The secondary index: value -> the rows that hold it. See `format.py`, and `best_fit.py` for the choice."""
+"""The secondary index: value -> the rows that hold it. See `format.py`, and `questions.py` for the choice."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ import pyarrow as pa
 from ....arrays import to_numpy
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...lakes.log import parquet_options
-from ...parquet.footers import leaf_types
+from ...parquet.leaves import leaf_types
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
 from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..columns import column_in_files
-from ..options import checked_options, checked_shard_bytes, column_ids
+from ..columns import checked_options, checked_shard_bytes, column_ids, column_in_files
 from ..outcomes import ProbeResult
 from ..protocol import Built, Job, Probe, ProbedFiles
 from ..row_sets import RowsOf
-from .best_fit import Fit, fits_of
 from .format import SecondaryForm
-from .key_ranges import KeyRanges, key_ranges
+from .questions import Fit, KeyRanges, fits_of, key_ranges
 from .reader import SecondaryReader
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..work import CommitWork, MergeWork
+    from ..commit_work import CommitWork, MergeWork
 
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
@@ -90,14 +88,14 @@ class SecondaryKind:
         return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from .rows import committed_entries
+        from .merge import committed_entries
 
         if not self.is_current(work.after, index):
             return index
         return committed_entries(index, _types(work.after, index), work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        from .rows import merged_entry_runs
+        from .merge import merged_entry_runs
 
         return merged_entry_runs(index, work)
 
