@@ -235,10 +235,9 @@ class Rows:
         self._keys = data[body:]
         # A view gives an item sooner than an array; one of its own, since views know no place that is not aligned.
         self._cuts = ends.astype(np.uint64).data
-        if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] < ends[:-1]).any():
-            raise where.bad("index", "the keys of the index do not fit its bytes")
-        if count and int((ends[1:] - ends[:-1]).max()) > KEY_BYTES_MAX:
-            raise where.bad("index", f"a key of the index is longer than {KEY_BYTES_MAX} bytes")
+        # Where ends descend, their difference wraps around, and is too long for a key.
+        if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] - ends[:-1] > KEY_BYTES_MAX).any():
+            raise where.bad("index", f"the keys of the index do not fit its bytes, or {KEY_BYTES_MAX} bytes each")
         self.count, self.size_bytes = count, len(data)
         self._asked = 0
         self._listed: tuple[list[bytes], list[bytes]] | None = None  # all first keys, all last keys

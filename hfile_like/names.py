@@ -183,17 +183,25 @@ class NameStrings:
 
     def _least_bytes(self, cap: int) -> int:
         """What all values take, at least; of many plain numbers, exactly."""
-        plain = [part.line for part in self.parts if part.kind == PLAIN and part.line is not None]
-        size = self._count * sum(part.characters for part in self.parts if part.kind != PLAIN)
-        # They are numbers of 8 bytes before they are written.
-        if size > cap or 8 * self._count * sum(part.line is not None for part in self.parts) > cap:
+        width = numbers = 0
+        plain: list[Line] = []
+        for part in self.parts:
+            if part.line is None:
+                width += part.characters
+                continue
+            width, numbers = width + part.size, numbers + 1  # a plain number's size is 0
+            if part.kind == PLAIN:
+                plain.append(part.line)
+        size = self._count * width
+        # Numbers are of 8 bytes before they are written.
+        if size > cap or 8 * self._count * numbers > cap:
             return cap + 1
         if self._count * len(plain) * DIGITS_MAX <= _EXACT_ABOVE_BYTES:
             return size + self._count * len(plain)
-        numbers = np.empty(self._count, dtype=np.uint64)
+        values = np.empty(self._count, dtype=np.uint64)
         for line in plain:
-            line.into(numbers, slice(0, self._count))
-            size += self._count + int(np.searchsorted(_POWERS, numbers, side="right").sum())
+            line.into(values, slice(0, self._count))
+            size += self._count + int(np.searchsorted(_POWERS, values, side="right").sum())
         return size
 
     def _check_text(self) -> None:

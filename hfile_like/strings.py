@@ -119,9 +119,9 @@ class DictionaryStrings:
         lengths = np.array([len(value) for value in values], dtype=np.int64)
         if len(self._codes) and int(self._codes.max()) >= len(values):
             raise where.bad("dictionary", "a code of a dictionary stands for no value")
-        self.decoded_bytes = int(lengths.min()) * count
-        if int(lengths.max()) * count > _EXACT_ABOVE_BYTES and len(values) > 1:
-            self.decoded_bytes = int(lengths[self._codes].sum())
+        self.decoded_bytes = 0
+        if int(lengths.max()) * count > _EXACT_ABOVE_BYTES:
+            self.decoded_bytes = int(lengths[self._codes].sum()) if len(values) > 1 else int(lengths[0]) * count
         if self.decoded_bytes > cap:
             raise where.bad("dictionary", f"{count} values would take more than {cap} bytes")
 

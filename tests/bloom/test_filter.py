@@ -10,11 +10,12 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from example_counts import is_thorough
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.arrays import valid_mask
 from skipstone.bloom import SplitBlockFilter, hash_array, kernels, lazy, plain, solve_blocks, solve_exact_blocks
-from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 
 DECIMAL = decimal.Decimal
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=200).map(lambda values: np.array(values, dtype=np.uint64))
@@ -240,6 +241,28 @@ def test_sound_bytes_of_a_later_version_and_false_sizes():
     for name_size, blocks, size in [(3, 2, 32), (45, 1, 32), (3, 0, 0), (3, 2**63, 32)]:
         with pytest.raises(CorruptionError):
             SplitBlockFilter.from_bytes(sealed(head(1, name_size, blocks), bytes(size)))
+
+
+NUMBERS = st.sampled_from([0, 1, 2, 3, 31, 32, 44, 45, 2**15, 2**16 - 1, 2**31, 2**32, 2**58, 2**63, 2**64 - 1])
+KNOWN_NAMES = st.sampled_from([b"int", b"decimal:-999", b"decimal:5", b"parquet:DOUBLE", b"bytes"])
+
+
+@settings(max_examples=20_000 if is_thorough() else 300)
+@given(st.data(), st.one_of(KNOWN_NAMES, st.binary(max_size=44)), st.integers(0, 3), st.sampled_from([0, 0, 0, 1, 31]))
+def test_crafted_bytes_are_a_filter_or_refused(data, name, blocks, rest):
+    """Their checksum fits. What is taken answers, or says that it holds no such values."""
+
+    def field(sound: int, width: int) -> int:
+        return data.draw(st.one_of(st.just(sound), st.just(sound), NUMBERS)) % 2 ** (8 * width)
+
+    head = struct.pack("<HHQ", field(1, 2), field(len(name), 2), field(blocks, 8)) + name.ljust(44, b"\0")
+    stored = sealed(b"SSBF" + head, b"\xff" * (32 * blocks + rest))
+    try:
+        built = SplitBlockFilter.from_bytes(stored)
+        assert built.size_bytes == len(stored) - 64
+        built.contains(pa.array([1, None]))
+    except SkipstoneError:
+        pass
 
 
 @pytest.mark.parametrize("bad", [None, "text", 5, []])

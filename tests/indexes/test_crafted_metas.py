@@ -1,0 +1,55 @@
+"""What a run's metas say is checked like everything else that another may have written."""
+
+import io
+import json
+
+import pyarrow as pa
+import pytest
+from skipstone.engine.indexes.bloom import coarse
+from skipstone.engine.indexes.secondary import format as secondary
+from skipstone.errors import CorruptionError
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter
+
+BODY = bytes(3 + 32)
+
+
+def run_with(name: str, meta: bytes) -> SortedFileReader:
+    target = io.BytesIO()
+    with SortedFileWriter(target, schema=pa.schema([])) as writer:
+        writer.put_meta(name, meta)
+    return SortedFileReader(target.getvalue())
+
+
+def head(**more: object) -> bytes:
+    return json.dumps({"groups": [["int", 3]], "ranges": 2, **more}).encode()
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"groups":' + b"[" * 50_000,
+        b'{"groups": [], "ranges": 0, "x": [' + b"[]," * 500_000 + b"[]]}",
+        b"[1, 2]",
+        head(groups=[["int", 2**70]]),
+        head(groups=[["int", -1], ["int", 4]]),
+        head(groups=[["int", 1e300]]),
+        head(groups=[["int", 10**18]] * 10),
+        head(groups=7),
+        head(groups=[["int"]]),
+        head(ranges=-1),
+        head(ranges=2**62),
+        head(ranges="many"),
+        head(),  # sound, but there is no such group in the file
+    ],
+    ids=lambda meta: meta[:30].decode(),
+)
+def test_a_filter_runs_head_is_checked(meta: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        coarse.Coarse.of(run_with(coarse.META, meta + b"\n" + BODY))
+
+
+@pytest.mark.parametrize("size", [1, 8, 15, 17, 40])
+def test_a_secondary_runs_files_are_checked(size: int) -> None:
+    with pytest.raises(CorruptionError):
+        secondary.files_of(run_with(secondary.FILES_META, bytes(size)))
