@@ -20,12 +20,10 @@ import pyarrow as pa
 
 from ..arrays import to_numpy
 from ..engine.open import open_table
-from ..engine.parquet.footers import leaf_types
-from ..engine.parquet.leaves import top_level
+from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import Constant, Node, col
-from ..engine.scan.index_join import best_index, leading_names, spoken_of
-from ..engine.scan.key_set import key_set
-from ..engine.scan.lookup import FEW_KEYS, span_of
+from ..engine.scan.keys import key_set
+from ..engine.scan.lookup import FEW_KEYS, best_index, covered_by, leading_names, span_of
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
@@ -83,7 +81,7 @@ def lookup(
     """
     names = _names(keys, on)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        snapshot = table.snapshot
+        snapshot = table.handle.snapshot
         leaves = leaf_types(table.schema)
         for name in names:
             if name not in leaves:
@@ -132,9 +130,9 @@ def _joined(
     lookup = Lookup(
         location=table.location,
         version=table.version,
-        log_position=table.log_position,
-        index_location=table.index_storage.uri,
-        storage_options=table.storage_options,
+        log_position=table.handle.log_position,
+        index_location=table.handle.index_storage.uri,
+        storage_options=table.handle.storage_options,
         names=tuple(names),
         leading=leading,
         index=None if index is None else index.id,
@@ -180,14 +178,14 @@ def _uncovered_rows(
     spark: SparkSession, table: Table, given: DataFrame, lookup: Lookup, index: IndexState | None
 ) -> DataFrame | None:
     """The rows, within the range of the keys, of files that the index does not cover; None where it covers all."""
-    instant = table.snapshot.instant
+    instant = table.handle.snapshot.instant
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Planning(ScanRequest.of(table, lookup.columns))
+    everything = Planning(ScanRequest.of(table.handle, lookup.columns))
     if index is not None and not _uncovered_units(everything, table, index).any():
         return None
-    plan = Planning(ScanRequest.of(table, lookup.columns), _key_range(given, lookup.names))
+    plan = Planning(ScanRequest.of(table.handle, lookup.columns), _key_range(given, lookup.names))
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:
@@ -204,7 +202,7 @@ def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndar
     """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    covered = units.is_alone & spoken_of(table.snapshot, index, ids)
+    covered = units.is_alone & covered_by(table.handle.snapshot, index, ids)
     uncovered = np.zeros(units.count, dtype=bool)
     uncovered[units.unit_of[~covered]] = True
     return uncovered

@@ -21,10 +21,9 @@ import pyarrow as pa
 from ..arrays import from_numpy, to_numpy
 from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
-from ..engine.parquet.footers import leaf_types
-from ..engine.parquet.leaves import leaf_array
-from ..engine.scan.index_join import RowsAt, reader_of
-from ..engine.scan.key_set import KeySet, key_set
+from ..engine.parquet.leaves import leaf_array, leaf_types
+from ..engine.scan.keys import KeySet, key_set
+from ..engine.scan.lookup import RowsAt, reader_of
 from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
 from ..engine.scan.tasks import ReadContext
@@ -73,7 +72,7 @@ class Lookup:
         return open_pair(self.location, self.version, self.log_position, self.index_location, self.storage_options)
 
     def index_of(self, table: Table) -> IndexState:
-        return next(index for index in table.snapshot.instant.indexes if index.id == self.index)
+        return next(index for index in table.handle.snapshot.instant.indexes if index.id == self.index)
 
     def keys_of(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> KeySet:
         """The keys in batches with a column for each of the first `count` names, of a table of such a schema."""
@@ -89,7 +88,7 @@ def find_rows(lookup: Lookup, batches: Batches) -> Batches:
     if first is None:
         return
     with lookup.open() as table:
-        reader = reader_of(table.snapshot, lookup.index_of(table))
+        reader = reader_of(table.handle.snapshot, lookup.index_of(table))
         for chunk in chain([first], chunks):
             keys = lookup.keys_of(chunk, table.schema, lookup.leading)
             try:
@@ -128,7 +127,7 @@ def read_rows(lookup: Lookup, batches: Batches) -> Batches:
                 continue
             last = files[-1], rows[-1]
             positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
-            plan = Plan(RowsAt(positions, lookup.index_of(table), ScanRequest.of(table, lookup.columns)))
+            plan = Plan(RowsAt(positions, lookup.index_of(table), ScanRequest.of(table.handle, lookup.columns)))
             for batch in plan.to_batches():
                 yield from _to_wire(lookup, pa.Table.from_batches([batch]), table.schema, table.location)
 

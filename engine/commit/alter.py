@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import InvalidArgumentError, SchemaError
-from ..parquet.footers import plain_type
+from ..parquet.leaves import plain_type
 from ..state import Instant, new_transaction_id
 from .adoption import evolver, rebind
 from .evolution import Alteration, evolved

@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from ...arrays import to_numpy
 from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
-from ..indexes.fine_paths import fine_paths
-from ..indexes.geometric_runs import RunWriting
+from ..indexes.commit_work import RunWriting
 from ..indexes.orphans import Leftovers
+from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
 from ..state.snapshot import Snapshot

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...errors import SchemaError
 from ..indexes.orphans import Leftovers
 from ..lakes.log import LogSource, described
-from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_types
 from ..state import Instant, Timeline, new_transaction_id, now_us
 from ..state.runs import RunReaders
 from ..tasks.attach import column_filter

@@ -14,8 +14,7 @@ import pyarrow as pa
 from ...errors import SchemaError
 from ..indexes.protocol import known_kind
 from ..indexes.stats.rows import first_stats
-from ..parquet.footers import leaf_types
-from ..parquet.leaves import top_level
+from ..parquet.leaves import leaf_types, top_level
 from ..predicates.widening import is_list, merged_type
 from ..state import IndexState, Instant
 from .schemas import check_table_schema, identified, leaves_below

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
-from ..lakes.log import Columns, LogState, described, known_state
-from ..lakes.naming import Naming
-from ..parquet.footers import leaf_types
+from ..lakes.log import Columns, LogState, Naming, described, known_state
+from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant
 from ..state.run_writing import SHARD_BYTES

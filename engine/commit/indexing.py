@@ -19,7 +19,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.orphans import Leftovers
 from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named
 from ..indexes.stats.rows import first_stats
-from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, new_transaction_id
 from ..state.coverage import is_covered

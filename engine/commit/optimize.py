@@ -11,10 +11,9 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..indexes.geometric_runs import RunWriting
+from ..indexes.commit_work import MergeWork, RunWriting
 from ..indexes.orphans import Leftovers
 from ..indexes.protocol import Builder, build_here, known_kind
-from ..indexes.work import MergeWork
 from ..progress import Progress
 from ..state import Instant, Run, new_transaction_id
 from ..state.snapshot import Snapshot

@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.geometric_runs import RunWriting
+from ..indexes.commit_work import CommitWork, RunWriting
 from ..indexes.orphans import Leftovers
 from ..indexes.protocol import known_kind
 from ..indexes.task_result import TaskResult
-from ..indexes.work import CommitWork
 from ..state import Instant, Timeline, now_us, since
 from ..state.paths import first_twice
 from ..state.runs import RunReaders

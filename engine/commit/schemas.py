@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ...errors import SchemaError
 from ..indexes.task_result import TaskResult
-from ..parquet.footers import leaf_types, plain_schema
+from ..parquet.leaves import leaf_types, plain_schema
 from ..predicates.widening import merged_type
 from ..state import FileSchema, Instant
 

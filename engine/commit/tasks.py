@@ -12,7 +12,7 @@ from ..indexes.bloom.sizing import FilterSizing
 from ..indexes.orphans import Leftovers
 from ..indexes.secondary.task_keys import KeySpec
 from ..indexes.task_result import TaskResult
-from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_types
 from ..state import Instant, Timeline
 from ..state.markers import Markers
 from ..storage import Storage

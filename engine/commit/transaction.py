@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..indexes.orphans import Leftovers
-from ..indexes.secondary.tasks import task_key_paths
+from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
 from ..state import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
 from ..state.paths import paths_of

@@ -1,14 +1,26 @@
 """Indexes: what is known of the values in files.
 
-`protocol.py` says what a kind of index must do: define, build, commit, merge, and answer questions about a predicate.
-A kind is a folder whose `kind.py` does so; `protocol.py` lists their names, and loads one where it is first met.
+A kind of index is a folder whose `kind.py` holds `KIND`, an object with the verbs of `protocol.IndexKind`, and its name
+in `protocol._BUILT_IN`. Nothing else in the engine names a kind. To write one:
+
+    define       checks columns and options (`columns.py` has both checks), returns an `IndexState` for each index
+    build        reads files that the index lacks (`parquet/footers.open_indexed`), returns `Built`: its runs, and the
+                 files that it had to leave out. `Job.path` gives each run's path, so that a failure removes the file
+    commit       adds the runs of what a commit's tasks carry; returns the index as it is where they carry nothing
+    merge        fewer runs, or itself where nothing pays
+    questions    what it can say of a predicate; each `Question` answers with the outcomes that are possible per file
+    is_current, renewed, fine_paths    whether old runs still speak of a column; what files a run names
+
+A run is one immutable file, usually a sorted-block file, and a kind alone reads its bytes. A kind may only exclude
+outcomes of files that it has seen: ANY says nothing and is always right. Coverage is kept by the callers
+(`state/coverage.py`): a file that no run speaks of is read. `tests/indexes/test_custom_index_kind.py` is a whole kind.
 
     stats/       bounds and counts of columns, by file and by partition
     bloom/       filters: which files and row groups may hold a value
     secondary/   in which rows a value stands
 
-Shared by the kinds: where columns lie in files (`columns.py`), what evidence says of a leaf of a predicate
-(`outcomes.py`), sets of rows (`row_sets.py`), the task index file (`task_index.py`, `task_result.py`), runs in
-geometric sizes (`geometric_runs.py`). Which files an index speaks for is kept by its callers alone
-(`state/coverage.py`).
+Each has `kind.py`, `format.py` (its bytes), `build.py` (files that are there), `merge.py` (commits, optimize), and what
+reads it: `probe.py` or `reader.py`. Shared: `columns.py`, `outcomes.py` (evidence to outcomes), `row_sets.py`,
+`task_index.py` and `task_result.py` (what a writer hands to a commit), `commit_work.py` (what a kind is given in a
+commit and an optimize), `orphans.py` (files to remove where a change fails).
 """

@@ -1,15 +1,17 @@
-"""Where the columns of the table lie in files of each physical schema."""
+"""The columns of indexes: which ones can be indexed, where they lie in files of each physical schema, and the check of
+an index's options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..parquet.footers import leaf_type
-from ..parquet.leaves import top_level
+from ...errors import InvalidArgumentError, SchemaError
+from ..parquet.leaves import leaf_type, leaf_types, top_level
 from ..predicates.evidence import Evidence
 from ..state import Instant
 from .stats import format as stats
@@ -91,3 +93,35 @@ def names_in_files(instant: Instant, names: Iterable[str]) -> tuple[dict[str, st
 def defaults_of(instant: Instant, names: Iterable[str]) -> dict[str, pa.Scalar]:
     """What top-level columns hold in files that lack them, where that is not null."""
     return {name: instant.defaults[instant.fields[name]] for name in names if instant.fields[name] in instant.defaults}
+
+
+def checked_options(kind: str, options: dict[str, Any], known: Collection[str]) -> None:
+    """Raises InvalidArgumentError for an option that this kind does not have."""
+    for name in options:
+        if name not in known:
+            has = ", ".join(f"{n}=" for n in sorted(known)) or "none"
+            raise InvalidArgumentError(f"{name}= means nothing to a {kind} index; its options: {has}")
+
+
+def checked_shard_bytes(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {given!r}")
+    return given
+
+
+def column_ids(
+    instant: Instant, columns: Sequence[str], can_be_indexed: Callable[[pa.DataType], bool]
+) -> list[tuple[int, pa.DataType]]:
+    """(id, type) of each column. Raises SchemaError for one that is not there, a partition column, or one of a type
+    that cannot be indexed."""
+    leaves = leaf_types(instant.schema)
+    found = []
+    for name in columns:
+        if name in instant.partitioning:
+            raise SchemaError(f"{name!r} is a partition column: its values prune without an index")
+        kind = leaves.get(name)
+        if kind is None or not can_be_indexed(kind):
+            known = [p for p, t in leaves.items() if p not in instant.partitioning and can_be_indexed(t)]
+            raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(known)}")
+        found.append((instant.columns[name], kind))
+    return found

@@ -24,11 +24,10 @@ from ... import canon
 from ...arrays import string_array, to_numpy
 from ...errors import NotATableError, NotReadableError, SchemaError
 from ..partitions import hive
-from ..partitions.log_values import partition_texts
+from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
-from .log import DELTA, Changes, Columns, Known
+from .log import DELTA, Changes, Columns, Known, Naming
 from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
-from .naming import Naming
 
 _FOLDER = "_delta_log"
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint tells of: two of them look alike

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from ...arrays import to_numpy
 from ...caching import cached_property
 from ...errors import NotATableError, NotReadableError
-from ..partitions.log_values import partition_texts
+from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
 from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import NotReadableError
-from .log import Columns
+from .log import Columns, Naming
 from .log_files import loose_schema
-from .naming import Naming
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import string_array
 from ...errors import InvalidArgumentError, SkipstoneError, StorageError
-from ..parquet.footers import plain_type
+from ..parquet.leaves import plain_type
 from ..predicates.widening import is_list
 from ..storage import FileMissingError, Storage, relative_path
 from ..storage.object_client import scrubbed

@@ -1,6 +1,14 @@
-"""Parquet's own bytes.
+"""Parquet's own bytes. No index and no version is known here.
 
-Footers become schemas and statistics (`footers.py`, `column_stats.py`); rows are cast to a table's types only where
-nothing is lost (`exact_cast.py`); few rows are read by their pages alone (`pages.py`, `page_headers.py`,
-`synthetic_file.py`). No index and no version is known here.
+In come files by path and identity; out come schemas, statistics and rows, or a CorruptionError that names the file:
+whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py` (`open_parquet`, `reading`).
+
+    footers.py         opening files; a footer's schema, row groups and statistics
+    footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
+    leaves.py          the leaves of a schema, and of rows
+    column_stats.py    statistics of one column: computed, combined, stored
+    exact_cast.py      rows in the table's types, where nothing is lost
+    pages.py           few rows, by their pages alone (`page_headers.py`, `synthetic_file.py`)
+    thrift.py          the protocol of footers and headers
+    arrow_filesystem.py    the files of a plan as a file system of Arrow's
 """

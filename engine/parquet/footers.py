@@ -2,7 +2,7 @@
 
 A footer is believed where writers are known to tell the truth, and no further:
 
-- bounds that may be in another order than the values' are none (`bound_order.py`)
+- bounds that may be in another order than the values' are none (`footer_bytes.py`)
 - float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
 - INT96 has no defined order: no bounds
 - bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
@@ -24,25 +24,20 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...errors import CorruptionError, SchemaError, SkipstoneError
+from ...errors import CorruptionError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, Storage
-from .bound_order import BoundOrder
 from .column_stats import ColumnStats, shortened
+from .footer_bytes import Chunk, FooterBytes, RowGroup, check_unencrypted, footer_bytes
+from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BoundReader = Callable[[Any], int | bytes | None]
 
+_TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
+
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """The size of one row group: rows, and bytes in the file."""
-
-    row_count: int
-    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -60,33 +55,80 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
-    """The Parquet file that `entry` told of, open. Raises CorruptionError for one that is truncated or not Parquet,
-    StorageError where it cannot be opened at all."""
+def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
+    """The Parquet file of an entry, open as pyarrow opens it with `options`. Raises CorruptionError for one that is
+    truncated or not Parquet, StorageError where it cannot be opened at all.
+
+    `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
+    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
+    """
+    if is_checked:
+        return _opened(storage, entry, options)
+    file, _ = _checked(storage, entry, options)
+    return file
+
+
+def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    path = entry.path
     if entry.size_bytes == 0:
-        raise CorruptionError("an empty file is not Parquet", path=path, check="parquet")
-    try:
-        source = storage.open_file(entry)
-        file = pq.ParquetFile(source, **options)
+        raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
+    whole = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
+    with _refusals(entry.path, whole):
+        try:
+            source = storage.open_file(entry)
+            if tail_bytes and not isinstance(source, str):
+                source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
+            file = pq.ParquetFile(source, **options)
+        except FileNotFoundError as error:
+            raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
+        try:
+            file.schema_arrow  # noqa: B018 - where pyarrow cannot make one, nothing can be read
+        except BaseException:
+            file.close()
+            raise
         return file
+
+
+def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
+    """An open file, and its footer parsed."""
+    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
+    file = _opened(storage, entry, options, tail_bytes)
+    try:
+        with _refusals(entry.path, "its footer cannot be read ({})"):
+            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
+            return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes: int) -> bytes:
+    def read_at(offset: int, length: int) -> bytes:
+        if file.remote is not None:
+            return file.remote.read_at(offset, length)
+        path = storage.open_file(entry)
+        assert isinstance(path, str)
+        with open(path, "rb") as source:
+            source.seek(offset)
+            return source.read(length)
+
+    tail = read_at(entry.size_bytes - tail_bytes, tail_bytes)
+    length = int.from_bytes(tail[-8:-4], "little")
+    return tail[-8 - length : -8] if length <= tail_bytes - 8 else read_at(entry.size_bytes - 8 - length, length)
+
+
+@contextlib.contextmanager
+def _refusals(path: str, message: str) -> Iterator[None]:
+    """What pyarrow, or parsing, raises for bytes that are no whole Parquet becomes a CorruptionError: the message, with
+    the error's first line in it."""
+    try:
+        yield
     except SkipstoneError:
         raise
-    except pa.ArrowInvalid as error:
-        raise CorruptionError(
-            f"not a whole Parquet file ({_first_line(error)}); if it is still being written, sync() picks it up later",
-            path=path,
-            check="parquet",
-        ) from error
-    except FileNotFoundError as error:
-        raise FileMissingError(f"{path}: no such file") from error
-    except OSError as error:
-        raise CorruptionError(
-            f"cannot be read as Parquet ({_first_line(error)})", path=path, check="parquet"
-        ) from error
+    except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
+        raise CorruptionError(message.format(_first_line(error)), path=path, check="parquet") from error
 
 
 def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
@@ -112,16 +154,30 @@ def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> li
     return ranges
 
 
+def reading(path: str) -> contextlib.AbstractContextManager[None]:
+    """What is raised for damaged pages becomes a CorruptionError that names the file."""
+    return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
+
+
 @contextlib.contextmanager
-def reading(path: str) -> Iterator[None]:
-    """What pyarrow raises for damaged pages becomes a CorruptionError that names the file."""
-    try:
-        yield
-    except SkipstoneError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        told = f"its data cannot be read ({_first_line(error)}); restore the file, or sync() the table without it"
-        raise CorruptionError(told, path=path, check="parquet") from error
+def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
+    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed.
+
+    Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
+    one would be believed of this.
+    """
+    with open_parquet(storage, indexed_entry(storage, row), is_checked=False, **options) as file:
+        yield file
+        if file.remote is None:  # an object store checks the identity at each read
+            indexed_entry(storage, row)
+
+
+def indexed_entry(storage: Storage, row: Mapping[str, Any]) -> Entry:
+    """What storage has under the path of a row of the manifest. Raises StorageError where it is another file."""
+    entry = storage.stat(row["path"])
+    if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
+        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+    return entry
 
 
 def read_footer(
@@ -132,151 +188,52 @@ def read_footer(
 ) -> Footer:
     """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
-    with open_parquet(storage, entry, **(options or {})) as file:
-        try:
-            return parse_footer(file.metadata, file.schema_arrow, wanted)
-        except SkipstoneError:
-            raise
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptionError(
-                f"its footer cannot be read ({_first_line(error)})", path=entry.path, check="parquet"
-            ) from error
+    file, footer = _checked(storage, entry, options or {})
+    with file, _refusals(entry.path, "its footer cannot be read ({})"):
+        return parse_footer(footer, file.metadata, file.schema_arrow, wanted)
 
 
-def parse_footer(metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True) -> Footer:
-    """`read_footer` for a footer that is open already: pyarrow's FileMetaData and the Arrow schema of its columns."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    leaves = list(_leaves(schema))
+def parse_footer(
+    footer: FooterBytes, metadata: Any, schema: pa.Schema, wanted: Callable[[str], bool] = lambda leaf: True
+) -> Footer:
+    """`read_footer` for a footer that is parsed already: also pyarrow's FileMetaData, and the Arrow schema of its
+    columns."""
+    leaves = list(leaves_of(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
-        known, order = leaf_types(schema), BoundOrder(metadata)
-        for index, (path, kind) in enumerate(leaves):
-            if path not in known or not wanted(path):
+        known = leaf_types(schema)
+        for leaf, (name, kind) in enumerate(leaves):
+            if name not in known or not wanted(name):
                 continue
-            read = _bound_reader(metadata.schema.column(index), kind) if order.is_right(index, known[path]) else None
-            stats[path] = [_chunk_stats(g.column(index), read, kind) for g in groups]
-    return Footer(plain_schema(schema), row_groups_of(metadata), stats, schema)
+            is_ordered = footer.has_ordered_bounds(leaf, known[name])
+            read = _bound_reader(metadata.schema.column(leaf), kind) if is_ordered else None
+            is_exact = not canon.is_bytes_like(known[name])
+            nan_count = None if pa.types.is_floating(kind) else 0
+            stats[name] = [_chunk_stats(chunks[leaf], read, nan_count, is_exact=is_exact) for chunks in footer.chunks]
+    return Footer(plain_schema(schema), footer.row_groups, stats, schema)
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
     """The row groups that pyarrow's FileMetaData tells of."""
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return [RowGroup(g.num_rows, sum(g.column(i).total_compressed_size for i in range(g.num_columns))) for g in groups]
+    return footer_bytes(metadata).row_groups
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata.
-    Raises SchemaError for a type that Python cannot hash, as those may be that other packages register."""
-    for field in schema:
-        try:
-            hash(field)
-        except TypeError:
-            raise SchemaError(
-                f"column {field.name!r} is {field.type}, a registered type without __hash__: define that first"
-            ) from None
-    return pa.schema([pa.field(f.name, plain_type(f.type)) for f in schema])
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that `plain_schema` gives a column of a type."""
-    if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(kind) else kind
-
-
-def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
-    found: dict[str, pa.DataType] = {}
-    twice: set[str] = set()
-    for path, kind in _leaves(schema):
-        if path is None or kind is None or canon.order_class(kind) is None:
-            continue
-        if path in found:
-            twice.add(path)
-        found[path] = plain_type(kind)
-    return {path: kind for path, kind in found.items() if path not in twice}
-
-
-def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
-    """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
-    leaves = list(_leaves(schema))
-    found = [(at, kind) for at, (name, kind) in enumerate(leaves) if name == path and kind is not None]
-    return found[0] if len(found) == 1 and len(leaves) == count else None
-
-
-def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        at = schema.get_field_index(".".join(parts[:end]))
-        if at >= 0:
-            return _leaf_below(schema.field(at).type, parts[end:])
-    return None
-
-
-def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
-    for name in names:
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        kind = kind.field(name).type
-    return None if canon.order_class(kind) is None else plain_type(kind)
-
-
-def _leaves(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map."""
-    for field in schema:
-        yield from _walk(field.name, field.type)
-
-
-def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    if isinstance(kind, pa.BaseExtensionType) and canon.order_class(kind) is None:
-        yield from _walk(None, kind.storage_type)
-    elif pa.types.is_struct(kind):
-        for i in range(kind.num_fields):
-            child = kind.field(i)
-            yield from _walk(None if path is None else f"{path}.{child.name}", child.type)
-    elif pa.types.is_map(kind):
-        yield from _walk(None, kind.key_type)
-        yield from _walk(None, kind.item_type)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield from _walk(None, kind.value_type)
-    else:
-        yield path, kind
-
-
-def _chunk_stats(chunk: Any, read: BoundReader | None, kind: pa.DataType) -> ColumnStats:
-    sizes = {"compressed_bytes": chunk.total_compressed_size, "uncompressed_bytes": chunk.total_uncompressed_size}
-    counts = {"value_count": chunk.num_values, "nan_count": None if pa.types.is_floating(kind) else 0}
-    found = chunk.statistics
-    if found is None:
-        return ColumnStats(**sizes, **counts)
-    nulls = found.null_count if found.has_null_count else None
-    if nulls is not None and not 0 <= nulls <= chunk.num_values:
-        return ColumnStats(**sizes, **counts)  # a footer that counts wrong is not to be believed in anything
-    if nulls == chunk.num_values:
-        if found.has_min_max:  # bounds of no value: it is not to be believed either
-            return ColumnStats(**sizes, **counts)
-        counts["nan_count"] = 0  # nulls alone leave no room for NaN, which no footer counts
+def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, *, is_exact: bool) -> ColumnStats:
+    values, nulls, sizes = chunk.value_count, chunk.null_count, (chunk.compressed_bytes, chunk.uncompressed_bytes)
+    if nulls is not None and not 0 <= nulls <= values:
+        return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)  # nothing of it is believed
+    if nulls == values:
+        if chunk.has_bounds:  # bounds of no value: it is not to be believed either
+            return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
+        nan_count = 0  # nulls alone leave no room for NaN, which no footer counts
     lower: Any = None
     upper: Any = None
-    if read is not None and found.has_min_max:
-        lower, upper = read(found.min_raw), read(found.max_raw)
+    if read is not None and chunk.bounds is not None:
+        lower, upper = read(chunk.bounds[0]), read(chunk.bounds[1])
         if lower is None or upper is None or lower > upper:
             lower = upper = None
-    exact = not canon.is_bytes_like(plain_type(kind))
-    return shortened(
-        ColumnStats(
-            lower=lower,
-            upper=upper,
-            lower_exact=exact and lower is not None,
-            upper_exact=exact and upper is not None,
-            null_count=nulls,
-            **sizes,
-            **counts,
-        )
-    )
+    is_exact = is_exact and lower is not None
+    return shortened(ColumnStats(lower, upper, is_exact, is_exact, nulls, nan_count, values, *sizes))
 
 
 def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
@@ -309,7 +266,7 @@ def _float_bound(raw: float) -> int | None:
 
 
 def _half_bound(raw: bytes) -> int | None:
-    return _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
+    return None if len(raw) != 2 else _float_bound(float(np.frombuffer(raw, dtype=np.float16)[0]))
 
 
 def _decimal_reader(kind: pa.DataType, physical: str, logical: dict) -> BoundReader | None:

@@ -1,11 +1,14 @@
-"""Taking one leaf, by its dotted path, out of rows."""
+"""Leaves of a schema: their dotted paths, their types, and their values in rows."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
+from ...errors import SchemaError
 
 
 def leaf_array(table: pa.Table, path: str) -> pa.Array:
@@ -42,3 +45,85 @@ def top_level(schema: pa.Schema, path: str) -> str:
         if schema.get_field_index(name) >= 0:
             return name
     raise KeyError(path)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata.
+    Raises SchemaError for a type that Python cannot hash, as those may be that other packages register."""
+    for field in schema:
+        try:
+            hash(field)
+        except TypeError:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, a registered type without __hash__: define that first"
+            ) from None
+    return pa.schema([pa.field(f.name, plain_type(f.type)) for f in schema])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that `plain_schema` gives a column of a type."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
+    found: dict[str, pa.DataType] = {}
+    twice: set[str] = set()
+    for path, kind in leaves_of(schema):
+        if path is None or kind is None or canon.order_class(kind) is None:
+            continue
+        if path in found:
+            twice.add(path)
+        found[path] = plain_type(kind)
+    return {path: kind for path, kind in found.items() if path not in twice}
+
+
+def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
+    """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
+    leaves = list(leaves_of(schema))
+    found = [(at, kind) for at, (name, kind) in enumerate(leaves) if name == path and kind is not None]
+    return found[0] if len(found) == 1 and len(leaves) == count else None
+
+
+def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
+    """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        at = schema.get_field_index(".".join(parts[:end]))
+        if at >= 0:
+            return _leaf_below(schema.field(at).type, parts[end:])
+    return None
+
+
+def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
+    for name in names:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
+    return None if canon.order_class(kind) is None else plain_type(kind)
+
+
+def leaves_of(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
+    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map."""
+    for field in schema:
+        yield from _walk(field.name, field.type)
+
+
+def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
+    if isinstance(kind, pa.BaseExtensionType) and canon.order_class(kind) is None:
+        yield from _walk(None, kind.storage_type)
+    elif pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            child = kind.field(i)
+            yield from _walk(None if path is None else f"{path}.{child.name}", child.type)
+    elif pa.types.is_map(kind):
+        yield from _walk(None, kind.key_type)
+        yield from _walk(None, kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from _walk(None, kind.value_type)
+    else:
+        yield path, kind

@@ -6,12 +6,15 @@ is no such protocol ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _SET = (1, 2), 3, (4, 5, 6), 7, 10
 _DEPTH_MAX = 16
 STOP = b"\0"
+ItemAt = Callable[[bytes, int], tuple[Any, int]]  # (data, where an item begins) -> (the item, where it ends)
+_NO_LISTS: Mapping[int, ItemAt] = {}
 
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
@@ -41,7 +44,10 @@ def int_at(data: bytes, at: int) -> tuple[int, int]:
 
 def bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
     """(a binary, where it ends)."""
-    length, at = varint_at(data, at)
+    length = data[at]
+    at += 1
+    if length > 127:
+        length, at = varint_at(data, at - 1)
     if at + length > len(data):
         raise IndexError("a binary goes beyond the end")
     return data[at : at + length], at + length
@@ -54,6 +60,8 @@ def items_at(data: bytes, at: int) -> tuple[int, int, int]:
     count = head >> 4
     if count == 15:
         count, at = varint_at(data, at)
+    if count > len(data) - at:  # an item takes a byte at least
+        raise IndexError("a list goes beyond the end")
     return count, head & 15, at
 
 
@@ -72,32 +80,85 @@ def fields_at(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
         at = end
 
 
+def struct_at(data: bytes, at: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
+    """(the fields of a struct by their ids, where it ends): numbers, bytes, booleans, dicts of structs; of a list how
+    many items it has, or, of those in `lists`, the items, each as that function reads it."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if not head:
+            return fields, at
+        if head > 15:
+            number += head >> 4
+        else:
+            number, at = int_at(data, at)
+        kind = head & 15
+        if kind in _INTEGERS:
+            value = data[at]
+            at += 1
+            if value > 127:
+                value, at = varint_at(data, at - 1)
+            fields[number] = value >> 1 ^ -(value & 1)
+        elif kind == BINARY:
+            fields[number], at = bytes_at(data, at)
+        elif kind == STRUCT:
+            if depth > _DEPTH_MAX:
+                raise ValueError("structs within structs, too deep")
+            fields[number], at = struct_at(data, at, depth=depth + 1)
+        elif kind == LIST:
+            count, _, first = items_at(data, at)
+            if number in lists:
+                read, items, at = lists[number], [], first
+                for _ in range(count):
+                    item, at = read(data, at)
+                    items.append(item)
+                fields[number] = items
+            else:
+                fields[number], at = count, skipped(data, at, LIST, depth)
+        else:
+            fields[number], at = kind == 1, skipped(data, at, kind, depth)
+
+
 def skipped(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     """Where a value of a type ends."""
-    if depth > _DEPTH_MAX:
-        raise ValueError("structs within structs, too deep")
-    if kind in _BOOLEANS:
-        return at
-    if kind in _INTEGERS:
-        while data[at] >= 128:
-            at += 1
-        return at + 1
-    if kind == BINARY:
-        length, at = varint_at(data, at)
-        return at + length
     if kind == STRUCT:
+        if depth > _DEPTH_MAX:
+            raise ValueError("structs within structs, too deep")
         while True:
             head = data[at]
             at += 1
-            if head == 0:
+            if not head:
                 return at
-            if not head >> 4:
+            if head < 16:
                 _, at = varint_at(data, at)
-            at = skipped(data, at, head & 15, depth + 1)
+            inner = head & 15
+            if inner in _INTEGERS:
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            elif inner not in _BOOLEANS:
+                at = skipped(data, at, inner, depth + 1)
+    if kind == BINARY:
+        length, at = varint_at(data, at)
+        return at + length
     if kind in (LIST, _SET):
         count, of, at = items_at(data, at)
+        if of in _BOOLEANS:
+            return at + count
+        if of in _INTEGERS:
+            for _ in range(count):
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            return at
         for _ in range(count):
-            at = at + 1 if of in _BOOLEANS else skipped(data, at, of, depth + 1)
+            at = skipped(data, at, of, depth + 1)
+        return at
+    if kind in _INTEGERS:
+        return varint_at(data, at)[1]
+    if kind in _BOOLEANS:
         return at
     if kind == _BYTE:
         return at + 1

@@ -1,5 +1,5 @@
-"""Partition values as text: `year=2013/month=1` in a path, and the typed values that it stands for.
+"""Partition values as text in paths, and back.
 
-In go paths or values, out come partition texts and Arrow columns. Begin at `hive.py`; `hive_types.py` infers the types,
-`log_values.py` spells the values of partitions that a log reports.
+In go paths or values, out come partition texts and Arrow columns. All of it is `hive.py`: Hive's escaping, the types
+that Spark infers, and the spelling of the partitions of a log.
 """

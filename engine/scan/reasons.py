@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
 from ..indexes.outcomes import About, AnyLeaf, leaf_sets
-from ..parquet.footers import leaf_type
+from ..parquet.leaves import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
 from ..predicates.evidence import interval_of
 from ..predicates.outcomes import TRUE, not_outcomes

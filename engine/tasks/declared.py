@@ -28,7 +28,7 @@ from ...arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
-from ..parquet.footers import leaf_types
+from ..parquet.leaves import leaf_types
 from ..partitions import hive
 from ..state.manifest import BASE, FILES_SCHEMA, KINDS
 from ..state.paths import partitions_of, relative_paths

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from ...arrays import string_array
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import PARQUET_OPTIONS
+from ..lakes.log import PARQUET_OPTIONS, Naming
 from ..lakes.log_files import loose_schema
-from ..lakes.naming import Naming
 from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
@@ -138,7 +137,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult
 def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
     def schema(path: str) -> pa.Schema | None:
         try:
-            with open_parquet(storage, storage.stat(path), **PARQUET_OPTIONS) as file:
+            with open_parquet(storage, storage.stat(path), is_checked=False, **PARQUET_OPTIONS) as file:
                 return file.schema_arrow
         except (CorruptionError, OSError):
             return None

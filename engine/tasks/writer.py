@@ -24,7 +24,7 @@ from ..indexes.secondary.task_keys import TaskKeys
 from ..indexes.task_index import TaskIndexWriter
 from ..indexes.task_result import ResultBuilder, TaskResult
 from ..parquet.exact_cast import cast_exactly
-from ..parquet.footers import leaf_types, plain_schema
+from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import open_storage, relative_path

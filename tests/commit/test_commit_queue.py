@@ -22,7 +22,7 @@ DELAY_S_MAX = 15  # five seconds by design, on a machine that does nothing else
 _IN_QUEUE = """
 import sys, time, skipstone as ss
 from skipstone.engine.commit.queue import Turn
-with Turn(ss.open(sys.argv[1]).timeline, "0" * 32) as turn:
+with Turn(ss.open(sys.argv[1]).handle.timeline, "0" * 32) as turn:
     turn.wait(1)
     print("first", flush=True)
     time.sleep(600)
@@ -48,7 +48,7 @@ def head(table: ss.Table) -> Iterator[subprocess.Popen]:
 
 def _waits_s(table: ss.Table) -> float:
     begun = time.monotonic()
-    with Turn(ss.open(table.location).timeline, new_transaction_id()) as turn:
+    with Turn(ss.open(table.location).handle.timeline, new_transaction_id()) as turn:
         turn.wait(1)
     return time.monotonic() - begun
 
@@ -60,7 +60,7 @@ def _tickets(table: ss.Table) -> list[str]:
 
 def test_the_oldest_goes_first(table: ss.Table) -> None:
     order: list[int] = []
-    turns = [Turn(ss.open(table.location).timeline, new_transaction_id()) for _ in range(3)]
+    turns = [Turn(ss.open(table.location).handle.timeline, new_transaction_id()) for _ in range(3)]
 
     def take(number: int) -> None:
         with turns[number] as turn:
@@ -84,6 +84,23 @@ def test_an_uncontended_commit_does_not_touch_the_queue(table: ss.Table) -> None
     with table.transaction() as tx:
         tx.write(pa.table({"a": [1]}))
     assert not Path(table.location, ".skipstone", "queue").exists()
+
+
+def test_a_process_that_wins_each_race_learns_that_others_wait(table: ss.Table, head: subprocess.Popen) -> None:
+    def commit() -> None:
+        with ss.open(table.location).transaction() as tx:
+            tx.write(pa.table({"a": [1]}))
+
+    commit()
+    assert len(_tickets(table)) == 1
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while thread.is_alive() and len(_tickets(table)) < 2:
+        time.sleep(0.01)
+    is_waiting = thread.is_alive()
+    head.kill()
+    thread.join()
+    assert is_waiting and table.refresh().version == 3
 
 
 def test_a_commit_that_loses_a_race_leaves_the_queue_at_its_end(table: ss.Table) -> None:

@@ -22,7 +22,7 @@ from skipstone.engine.indexes.bloom import coarse, filters
 from skipstone.engine.indexes.bloom import joining as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
-from skipstone.engine.indexes.bloom.filters import FilterRun, FilterRunWriter
+from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.joining import Opened, join_runs
 from skipstone.engine.indexes.bloom.merge import merged_all, merged_filters
 from skipstone.engine.state import Run
@@ -71,7 +71,7 @@ def storage(tmp_path: Path) -> Iterator[Counted]:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(10, 400))
+@settings(max_examples=examples(5, 400))
 @given(data=st.data())
 def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))
@@ -314,7 +314,7 @@ def _commit(table: ss.Table, commit: int) -> None:
 
 
 def _runs(table: ss.Table) -> tuple[Run, ...]:
-    return next(index for index in table.instant.indexes if index.kind == "bloom").runs
+    return next(index for index in table.handle.instant.indexes if index.kind == "bloom").runs
 
 
 def _key(commit: int) -> object:
@@ -331,7 +331,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
     """3 requests a run where nothing is known, one afterwards; runs are bounded, and few after optimize."""
-    count = 2_000 if is_thorough() else 150
+    count = 2_000 if is_thorough() else 70
     with without_flushes():
         table = _empty(tmp_path)
         for commit in range(count):
@@ -339,7 +339,7 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
             assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(filter_merging.RATIO) + 1
         for _ in range(2):
             runs = len(_runs(table))
-            table.forget()
+            table.handle.forget()
             with ss.open(tmp_path) as fresh:
                 cold, cold_bytes = _filter_step(fresh, _key(3))
                 assert cold <= 5 * runs and cold_bytes <= runs * (1 << 17)
@@ -402,7 +402,7 @@ def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
     for row in range(section.rows):
         data[section.offset + row * (section.stride + 4)] ^= 1
     path.write_bytes(data)
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path) as fresh, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert fresh.scan(_key(2)).files().num_rows == 8
@@ -425,7 +425,7 @@ def budget() -> Iterator[Callable[[int], None]]:
 
 
 def _used(table: ss.Table) -> int:
-    return ss.cache_info().by_root.get(table.index_storage.uri, 0)
+    return ss.cache_info().by_root.get(table.handle.index_storage.uri, 0)
 
 
 def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
@@ -433,7 +433,7 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
         table = _empty(tmp_path)
         for commit in range(10):
             _commit(table, commit)
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
         assert _filter_step(plain, _key(0))[0] > 0 and _filter_step(plain, _key(2))[0] > 0
         without = _used(plain)
@@ -445,7 +445,7 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
         assert _filter_step(plain, _key(2))[0] > 0
         with ss.open(tmp_path, cache="coarse") as other:  # what the process keeps serves the next handle
             assert _filter_step(other, _key(0))[1] == 0  # its files are looked at
-        kept.forget()
+        kept.handle.forget()
         assert _used(kept) == 0
 
 
@@ -470,7 +470,7 @@ def test_groups_that_nobody_asks_any_more_make_room(tmp_path: Path, budget: Call
         table.create_index(["k", "j"], kind="bloom", fpp=0.0001)
         with table.transaction() as tx:
             tx.write(pa.table({"k": _keys(0), "j": _keys(1)}))
-    table.forget()
+    table.handle.forget()
     asked = (("k", 0), ("j", 1), ("k", 0))
     with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
         for name, commit in asked:

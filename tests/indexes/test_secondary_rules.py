@@ -13,25 +13,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.engine.indexes.secondary import rows as secondary_rows
-from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
+from skipstone.engine.indexes.secondary import merge as secondary_merge
+from skipstone.engine.indexes.secondary.questions import Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("p", pa.int32())])
 
 
 def _index(table: ss.Table, kind: str = "secondary"):
-    return next(index for index in table.instant.indexes if index.kind == kind)
+    return next(index for index in table.handle.instant.indexes if index.kind == kind)
 
 
 def _places(table: ss.Table, *values: pa.Array) -> set[tuple[int, int]]:
     """(file, row) of the live files that hold values, by the index alone."""
     index = _index(table)
-    leaves = [table.schema.field(table.instant.path_of(c)).type for c in index.columns]
-    found = SecondaryReader(table.readers, index.runs, leaves)
+    leaves = [table.schema.field(table.handle.instant.path_of(c)).type for c in index.columns]
+    found = SecondaryReader(table.handle.readers, index.runs, leaves)
     positions = found.positions(key_ranges(found.code, [Values(v) for v in values]))
     live = set(table.files()["file_id"].to_pylist()) if "file_id" in table.files().column_names else None
     pairs = zip(positions.file_ids.tolist(), positions.rows.tolist(), strict=True)
@@ -149,7 +150,7 @@ def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) 
     assert table.scan(col("s") != "b").count() == 1
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(6, 200))
 @given(data=st.data())
 def test_a_life_keeps_every_row(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())
@@ -256,13 +257,13 @@ def test_a_writer_that_is_given_up_at_the_last_moment_is_told_so(
     rows = pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA)
     with table.transaction() as tx:
         tx.write(rows)
-    real = secondary_rows.appended_entries
+    real = secondary_merge.appended_entries
 
     def meanwhile(*given: object):
         ss.open(tmp_path).clean(min_age=dt.timedelta(0))
         return real(*given)
 
-    monkeypatch.setattr(secondary_rows, "appended_entries", meanwhile)
+    monkeypatch.setattr(secondary_merge, "appended_entries", meanwhile)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), table.transaction() as tx:
         tx.write(rows)
     assert ss.open(tmp_path).scan(col("k") == 1).count() == 1

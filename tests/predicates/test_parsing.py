@@ -348,7 +348,7 @@ def test_predicates_import_neither_sqlglot_nor_numba_nor_pandas():
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_strategies_make_tables_of_their_schemas(data):
     schema = data.draw(schemas())
     assert data.draw(tables(schema)).schema == schema

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples, is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicate_strategies import predicates, row_matches
@@ -33,7 +33,7 @@ from soundness_lakes import make_lake
 from soundness_predicates import FORMS, Pool, outcomes_of, random_tree, where_of
 from test_slice_scan import TABLE_SCHEMA, groups, live, table_of, worlds
 
-LAKES, ASKED = (300, 40) if is_thorough() else (6, 20)
+LAKES, ASKED = (300, 40) if is_thorough() else (4, 20)
 
 
 def _carried(path: object, columns: list[str], **options) -> sks.Coarse:
@@ -68,7 +68,7 @@ def test_no_row_is_lost() -> None:
         try:
             lake = make_lake(seed, root, 8)
             rng = random.Random(seed)
-            indexed = [name for name in lake.table.instant.columns if rng.random() < 0.8]
+            indexed = [name for name in lake.table.handle.instant.columns if rng.random() < 0.8]
             coarse = _carried(lake.table.location, indexed, filter_bytes=rng.choice([0, 1 << 20]))
             pool = Pool(lake, rng, 20)
             paths = sorted({path for path, _ in lake.units})
@@ -90,7 +90,7 @@ def test_no_row_is_lost() -> None:
 
 
 @given(st.data())
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=examples(6, 300))
 def test_rule_15_slices_come_back_whole_or_not_at_all(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
@@ -284,8 +284,8 @@ def test_a_fine_part_that_cannot_be_read_says_so_and_its_files_come_back_whole(l
 
 def test_a_run_that_is_damaged_when_it_is_made_prunes_nothing(lake: Path) -> None:
     with ss.open(lake) as table:
-        (run,) = next(index.runs for index in table.instant.indexes if index.kind == "bloom")
-        table.forget()
+        (run,) = next(index.runs for index in table.handle.instant.indexes if index.kind == "bloom")
+        table.handle.forget()
     path = lake / ".skipstone" / run.path
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.warns(UserWarning, match="damaged and left out"):

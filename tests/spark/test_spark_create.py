@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,7 @@ def _told(make, **options) -> object:
         files = table.files().sort_by("path")
         asked = ("k > 1", "s IS NULL", "s = 'x'")
         spans = [table.scan(where).row_groups().sort_by("path").to_pylist() for where in asked]
-        pending = sorted((each["path"], each["reason"]) for each in table.instant.pending)
+        pending = sorted((each["path"], each["reason"]) for each in table.handle.instant.pending)
         return (
             table.schema,
             table.partitions().sort_by("partition").to_pylist(),
@@ -69,7 +70,7 @@ def _told(make, **options) -> object:
 
 
 @given(_trees, st.sampled_from([None, ["k"]]), st.booleans())
-@settings(max_examples=10)
+@settings(max_examples=examples(4, 100))
 def test_executors_attach_what_is_attached_here(spark, tmp_path_factory, tree, columns, is_hive: bool) -> None:
     root = tmp_path_factory.mktemp("tree")
     try:

@@ -24,14 +24,14 @@ from skipstone.spark_adapter import semi_join
 FILES, ROWS = 9, 120
 INDEXED = ("k", "f", "d", ["s", "k"])
 CASES = [  # the key, and by which indexes
-    (["k"], ("whole", "part", "none", "half")),
+    (["k"], ("whole", "part")),
     (["f"], ("whole",)),
-    (["d"], ("part",)),
     (["x.y"], ("none",)),
-    (["k", "s"], ("whole", "half")),
+    (["k", "s"], ("half",)),
     (["p", "k"], ("part",)),
-    (["k", "t", "f"], ("part",)),
 ]
+if is_thorough():
+    CASES += [(["k"], ("none", "half")), (["d"], ("part",)), (["k", "s"], ("whole",)), (["k", "t", "f"], ("part",))]
 
 
 def _drawn(draw: np.random.Generator, count: int, first: int) -> pa.Table:
@@ -212,7 +212,7 @@ def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
         tx.remove(["2.parquet"])
     after = sks.lookup(spark, tmp_path, keys, "k")
     assert (before.count(), after.count()) == (40, 20), "a removed file's rows stand in the index still"
-    for run in table.instant.indexes[-1].runs:
+    for run in table.handle.instant.indexes[-1].runs:
         path = tmp_path / ".skipstone" / run.path
         path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 2])
     damaged = sks.lookup(spark, tmp_path, keys, "k")

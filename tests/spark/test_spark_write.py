@@ -67,7 +67,7 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
 
     save(base, lake, partitioning="p")
     table = check(2)
-    assert table.instant.partitioning == ("p",)
+    assert table.handle.instant.partitioning == ("p",)
     assert table.schema.equals(pa.schema([("id", pa.int64()), ("Name", pa.string()), ("p", pa.int64())]))
     table.create_index("Name", kind="bloom")
     table.create_index("id", kind="secondary")
@@ -218,7 +218,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy:
     return st.none() | st.lists(_values(kind.value_type), min_size=size or 0, max_size=2 if size is None else size)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 @given(st.data())
 def test_the_way_there_and_back_changes_nothing(data: st.DataObject) -> None:
     """Any values of any types, as they go to Spark and come from it again."""
@@ -246,7 +246,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(6, 200))
 @given(st.lists(ROWS, max_size=3))
 def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
     """Through the writer, as Spark calls it; an empty text and the null partition's name are null, as Hive has it."""
@@ -381,7 +381,7 @@ def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
 
 
 def _gone(table: ss.Table) -> set[str]:
-    return set(table.snapshot.gone()["path"].to_pylist())
+    return set(table.handle.snapshot.gone()["path"].to_pylist())
 
 
 # -- the writer by itself: what Spark does with it on a cluster --------------------------------------------------------

@@ -1,27 +1,171 @@
-"""Building the filters of files that are there already: only their key column is read, or their own filters are."""
+"""Building the filters of files that are there already: only their key column is read, or their own filters are.
+
+Row groups are read one after the other in a thread of their own while those before are hashed. Memory is bounded
+(`task_filters.py`), however large a file is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from .... import canon
+from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ....bloom.lazy import load_kernels_for
 from ....errors import CorruptionError, SchemaError, StorageError
+from ...lakes.log import parquet_options
+from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
+from ...parquet.leaves import leaf_array, leaf_type, top_level
+from ...predicates.widening import is_exact_widening
 from ...state import IndexState
 from ...storage.prefetch import ahead
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
-from .file_filters import FileFilters, copied_file, hashed_file
-from .filters import FilterRunWriter
-from .sizing import FilterSizing
+from .format import FilterRunWriter
+from .from_parquet import ParquetFilters
+from .hashed_values import filter_hash
+from .sizing import TELLS_NOTHING_FPP, FilterSizing
+from .task_filters import FineFilters, Spool, TaskFilter
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
     from ...handle import Handle
+
+_ANYTHING = np.full((1, 8), 0xFFFFFFFF, dtype=np.uint32)
+"""The filter of a row group that has none: it may hold anything."""
+
+_MEMBERS_MAX = 64  # of one file: a row of a coarse group has 32 bytes of each
+_UNION_SHARE = 1.25
+
+
+@dataclass
+class FileFilters:
+    """What was made of one file: the filters of its row groups, and one over all of them, or several that hold all
+    between them. `close` lets go of what the fine filters take while they wait to be written."""
+
+    fine: FineFilters
+    whole: list[SplitBlockFilter]
+    hash_name: str
+    spool: Spool
+
+    def close(self) -> None:
+        self.spool.close()
+
+
+def hashed_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+    """The filters of a file of the manifest, from the values of its column; `row` tells its path and identity.
+
+    Raises SchemaError where it is not known where the column lies in it, StorageError for another file than was
+    indexed, CorruptionError for one that cannot be read.
+    """
+    spool = Spool()
+    try:
+        with opened(handle, row) as file:
+            groups = row_groups_of(file.metadata)
+            path = path_in(handle, row, known, file)
+            fine, whole = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
+            kind = known.type if path is None else leaf_type(file.schema_arrow, path)
+            name = None if kind is None else canon.hash_name(kind)
+            if name is None:
+                raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
+            with contextlib.closing(_hashes(file, row["path"], path, known)) as found:
+                for group, hashes in zip(groups, found, strict=True):
+                    whole.add(fine.add(hashes, group.size_bytes))
+        whole.add_file(fine.finish([group.size_bytes for group in groups]))
+        return FileFilters(fine, [whole.finish(name)], name, spool)
+    except BaseException:
+        spool.close()
+        raise
+
+
+def copied_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+    """As `hashed_file`, from the filters that the Parquet file has itself: no data is read.
+
+    Raises SchemaError, too, where it has none that can be believed.
+    """
+    spool = Spool()
+    try:
+        with opened(handle, row) as file:
+            path = path_in(handle, row, known, file)
+            if path is None:
+                return hashed_file(handle, row, known, sizing)
+            found = ParquetFilters(handle.storage, row["path"], row["size_bytes"], file, path)
+            groups = row_groups_of(file.metadata)
+            if not is_exact_widening(found.kind, known.type):
+                raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, its values may be others as {known.type}")
+            fine = FineFilters(sizing, spool)
+            for group, one in zip(groups, found, strict=True):
+                words = _ANYTHING if one is None else one.words
+                fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
+        false_bytes = fine.finish([group.size_bytes for group in groups])
+        whole = _members(fine, sizing, false_bytes)
+        hash_name = filter_hash(found.hash_name)
+        return FileFilters(fine, [SplitBlockFilter(words, hash_name) for words in whole], found.hash_name, spool)
+    except BaseException:
+        spool.close()
+        raise
+
+
+def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> list[np.ndarray]:
+    """The filters of a file's row groups as members of a coarse group, uint32 [blocks, 8] each: as one where that says
+    nearly as much, since there are no values to fill a larger one with; else of each row group."""
+    if fine.row_groups > _MEMBERS_MAX:
+        return [_ANYTHING]
+    every = [fine.words_of(group) for group in range(fine.row_groups)]
+    if any(measured_fpp(words) > TELLS_NOTHING_FPP for words in every):
+        return [_ANYTHING]
+    blocks = max(map(len, every))
+    union = np.bitwise_or.reduce([replicate_words(words, blocks) for words in every])
+    if measured_fpp(union) <= _UNION_SHARE * sum(map(measured_fpp, every)):
+        return [union]
+    return [
+        np.ascontiguousarray(fold_words(words, min(len(words), sizing.task_blocks(keys, false_bytes))))
+        for words, keys in zip(every, fine.keys, strict=True)
+    ]
+
+
+def opened(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
+    """The file that the manifest tells of, open."""
+    return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
+
+
+def path_in(handle: Handle, row: dict[str, Any], known: ColumnInFiles, file: pq.ParquetFile) -> str | None:
+    """The dotted path of the column in the file; None where the file lacks it."""
+    number = row["schema_id"]
+    path, _ = known.located.get(number, (None, known.type))
+    if path is None and number not in known.lacking:
+        raise SchemaError(f"{row['path']}: where the column lies in it is not known")
+    if path is None or top_level(handle.instant.file_schemas[number].schema, path) not in file.schema_arrow.names:
+        return None
+    return path
+
+
+def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFiles) -> Generator[np.ndarray]:
+    """uint64: the hashes of each row group's values, nulls left out."""
+    count = file.metadata.num_row_groups
+    if path is None:
+        default = pa.nulls(1, known.type) if known.default is None else pa.repeat(known.default, 1)
+        yield from [hash_array(default).present()] * count
+        return
+
+    def read(group: int) -> pa.Table:
+        with reading(name):
+            prefetch(file, group, [path])
+            return file.read_row_group(group, columns=[path])
+
+    rows = map(read, range(count)) if count < 2 else ahead(read, range(count), 1, "skipstone-read")
+    for group in rows:
+        yield hash_array(leaf_array(group, path)).present()
+
 
 Made = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 

@@ -10,7 +10,7 @@ https://github.com/apache/parquet-format/blob/master/BloomFilter.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,10 @@ import pyarrow as pa
 from ....arrays import binary_array, from_numpy
 from ....bloom import SplitBlockFilter, probes_for
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError
-from ...parquet.footers import leaf_position, plain_type, reading
+from ...parquet.footer_bytes import footer_bytes
+from ...parquet.footers import reading
+from ...parquet.leaves import leaf_position, plain_type
+from ...parquet.thrift import struct_at
 from ...storage import Storage
 from .hashed_values import filter_hash, stored_name
 
@@ -31,7 +34,7 @@ HEADER_BYTES_MAX = 64
 BITSET_BYTES_MAX = 128 << 20
 _AT_ONCE_BYTES = 16 << 20
 _BLOCK_BYTES = 32
-_STOP, _I32, _STRUCT = 0, 5, 12
+_SIZE_FIELD = 0x15  # field 1, a number of 32 bits
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class ParquetFilters:
             chunks = [metadata.row_group(i).column(at[0]) for i in range(metadata.num_row_groups)]
             self.places = [_place(chunk, path) for chunk in chunks]
             self.row_groups = len(chunks)
-            self._bounds = [_bounds(chunk, leaf.physical_type) for chunk in chunks]
+            stored = footer_bytes(metadata, path, size_bytes).chunks
+            self._bounds = [_bounds(group[at[0]].bounds, leaf) for group in stored]
             name = stored_name(self.kind, leaf)
         if chunks and not any(self.places):
             raise SchemaError(f"{path}: it has no Parquet filter of {column!r}")
@@ -150,76 +154,31 @@ def _place(chunk: Any, path: str) -> Place | None:
     return None if offset is None else Place(offset, None if length is None or length <= 0 else length)
 
 
-def _bounds(chunk: Any, physical: str) -> pa.Array | None:
+def _bounds(bounds: tuple[Any, Any] | None, leaf: Any) -> pa.Array | None:
     """The least and the greatest value, as they are stored; None where they may have been cut short."""
-    found = chunk.statistics
-    if found is None or not found.has_min_max:
+    physical = leaf.physical_type
+    if bounds is None:
         return None
-    bounds: Sequence[Any] = (found.min_raw, found.max_raw)
     if physical in ("INT32", "INT64"):
         return from_numpy(np.array(bounds, dtype=np.int64))
     if physical in ("FLOAT", "DOUBLE"):
         return from_numpy(np.array(bounds, dtype=np.float64))
-    if physical == "FIXED_LEN_BYTE_ARRAY" and found.logical_type.type == "DECIMAL":
+    if physical == "FIXED_LEN_BYTE_ARRAY" and leaf.logical_type.type == "DECIMAL":
         return binary_array(bounds)
     return None
 
 
-# -- thrift's compact protocol, as much as the header needs ------------------------------------------------------------
-
-
 def parse_header(data: bytes) -> tuple[int, list[int], int]:
     """(size of the bitset in bytes; which choice each of algorithm, hash and compression is; bytes read) of a
-    BloomFilterHeader. Raises ValueError for anything else: nothing in `data` makes it read on beyond its end."""
-    size_bytes, choices = -1, [0, 0, 0]
-    at, field = 0, 0
-    while True:
-        field, kind, at = _field(data, at, field)
-        if kind == _STOP:
-            break
-        if field == 1 and kind == _I32 and size_bytes < 0:
-            number, at = _varint(data, at)
-            size_bytes = (number >> 1) ^ -(number & 1)
-        elif 2 <= field <= 4 and kind == _STRUCT and not choices[field - 2]:
-            choices[field - 2], at = _union(data, at)
-        else:
-            raise ValueError(f"field {field} of kind {kind} is not one of its own")
-    if size_bytes < 0 or 0 in choices:
-        raise ValueError("a field is missing")
-    return size_bytes, choices, at
-
-
-def _union(data: bytes, at: int) -> tuple[int, int]:
-    """(the choice, where it ends) of a union of empty structs."""
-    choice, kind, at = _field(data, at, 0)
-    if kind != _STRUCT:
-        raise ValueError(f"a choice of kind {kind}")
-    for _ in range(2):  # the empty struct, and then the union itself
-        _, kind, at = _field(data, at, 0)
-        if kind != _STOP:
-            raise ValueError("a choice that holds something")
-    return choice, at
-
-
-def _field(data: bytes, at: int, before: int) -> tuple[int, int, int]:
-    """(field, kind, where its value begins)."""
-    if at >= len(data):
-        raise ValueError("it ends too soon")
-    step, kind = data[at] >> 4, data[at] & 15
-    if data[at] == _STOP:
-        return 0, _STOP, at + 1
-    if kind == _STOP:
-        raise ValueError("an end that names a field")
-    if step:
-        return before + step, kind, at + 1
-    number, at = _varint(data, at + 1)
-    return (number >> 1) ^ -(number & 1), kind, at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for i, byte in enumerate(data[at : at + 5]):
-        number |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return number, at + i + 1
-    raise ValueError("a number without end")
+    BloomFilterHeader. Raises ValueError for anything else."""
+    try:
+        fields, length = struct_at(data, 0)
+    except IndexError:
+        raise ValueError("it ends too soon") from None
+    unions = [fields.pop(number, None) for number in (2, 3, 4)]
+    if not all(isinstance(union, dict) and list(union.values()) == [{}] for union in unions):
+        raise ValueError("a choice of algorithm, hash or compression is missing")
+    size_bytes = fields.pop(1, -1)
+    if fields or size_bytes < 0 or data[0] != _SIZE_FIELD:
+        raise ValueError("it has other fields than its own, or no size")
+    return size_bytes, [next(iter(union)) for union in unions], length

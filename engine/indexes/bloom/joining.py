@@ -22,7 +22,7 @@ from ....hfile_like import SortedFileReader, SortedFileWriter
 from ...state import Run
 from ...storage import Ranged, Storage
 from .coarse import Coarse, section_name
-from .filters import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, Tasks, write_entries
+from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, Tasks, write_entries
 
 MEMBERS_MAX = 1 << 15  # of a group: a row of 1 MiB
 CHUNK_BYTES = 16 << 20  # of rows that are read and written at once

@@ -14,12 +14,17 @@ look-up three requests where nothing of it is known yet, and one afterwards, sid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ....bloom import SplitBlockFilter
 from ....errors import CorruptionError, FormatVersionError
-from ...state import Run
-from ...storage import FileMissingError, Storage
+from ....hfile_like import read_strided_rows
+from ...state import IndexState, Run
+from ...storage import FileMissingError, Ranged, Storage
+from ..commit_work import CommitWork
+from .format import FilterRunWriter
 from .joining import Opened, join_runs
 
 RATIO = 4
@@ -181,3 +186,34 @@ def _is_whole(storage: Storage, run: Run) -> bool:
 
 def _segments(opened: Sequence[Opened]) -> tuple[int, int]:
     return min(one.run.segments[0] for one in opened), max(one.run.segments[1] for one in opened)
+
+
+def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
+    """The index with a run of the filters that a commit's tasks carry for it. Files without a filter are holes; with
+    none at all the segment stays uncovered."""
+    spoken = {number: path for path, number in work.spoken.columns.items()}
+    column = spoken.get(index.columns[0])  # none: it was added since, and no task knew of it
+    carried = [r.index is not None and column in r.index.task_filters for r in work.results]
+    if index.maintain != "commit" or column is None or not any(carried):
+        return index
+    writing, after, storage = work.writing, work.after, work.writing.storage
+    holes: list[int] = []
+    path = writing.path(f"i{index.id}")
+    with FilterRunWriter(storage, path, index.options["fpp"]) as writer:
+        for result, file_ids in zip(work.results, (files.ids for files in work.added), strict=True):
+            if result.index is None or column not in result.index.task_filters:
+                holes += file_ids.tolist()
+                continue
+            fine = result.index.file_filters.get(column, [None] * len(file_ids))
+            located = [(i, result.index.path, f) for i, f in zip(file_ids.tolist(), fine, strict=True) if f is not None]
+            holes += [i for i, f in zip(file_ids.tolist(), fine, strict=True) if f is None]
+            if not located:
+                continue
+            section = result.index.task_filters[column]
+            rows = read_strided_rows(Ranged(storage, result.index.path), section, np.arange(section.rows))
+            whole = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
+            writer.add_task(located, whole)
+        run = writer.finish((after.version, after.version))
+
+    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
+    return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))

@@ -15,14 +15,13 @@ from ....arrays import joined
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import prefetch, reading
+from ...parquet.footers import open_indexed, prefetch, reading
 from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
 from ...storage import Storage
 from ...storage.prefetch import ahead
 from ..columns import ColumnInFiles
-from ..indexed_file import open_indexed
 from .format import SecondaryForm, write_entries
 from .sort import MEMORY_BYTES, EntrySorter
 

@@ -2,6 +2,9 @@
 
 What is merged is cut into shards anew; a large shard between whose keys no other run has any stays as it is, under the
 new run's segments.
+
+The keys that a commit's tasks carry become entries of its segment: a task numbers its files by itself, and here those
+numbers become file ids.
 """
 
 from __future__ import annotations
@@ -17,12 +20,27 @@ import pyarrow as pa
 from ....arrays import from_numpy
 from ....errors import CorruptionError, FormatVersionError
 from ....hfile_like import SortedFileReader
-from ...state import Run
+from ....hfile_like.ordered import ordered_class
+from ...state import IndexState, Run
+from ...state.manifest import split_file_ids
 from ...state.run_writing import Level, first_merged, level_bytes, levels_of
 from ...state.runs import RunReaders
-from ...storage import FileMissingError, Storage
-from .format import RUN_SCHEMA, SecondaryForm, files_of, places_of, write_entries
+from ...storage import FileMissingError, Ranged, Storage
+from ..commit_work import CommitWork, MergeWork
+from ..task_result import TaskResult
+from .format import (
+    ENTRY_SCHEMA,
+    PLACE,
+    RUN_SCHEMA,
+    SecondaryForm,
+    files_of,
+    places_of,
+    with_ending,
+    without_place,
+    write_entries,
+)
 from .sort import EntrySource, larger, merged_entries
+from .task_keys import KeyRun
 
 COMMIT_BYTES = 4 << 20
 OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
@@ -213,3 +231,113 @@ def _of_files(batch: pa.RecordBatch, live: np.ndarray) -> pa.RecordBatch:
     at = np.searchsorted(live, ids)
     kept = live[np.minimum(at, len(live) - 1)] == ids if len(live) else np.zeros(len(ids), dtype=bool)
     return batch if kept.all() else batch.filter(from_numpy(kept))
+
+
+def carried_entries(
+    storage: Storage,
+    results: Sequence[TaskResult],
+    ids: Sequence[np.ndarray],
+    columns: tuple[str, ...],
+    kinds: Sequence[pa.DataType],
+) -> tuple[NewEntries | None, list[int]]:
+    """(what tasks carry for an index of these columns, None where none carries anything; the added files that it is
+    nothing on).
+
+    ids        uint64 file ids, result by result
+    columns    paths, as the tasks spoke of them
+    kinds      the types that the index encodes; keys of other classes count as none
+    """
+    classes = tuple(ordered_class(kind) for kind in kinds)
+    holes: list[int] = []
+    carried: list[tuple[KeyRun, np.ndarray]] = []
+    entries = size_bytes = 0
+    carries = False
+    for result, file_ids in zip(results, ids, strict=True):
+        found = None if result.index is None else result.index.key_runs.get(columns)
+        if found is None or found.classes != classes:
+            holes += file_ids.tolist()
+            continue
+        carries = True
+        holes += [i for i, number in zip(file_ids.tolist(), found.numbers, strict=True) if number is None]
+        if found.path is not None:
+            carried.append((found, file_ids))
+            entries, size_bytes = entries + found.entries, size_bytes + found.size_bytes
+    if not carries:
+        return None, holes
+
+    def sources() -> list[EntrySource]:
+        return [EntrySource(larger(_bound(storage, run, own))) for run, own in carried]
+
+    return NewEntries(sources, entries, size_bytes), holes
+
+
+def task_key_paths(results: Sequence[TaskResult]) -> list[str]:
+    """The runs of keys that tasks wrote: of no use once the commit is published, or given up."""
+    of_tasks = [result.index.key_runs.values() for result in results if result.index is not None]
+    return [run.path for runs in of_tasks for run in runs if run.path is not None]
+
+
+def _bound(storage: Storage, run: KeyRun, file_ids: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The entries of a task's run with file ids in the place of its numbers: they ascend by their values."""
+    assert run.path is not None
+    known = [(number, i) for number, i in zip(run.numbers, file_ids.tolist(), strict=True) if number is not None]
+    numbers, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(known), strict=True))
+    with SortedFileReader(Ranged(storage, run.path, run.size_bytes)) as reader:
+        for batch in reader.scan(columns=RUN_SCHEMA.names):
+            own, groups = places_of(batch.column(0))
+            keys = _placed(batch.column(0), ids[np.searchsorted(numbers, own)], groups)
+            yield pa.RecordBatch.from_arrays([keys, *batch.columns[1:]], schema=ENTRY_SCHEMA)
+
+
+def _placed(keys: pa.BinaryArray, ids: np.ndarray, row_groups: np.ndarray) -> pa.BinaryArray:
+    """Keys with other places."""
+    partition, sequence = split_file_ids(ids)
+    places = PLACE.encode(partition=partition, sequence=sequence, row_group=row_groups)
+    return with_ending(without_place(keys), places)
+
+
+def committed_entries(index: IndexState, kinds: Sequence[pa.DataType], work: CommitWork) -> IndexState:
+    """The index, which encodes `kinds`, with the entries that a commit's tasks carry for it. Files of which they carry
+    none are holes; with none at all the segment stays uncovered."""
+    spoken = {number: path for path, number in work.spoken.columns.items()}
+    columns = [spoken.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
+    known = tuple(column for column in columns if column is not None)
+    if index.maintain != "commit" or len(known) < len(columns):
+        return index
+    writing, ids = work.writing, [files.ids for files in work.added]
+    new, holes = carried_entries(writing.storage, work.results, ids, known, kinds)
+    if new is None:
+        return index
+    runs = appended_entries(
+        writing.storage,
+        writing.readers,
+        index.runs,
+        new,
+        work.version,
+        lambda shard: writing.path(f"p{index.id}-{shard}"),
+        _form(index),
+    )
+    return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
+
+
+def merged_entry_runs(index: IndexState, work: MergeWork) -> IndexState:
+    """The index with fewer runs, and without the entries of files that went, where there are many. A damaged one stays
+    as it is."""
+    writing = work.writing
+    try:
+        runs = consolidated_entries(
+            writing.storage,
+            writing.readers,
+            index.runs,
+            work.snapshot.numbers(),
+            lambda shard: writing.path(f"p{index.id}c-{shard}"),
+            _form(index),
+        )
+    except (CorruptionError, FormatVersionError, FileMissingError) as error:
+        warnings.warn(f"an index with a damaged run is left as it is: {error}", stacklevel=4)
+        return index
+    return index if runs is None else replace(index, runs=runs)
+
+
+def _form(index: IndexState) -> SecondaryForm:
+    return SecondaryForm(index.options["shard_bytes"])

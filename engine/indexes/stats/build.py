@@ -18,12 +18,13 @@ import pyarrow as pa
 from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, StorageError
 from ...lakes.log import parquet_options
-from ...parquet.footers import Footer, leaf_types, read_footer
+from ...parquet.footers import Footer, indexed_entry, read_footer
+from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
 from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
-from ..geometric_runs import stats_form
+from ..commit_work import stats_form
 from ..orphans import Leftovers
 from ..protocol import Built, Job
 from ..task_index import TaskIndexWriter
@@ -140,9 +141,7 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
             return Footer(pa.schema([]), [], {})
         leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
         try:
-            entry = handle.storage.stat(row["path"])
-            if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-                raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+            entry = indexed_entry(handle.storage, row)
             footer = read_footer(handle.storage, entry, leaves, options)
             if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
                 own, there = leaf_types(known.schema), leaf_types(footer.schema)

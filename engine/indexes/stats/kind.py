@@ -13,13 +13,13 @@ from ...state import IndexState, Instant, Run
 from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..options import checked_options, checked_shard_bytes, column_ids
-from ..protocol import Built, Job, Question
+from ..columns import checked_options, checked_shard_bytes, column_ids
+from ..protocol import Built, Job, Probe
 from . import format as stats
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..work import CommitWork, MergeWork
+    from ..commit_work import CommitWork, MergeWork
 
 
 class StatsKind:
@@ -41,7 +41,7 @@ class StatsKind:
         return built_stats(handle, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from ..geometric_runs import joined_rows
+        from ..commit_work import joined_rows
         from .restored_files import told_to
         from .rows import first_stats, stat_rows
 
@@ -56,7 +56,7 @@ class StatsKind:
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
         """Lets go of files that went, and tells anew what the partitions span that these left loose."""
-        from .optimize import tightened
+        from .merge import tightened
 
         rows = tightened(work.snapshot, index)
         runs = index.runs if rows is None else work.writing.stats(index, rows, work.version)
@@ -72,10 +72,12 @@ class StatsKind:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
-    def questions(
+    def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
-    ) -> list[Question]:
-        return []  # they are asked of partitions and blocks first, before any file is known: `scan.candidates`
+    ) -> Sequence[Probe]:
+        from .probe import stats_probes
+
+        return stats_probes(snapshot, bound, damaged)
 
 
 KIND = StatsKind()

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ....arrays import from_numpy, null_column, string_array, to_numpy
 from ....errors import CorruptionError, FormatVersionError
 from ...parquet.column_stats import STATS_FIELDS
-from ...parquet.footers import leaf_type
+from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
 from ...state import run_writing as writing
 from ...state.coverage import is_covered

@@ -1,20 +1,26 @@
-"""Writing the runs of one commit, and merging them into those that are there."""
+"""What a kind of index is given to do its part of a commit or of an optimize, and where the runs of either go.
+
+Runs are merged in geometric sizes (`state/run_writing.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError
-from ..state import IndexState, Run, manifest
+from ..state import IndexState, Instant, Run, manifest
 from ..state.run_writing import SHARD_BYTES, Form, Rows, appended, consolidated, run_path
 from ..state.runs import RunReaders
+from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
 from .orphans import Leftovers
 from .stats import format as stats
+from .stats.rows import AddedFiles
+from .task_result import TaskResult
 
 MANIFEST_FORM = Form(
     manifest.BLOCK_BYTES,
@@ -83,3 +89,42 @@ def stats_form(index: IndexState) -> Form:
     """How the runs of a statistics index are written."""
     shard_bytes = index.options.get("shard_bytes", SHARD_BYTES)
     return Form(stats.BLOCK_BYTES, tuple(stats.SUMMARIES), shard_bytes, stats.COLUMN_PREFIX_BYTES)
+
+
+@dataclass
+class CommitWork:
+    """One attempt of a commit: what it adds and takes out, under their ids.
+
+    after      the instant in the making: its version, schema and columns are those of the new version
+    spoken     the version whose names the tasks speak
+    results    what the tasks made, and `added`, result by result, their files as they were bound
+    gone       the removed files, as the manifest had them
+    """
+
+    after: Instant
+    spoken: Instant
+    results: Sequence[TaskResult]
+    added: Sequence[AddedFiles]
+    gone: pa.Table
+    writing: RunWriting
+
+    @property
+    def version(self) -> int:
+        return self.after.version
+
+
+@dataclass
+class MergeWork:
+    """One attempt of an optimize, over the version of `snapshot`, that makes the next.
+
+    merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
+              because a commit came first
+    """
+
+    snapshot: Snapshot
+    writing: RunWriting
+    merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.instant.version + 1

@@ -1,0 +1,389 @@
+"""A footer's own bytes: what pyarrow does not pass on of them, and what it cannot be asked for.
+
+pyarrow ends the whole process (`std::terminate`) where it is asked for a column chunk, or for its statistics, of a
+footer that contradicts itself: more chunks than the schema has leaves, level histograms of other lengths than levels, a
+bound that is shorter than its type, a column encrypted by a key of its own. So row groups are read here, and a footer
+that contradicts itself is refused before pyarrow is asked for its chunks. What is parsed is the footer as pyarrow
+writes it again: well-formed thrift, whatever the file holds.
+
+Which bounds are in the order of their column's type (`FooterBytes.has_ordered_bounds`):
+
+Bounds of what is stored, and compares, as signed numbers were right in every writer: they always count. Those of byte
+strings, decimals in bytes, half floats and unsigned numbers were taken by comparing signed bytes or signed numbers
+before footers named the order (`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3). So they count only
+
+- where the footer says for that column that its bounds are in the order of the type: then they are `min_value` and
+  `max_value`; else all that pyarrow has to give are the deprecated `min` and `max`, and it does not say which it gave
+- and the writer is not known to have compared otherwise all the same. Many did so with decimals in bytes, so of these
+  only those of writers count that are known to be right.
+
+This is stricter than parquet-mr's `CorruptStatistics` and Arrow's `ApplicationVersion::HasCorrectStatistics`, which
+believe deprecated bounds where both are equal, and Arrow those of decimals of any writer. What they leave out beside
+that, binaries of parquet-mr before 1.8 (PARQUET-251), has no column orders.
+
+Format: github.com/apache/parquet-format, parquet.thrift: FileMetaData, Statistics, ColumnOrder.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...errors import CorruptionError
+from .thrift import BINARY, I32, I64, STRUCT, ItemAt, skipped, struct_at
+
+# Field ids.
+_ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = 4, 6, 7, 8
+_COLUMNS, _ROW_COUNT = 1, 3
+_TYPE_DEFINED = 1
+
+_IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_VERSION = re.compile(r"(\S+) version (?:v|py-)?(\d+)\.(\d+)\.(\d+)")
+
+# From which version on a writer compares decimals in bytes as numbers. parquet-rs does not yet where their lengths
+# differ (arrow-rs#10860, arrow-rs#11073); DuckDB writes no such ones.
+_DECIMALS_SINCE = {
+    ("parquet-mr", "FIXED_LEN_BYTE_ARRAY"): (1, 10, 0),
+    ("parquet-mr", "BYTE_ARRAY"): (1, 10, 0),
+    ("parquet-cpp-arrow", "FIXED_LEN_BYTE_ARRAY"): (4, 0, 0),  # PARQUET-1655
+    ("parquet-cpp-arrow", "BYTE_ARRAY"): (4, 0, 0),
+    ("parquet-rs", "FIXED_LEN_BYTE_ARRAY"): (14, 0, 0),  # arrow-rs#1532
+    ("delta-rs", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),  # a later parquet-rs
+    ("DuckDB", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),
+}
+_UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
+
+_COUNT_MAX = 1 << 48  # of rows, values and bytes: beyond, sums over many files pass 64 bits
+_UNPACKED: dict[str, tuple[int, Callable[[bytes], Any]]] = {
+    "BOOLEAN": (1, lambda raw: bool(raw[0])),
+    "INT32": (4, lambda raw: struct.unpack("<i", raw)[0]),
+    "INT64": (8, lambda raw: struct.unpack("<q", raw)[0]),
+    "FLOAT": (4, lambda raw: struct.unpack("<f", raw)[0]),
+    "DOUBLE": (8, lambda raw: struct.unpack("<d", raw)[0]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What the schema says of one leaf. `width`: bytes of a fixed-length one, else 0."""
+
+    physical: str
+    definition_max: int
+    repetition_max: int
+    width: int
+
+
+class Chunk(NamedTuple):
+    """One column chunk as its footer describes it.
+
+    null_count    None where the footer does not say
+    bounds        (least, greatest) as stored, in the fields that the column's order selects: int, float, bool or bytes;
+                  None where one is missing, or is no value of the leaf's type
+    has_bounds    both are there, whatever they hold
+    """
+
+    value_count: int
+    compressed_bytes: int
+    uncompressed_bytes: int
+    null_count: int | None
+    bounds: tuple[Any, Any] | None
+    has_bounds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The size of one row group: rows, and bytes in the file."""
+
+    row_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class FooterBytes:
+    """What a footer's bytes say.
+
+    created_by     the writer's name and version; "" where it gives none that can be read
+    leaves         of the schema, and `defined`, the positions of those whose bounds are in the order of their type
+    row_groups     their sizes
+    chunks         of each row group, by leaf
+    """
+
+    created_by: str
+    leaves: list[Leaf]
+    defined: frozenset[int]
+    row_groups: list[RowGroup]
+    chunks: list[list[Chunk]]
+
+    def has_ordered_bounds(self, leaf: int, kind: pa.DataType) -> bool:
+        """True where the bounds of a leaf, by its position, order as values of its Arrow type do."""
+        physical = self.leaves[leaf].physical
+        if physical == "INT96":
+            return False
+        is_unsigned = pa.types.is_unsigned_integer(kind)
+        if physical not in _IN_BYTES and not is_unsigned:
+            return True
+        if leaf not in self.defined or not self.created_by:  # a footer that names no writer is not believed
+            return False
+        name, version = self._writer()
+        if is_unsigned:
+            return version >= _UNSIGNED_SINCE.get(name, ())
+        if pa.types.is_decimal(kind):
+            since = _DECIMALS_SINCE.get((name, physical))
+            return since is not None and version >= since
+        return True
+
+    def _writer(self) -> tuple[str, tuple[int, ...]]:
+        """(application, version); ("", ()) where the footer does not say."""
+        named = _VERSION.match(self.created_by)
+        return (named[1], (int(named[2]), int(named[3]), int(named[4]))) if named else ("", ())
+
+
+def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None = None) -> FooterBytes:
+    """Parses the footer of pyarrow's FileMetaData.
+
+    Args:
+        path: of the file, for errors.
+        size_bytes: of the file; None where it is not known, and offsets are not checked.
+
+    Raises CorruptionError for a footer that contradicts itself, or has encrypted columns.
+    """
+    sink = pa.BufferOutputStream()
+    try:
+        metadata.write_metadata_file(sink)
+        data = sink.getvalue().to_pybytes()
+        (length,) = struct.unpack("<I", data[-8:-4])
+        leaves = [_leaf(metadata.schema.column(i)) for i in range(metadata.num_columns)]
+        fields, _ = struct_at(data, len(data) - 8 - length, _FILE_LISTS)
+        orders = fields.get(_COLUMN_ORDERS, ())
+        defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
+        groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise CorruptionError(f"its footer cannot be read ({reason})", path=path, check="parquet") from error
+    created_by = _text(fields.get(_CREATED_BY, b""))
+    return FooterBytes(created_by, leaves, defined, [group for group, _ in groups], [chunks for _, chunks in groups])
+
+
+def check_unencrypted(data: bytes, path: str) -> None:
+    """Raises CorruptionError for a footer, as it lies in its file, that names an encryption: pyarrow cannot write it
+    again, and ends the process where it is asked to."""
+    try:
+        fields, _ = struct_at(data, 0, _RAW_LISTS)
+    except (ValueError, IndexError) as error:
+        raise CorruptionError(f"its footer cannot be read ({error})", path=path, check="parquet") from error
+    if _ENCRYPTION in fields:
+        raise CorruptionError("it is encrypted, and no key is known", path=path, check="parquet")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _leaf(column: Any) -> Leaf:
+    width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
+    return Leaf(column.physical_type, column.max_definition_level, column.max_repetition_level, width)
+
+
+def _group(
+    group: dict[int, Any], leaves: list[Leaf], defined: frozenset[int], size_bytes: int | None
+) -> tuple[RowGroup, list[Chunk]]:
+    row_count, columns = group[_ROW_COUNT], group[_COLUMNS]
+    if not 0 <= row_count <= _COUNT_MAX:
+        raise ValueError(f"a row group of {row_count:,} rows")
+    if len(columns) != len(leaves):
+        raise ValueError(f"a row group has {len(columns):,} column chunks, the schema {len(leaves):,} leaves")
+    chunks = []
+    for number, (column, leaf) in enumerate(zip(columns, leaves, strict=True)):
+        chunk = _chunk(column, leaf, number in defined, size_bytes)
+        # Each row has one value of a leaf that is not in a list, and at least one of a leaf that is.
+        if chunk.value_count < row_count or (not leaf.repetition_max and chunk.value_count > row_count):
+            raise ValueError(f"{chunk.value_count:,} values of leaf {number} in a row group of {row_count:,} rows")
+        chunks.append(chunk)
+    return RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)), chunks
+
+
+def _chunk(column: _Column, leaf: Leaf, is_defined: bool, size_bytes: int | None) -> Chunk:
+    values, plain, packed = column.value_count, column.uncompressed_bytes, column.compressed_bytes
+    if not (0 <= values <= _COUNT_MAX and 0 <= packed <= _COUNT_MAX and 0 <= plain <= _COUNT_MAX):
+        raise ValueError(f"a column chunk of {values:,} values in {packed:,} bytes, {plain:,} uncompressed")
+    begin = column.data_page
+    if 0 < column.dictionary_page < begin:
+        begin = column.dictionary_page
+    end = max(begin + packed, column.data_page)
+    if size_bytes is not None and not 0 <= begin <= end <= size_bytes:
+        raise ValueError(f"a column chunk of {packed:,} bytes at {begin:,} in a file of {size_bytes:,}")
+    for count, level in ((column.repetitions, leaf.repetition_max), (column.definitions, leaf.definition_max)):
+        if count not in (0, level + 1):
+            raise ValueError(f"a histogram of {count:,} levels where there are {level + 1:,}")
+    if column.has_plain_size and leaf.physical != "BYTE_ARRAY":
+        raise ValueError(f"the size of byte arrays in a column of {leaf.physical}")
+    low, high = column.bounds if is_defined else column.deprecated_bounds
+    has_bounds = low is not None and high is not None
+    bounds = _unpacked(leaf, low, high) if low is not None and high is not None else None
+    return Chunk(values, packed, plain, column.null_count, bounds, has_bounds)
+
+
+def _unpacked(leaf: Leaf, low: bytes, high: bytes) -> tuple[Any, Any] | None:
+    if leaf.physical in _UNPACKED:
+        width, unpacked = _UNPACKED[leaf.physical]
+        return (unpacked(low), unpacked(high)) if len(low) == len(high) == width else None
+    if leaf.physical == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
+        return (low, high) if 0 < len(low) <= leaf.width and 0 < len(high) <= leaf.width else None
+    return (low, high) if leaf.physical == "BYTE_ARRAY" else None
+
+
+# -- a column chunk's own bytes ---------------------------------------------------------------------------------------
+#
+# Walking through thrift takes Python longer than all else that is done with a footer, and chunks look alike: so a
+# regular expression parses the usual one, from its first byte to its last. Its parts are numbers and byte strings that
+# begin with their length, so there is one way alone to match them. `_column_of` reads any other.
+
+_NUMBER = rb"(?:[\x80-\xff]*+[\x00-\x7f])"
+_BYTES = b"(?:" + b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(65)) + b")"
+
+
+def _list(kind: int, item: bytes) -> bytes:
+    """Any list of up to 14 items."""
+    counts = (re.escape(bytes([count << 4 | kind])) + item + b"{%d}" % count for count in range(15))
+    return b"(?:" + b"|".join(counts) + b")"
+
+
+_STATISTICS = (
+    rb"(?:\x18(" + _BYTES + rb")\x18(" + _BYTES + rb"))?+"  # 1 max, 2 min
+    rb"(?:[\x16\x36](" + _NUMBER + rb"))?+"  # 3 null_count
+    rb"(?:[\x28\x38\x58](" + _BYTES + rb")\x18(" + _BYTES + rb"))?+"  # 5 max_value, 6 min_value
+    rb"[\x11\x12]{0,2}+\x00"
+)
+_HISTOGRAM = _list(I64, _NUMBER)
+_SIZES = (  # 1 unencoded bytes, 2 histogram of repetition levels, 3 of definition levels
+    rb"(?:(\x16)" + _NUMBER + rb"(?:\x19(" + _HISTOGRAM + rb"))?+(?:[\x19\x29](" + _HISTOGRAM + rb"))?+"
+    rb"|(?:\x29(" + _HISTOGRAM + rb"))?+(?:[\x19\x39](" + _HISTOGRAM + rb"))?+)\x00"
+)
+_ENCODING = rb"(?:\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x00)"
+_METADATA = (
+    # 1 type, 2 encodings, 3 path, 4 codec
+    rb"\x15"
+    + _NUMBER
+    + rb"\x19"
+    + _list(I32, _NUMBER)
+    + rb"\x19"
+    + _list(BINARY, _BYTES)
+    + rb"\x15"
+    + _NUMBER
+    +
+    # 5 num_values, 6 uncompressed size, 7 compressed size
+    rb"\x16("
+    + _NUMBER
+    + rb")\x16("
+    + _NUMBER
+    + rb")\x16("
+    + _NUMBER
+    + rb")"
+    # 9 offset of the data pages, 11 of the dictionary page
+    rb"\x26(" + _NUMBER + rb")(?:\x26(" + _NUMBER + rb"))?+"
+    # 12 statistics, 13 encodings of pages
+    rb"(?:[\x1c\x3c]" + _STATISTICS + rb")?+(?:[\x19\x29\x49]" + _list(STRUCT, _ENCODING) + rb")?+"
+    # 14 offset and 15 length of a filter, 16 size statistics
+    rb"(?:[\x16\x26\x36\x56]" + _NUMBER + rb"(?:\x15" + _NUMBER + rb")?+)?+"
+    rb"(?:[\x1c\x2c\x3c\x4c\x5c\x7c]" + _SIZES + rb")?+\x00"
+)
+_USUAL_COLUMN = re.compile(
+    # 2 file_offset, 3 meta_data, 4 to 7 offsets and lengths of page indexes
+    rb"\x26" + _NUMBER + rb"\x1c" + _METADATA + rb"(?:\x16" + _NUMBER + rb"\x15" + _NUMBER + rb")?+"
+    rb"(?:[\x16\x36]" + _NUMBER + rb"\x15" + _NUMBER + rb")?+\x00",
+    re.DOTALL,
+)
+
+
+class _Column(NamedTuple):
+    """What is read of a ColumnChunk. Bounds: (least, greatest); histograms by their lengths; `has_plain_size`: the size
+    of byte arrays is given."""
+
+    value_count: int
+    uncompressed_bytes: int
+    compressed_bytes: int
+    data_page: int
+    dictionary_page: int
+    null_count: int | None
+    bounds: tuple[bytes | None, bytes | None]
+    deprecated_bounds: tuple[bytes | None, bytes | None]
+    repetitions: int
+    definitions: int
+    has_plain_size: bool
+
+
+def _column_at(data: bytes, at: int) -> tuple[_Column, int]:
+    """(a column chunk, where it ends)."""
+    usual = _USUAL_COLUMN.match(data, at)
+    if usual is None:
+        return _column_of(*struct_at(data, at))
+    values, plain, packed, page, dictionary, *rest = usual.groups()
+    old_max, old_min, nulls, high, low, has_plain, r1, d1, r2, d2 = rest
+    column = _Column(
+        _signed(values),
+        _signed(plain),
+        _signed(packed),
+        _signed(page),
+        _signed(dictionary) if dictionary else 0,
+        _signed(nulls) if nulls else None,
+        (None, None) if high is None else (low[1:], high[1:]),
+        (None, None) if old_max is None else (old_min[1:], old_max[1:]),
+        (r1 or r2 or _NONE)[0] >> 4,
+        (d1 or d2 or _NONE)[0] >> 4,
+        has_plain is not None,
+    )
+    return column, usual.end()
+
+
+_NONE = b"\0"
+
+
+def _signed(raw: bytes) -> int:
+    value = raw[-1]
+    for byte in raw[-2::-1]:
+        value = value << 7 | byte & 127
+    return value >> 1 ^ -(value & 1)
+
+
+def _column_of(chunk: dict[int, Any], end: int) -> tuple[_Column, int]:
+    if 8 in chunk:
+        raise ValueError("a column is encrypted, and no key is known")
+    fields = chunk[3]
+    statistics, sizes = fields.get(12, {}), fields.get(16, {})
+    column = _Column(
+        fields[5],
+        fields[6],
+        fields[7],
+        fields[9],
+        fields.get(11, 0),
+        statistics.get(3),
+        (statistics.get(6), statistics.get(5)),
+        (statistics.get(2), statistics.get(1)),
+        sizes.get(2, 0),
+        sizes.get(3, 0),
+        1 in sizes,
+    )
+    return column, end
+
+
+_FILE_LISTS: dict[int, ItemAt] = {
+    _ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _column_at}),
+    _COLUMN_ORDERS: struct_at,
+}
+
+
+def _past_column(data: bytes, at: int) -> tuple[None, int]:
+    usual = _USUAL_COLUMN.match(data, at)
+    return None, skipped(data, at, STRUCT) if usual is None else usual.end()
+
+
+_RAW_LISTS: dict[int, ItemAt] = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _past_column})}
