@@ -155,7 +155,8 @@ def _odd_values(value: object) -> list[object]:
 
 
 def _changes(document: dict) -> list[tuple[Place, object]]:
-    return [(place, odd) for place, value in _places(document) for odd in _odd_values(value)]
+    changes = [(place, odd) for place, value in _places(document) for odd in _odd_values(value)]
+    return [change for change in changes if change != (("defaults",), None)]  # which says that there are none
 
 
 def _changed(document: dict, place: Place, value: object) -> bytes:
