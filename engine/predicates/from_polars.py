@@ -175,7 +175,7 @@ def _operand(tree: Any) -> Column | Literal | None:
 def _members(tree: Any) -> list[Any]:
     """The values of a list, which polars writes as an Arrow stream; a null among them matches nothing."""
     ((_, listed),) = tree["Literal"].items()
-    values = pa.ipc.open_stream(bytes(listed["List"])).read_all().column(0).combine_chunks().flatten()
+    values = pa.ipc.open_stream(bytes(listed["List"])).read_all().column(0)
     if not (pa.types.is_integer(values.type) or pa.types.is_float64(values.type) or values.type == pa.string_view()):
         raise TypeError(values.type)
     return [value for value in values.to_pylist() if value is not None]
