@@ -28,13 +28,9 @@ class FarStorage(LocalStorage):
         time.sleep(self.latency_s)
         return super().stat(path)
 
-    def read(self, path: str) -> bytes:
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         time.sleep(self.latency_s)
-        return super().read(path)
-
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
-        data = self.read(path)
-        return super().stat(path), data
+        return super().read_entry(path, max_bytes)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         merged = merged_ranges(ranges, self.gap_bytes)
@@ -58,7 +54,7 @@ def far(latency_s: float) -> Iterator[None]:
     """Within the block, tables of local folders are opened as if they lay far away."""
     near = storage.open_storage
     FarStorage.latency_s = latency_s
-    storage.open_storage = lambda location, options=None: FarStorage(location)
+    storage.open_storage = lambda location, options=None, *, is_index=False: FarStorage(location, is_index=is_index)
     try:
         yield
     finally:

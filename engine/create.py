@@ -6,6 +6,7 @@ import os
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -230,26 +231,19 @@ def _first_instant(
     schema = with_partition_columns(schema, [pa.field(f.name, plain_type(f.type), f.nullable) for f in fields])
     _check_columns(columns, schema)
     check_table_schema(schema, [f.name for f in fields])
-    numbers, leaves, following = identified(schema, {}, {}, {"field": 1, "column": 1})
+    empty = Instant.before_first(transaction, now_us(), uuid.uuid4().hex)
+    numbers, leaves, following = identified(schema, {}, {}, empty.next)
     stats = [p for p in leaf_types(schema) if p not in {f.name for f in fields} and column_filter(columns)(p)]
     stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
-    return Instant(
-        version=0,
-        transaction=transaction,
-        action="none",
-        time_us=now_us(),
-        table_id=uuid.uuid4().hex,
+    return replace(
+        empty,
         source={"kind": "directory", "version": None, "hive": is_hive},
         schema=schema,
         partitioning=tuple(f.name for f in fields),
         fields=numbers,
         columns=leaves,
-        file_schemas=(),
-        next={"sequence": 0, "partition": 0, **following, "index": 2},
-        manifest=(),
+        next={**empty.next, **following, "index": 2},
         indexes=(IndexState(id=1, kind="stats", columns=stats_ids, options={}, maintain="commit"),),
-        totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
-        summary={},
     )
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from .lakes.log import known_state
-from .state import Instant, Timeline, remedies
+from .state import Instant, Timeline
 from .state.cache import process_cache
 from .state.runs import RunReaders
-from .state.snapshot import Snapshot
+from .state.snapshot import Snapshot, remedy
 from .storage import Counted, StorageOptions, options_of, relative_path
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Handle:
 
     def _with_remedy(self, snapshot: Snapshot) -> Snapshot:
         snapshot.remedy = partial(
-            remedies.remedy,
+            remedy,
             instant=snapshot.instant,
             timeline=self.timeline,
             readers=snapshot.readers,

@@ -140,17 +140,22 @@ class Table(Handle):
         mode: str = "snapshot",
         refresh: str | None = None,
         reader: str = "pyarrow",
+        params: Sequence | Mapping | None = None,
     ) -> Plan:
         """A plan for the rows that match.
 
         Args:
-            where: SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression; None for every row.
+            where: SQL text, pyarrow tuples, a `col` predicate, or an expression of pyarrow or polars; None for every
+                row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
+                on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
             columns: what to read (default: all), in this order.
             limit: at most so many rows, in no promised order.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
             reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
                 "skipstone[duckdb]"). The rows are the same.
+            params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
+                is in them.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
@@ -160,7 +165,7 @@ class Table(Handle):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where))
+        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where, params))
 
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.

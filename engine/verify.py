@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
@@ -12,7 +13,7 @@ from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
 from .state import broken, newest_known
-from .state.timeline import instant_path
+from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged
 
 if TYPE_CHECKING:
@@ -49,25 +50,36 @@ def _timeline(handle: Handle, deep: bool) -> list[Finding]:
     """Versions up to the table's that are gone; newer ones that somebody knows of; with `deep` those that are damaged,
     or do not follow the one before them."""
     timeline, found = handle.timeline, []
-    names = timeline.names(1, handle.version)
+    names = sorted(version for version in timeline.names(1, handle.version) if version <= handle.version)
+    found += _missing(names, handle.version)
     before = None
-    for version in range(1, handle.version + 1):
-        told = "the file of this version is gone: bring it back, or repair() the table to be told no more of it"
-        if version not in names:
-            found.append(Finding("missing", instant_path(version), told))
-        elif deep:
-            try:
-                instant = timeline.find(version)
-            except SkipstoneError as error:
-                found.append(Finding("damaged", instant_path(version), str(error)))
-                continue
-            if instant is not None and before is not None and before.version == version - 1:
-                wrong = broken(before, instant)
-                found += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
-            before = instant or before
+    for version in names if deep else []:
+        try:
+            instant = timeline.find(version)
+        except SkipstoneError as error:
+            found.append(Finding("damaged", instant_path(version), str(error)))
+            continue
+        if instant is not None and before is not None and before.version == version - 1:
+            wrong = broken(before, instant)
+            found += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
+        before = instant or before
     if any(f.path == instant_path(handle.version) for f in found):
         return found
     return found + _newer(handle)
+
+
+def _missing(names: list[int], last: int) -> list[Finding]:
+    """A finding for each version up to the last that has no file; one for all of a gap that is larger than any loss."""
+    remedy = "bring it back, or repair() the table to be told no more of it"
+    found = []
+    for before, after in pairwise([0, *names, last + 1]):
+        if is_loss(after - 1, before):
+            told = f"the file of this version is gone: {remedy}"
+            found += [Finding("missing", instant_path(version), told) for version in range(before + 1, after)]
+        elif after - 1 > before:
+            told = f"the files of this version and of {after - 2 - before:,} after it are gone: {remedy}"
+            found.append(Finding("missing", instant_path(before + 1), told))
+    return found
 
 
 def _newer(handle: Handle) -> list[Finding]:

@@ -156,7 +156,7 @@ class AttachPart:
 
     def __call__(self, listed: pa.Table) -> TaskResult:
         storage = open_storage(self.location, self.storage_options)
-        index_storage = open_storage(self.index_location, self.storage_options)
+        index_storage = open_storage(self.index_location, self.storage_options, is_index=True)
         path = _fresh_path(self.transaction, "attached")
         with Leftovers() as leftovers:
             leftovers.add(index_storage, path)

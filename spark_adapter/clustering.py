@@ -35,7 +35,7 @@ from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, Sc
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
-from .session import read_column
+from .session import read_where
 from .shares import pack
 
 if TYPE_CHECKING:
@@ -132,9 +132,10 @@ def cluster(
     report = teller(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
+        node = read_where(spark, where, table.schema)
         if isinstance(where, Column):
-            where = without_unknowns(read_column(spark, where, table.schema))
-        plan = table.scan(where)
+            node = without_unknowns(node)  # type: ignore[arg-type]
+        plan = table.scan(node)
         tasks = plan.planning.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
         table.check_latest()

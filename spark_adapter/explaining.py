@@ -47,7 +47,7 @@ def explain(frame: DataFrame) -> str:
 def _explained(request: Request) -> str:
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
-        plan = table.scan(request.predicate_node())
+        plan = table.scan(request.predicate_node(table.schema))
         lines = [plan.explain(), "", _tasks_line(plan, request)]
         if request.residual is not None:
             lines.append(f"Spark tests the remaining rows by {request.residual}")

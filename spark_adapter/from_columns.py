@@ -201,7 +201,7 @@ class _Reader:
     def _sql(self, text: str) -> Node:
         if not _PLAIN_SQL.fullmatch(text):
             raise _NotUnderstoodError("SQL with escapes or signs that Spark may read in its own way")
-        return self.predicate(_tree_of_node(parse(text)))
+        return self.predicate(_tree_of_node(parse(text, dialect="spark")))
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,8 @@ def _tree_of_node(node: Node) -> Tree:
     if isinstance(node, IsNull | IsNaN):
         return Call("isnull" if isinstance(node, IsNull) else "isnan", (_tree_of_operand(node.operand),))
     if isinstance(node, Like):
-        escape = Value("string", node.escape)
+        unused = next((sign for sign in "\\!|^~#" if sign not in node.pattern), "\0")
+        escape = Value("string", node.escape or unused)
         return Call("like", (_tree_of_operand(node.operand), Value("string", node.pattern), escape))
     if isinstance(node, StartsWith):
         return Call("startswith", (_tree_of_operand(node.operand), _value_of(node.prefix)))

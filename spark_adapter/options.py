@@ -56,6 +56,8 @@ from ..engine.storage_options import StorageOptions
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
+    import pyarrow as pa
+
     from ..engine.predicates import Node
 
 _TREE_MODULES = {f"{__name__.partition('.')[0]}.engine.predicates.{name}" for name in ("ast", "literals")}
@@ -137,9 +139,16 @@ class Request:
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
 
-    def predicate_node(self) -> Node | str | None:
-        """The predicate, as `Table.scan` takes it. Raises PredicateError for a pickle that is none of ours."""
-        return self.where if self.predicate is None else decode_predicate(self.predicate)
+    def predicate_node(self, schema: pa.Schema | None = None) -> Node | None:
+        """The predicate, as `Table.scan` takes it; a text means what Spark means by it, given the columns of a schema.
+        Raises PredicateError for a pickle that is none of ours."""
+        if self.predicate is not None:
+            return decode_predicate(self.predicate)
+        if self.where is None:
+            return None
+        from ..engine.predicates import parse
+
+        return parse(self.where, schema, dialect="spark")
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,7 @@ def encode_predicate(node: Node) -> str:
 
 def decode_predicate(text: str) -> Node:
     """The inverse of `encode_predicate`. Raises PredicateError for a text that it did not make."""
+
     from ..engine.predicates import Node
 
     try:

@@ -36,7 +36,7 @@ from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
 from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
-from .session import read_column
+from .session import read_where
 from .to_columns import has_floats, literal, to_column
 from .wire_types import spark_schema, wire_schema
 
@@ -81,7 +81,7 @@ def read_parquet(
         Spark would not read as the table has them (`scan` reads some), or that changed since they were indexed.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
+        node = read_where(spark, where, table.schema)
         plan = table.scan(node, columns)
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))

@@ -80,7 +80,7 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
         PredicateError: what cannot be read. InvalidArgumentError: a Column without `coarse`.
     """
     if not type(where).__module__.startswith("pyspark."):
-        return parse(where)
+        return parse(where, dialect="spark")
     if not isinstance(coarse, Coarse):
         raise InvalidArgumentError("what a Column means depends on the table: pass its coarse() as well")
     from pyspark.sql import SparkSession
@@ -121,4 +121,4 @@ def prune_partition(
         raise InvalidArgumentError(
             f"coarse is the result of coarse(), not a {type(coarse).__name__}; pass a broadcast's .value"
         )
-    return coarse.prune(paths, where)
+    return coarse.prune(paths, parse(where, dialect="spark") if isinstance(where, str) else where)

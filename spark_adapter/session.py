@@ -102,7 +102,9 @@ def scan(
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual = None
-        if isinstance(where, Column):
+        if isinstance(where, str):
+            where = parse(where, table.schema, dialect="spark")
+        elif isinstance(where, Column):
             node = read_column(spark, where, table.schema)
             residual = where if unknowns(node) else None
             where = without_unknowns(node)
@@ -153,11 +155,18 @@ def refresh(frame: DataFrame) -> DataFrame:
     return scan(
         frame.sparkSession,
         request.path,
-        request.predicate_node() if where is None else where,
+        (request.where or request.predicate_node()) if where is None else where,
         frame.columns,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
+
+
+def read_where(spark: SparkSession, where: object, schema: pa.Schema) -> object:
+    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark."""
+    if isinstance(where, Column):
+        return read_column(spark, where, schema)
+    return parse(where, schema, dialect="spark") if isinstance(where, str) else where
 
 
 def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:

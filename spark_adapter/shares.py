@@ -78,7 +78,8 @@ def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tu
     Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
     """
     options = context.storage_options
-    data, index = Counted(open_storage(context.location, options)), open_storage(context.index_location, options)
+    data = Counted(open_storage(context.location, options))
+    index = open_storage(context.index_location, options, is_index=True)
     pruned = row_groups_of([share.task for share in shares], context, index)
     for share, groups in zip(shares, pruned, strict=True):
         dealt = groups_of_share(share, groups, data)

@@ -119,7 +119,7 @@ class SkipstoneReader(DataSourceReader):
         from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
-            plan = table.scan(self._request.predicate_node(), self._schema.names)
+            plan = table.scan(self._request.predicate_node(table.schema), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
             packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)

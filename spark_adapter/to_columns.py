@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..engine.predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, leaves_of
+from ..engine.predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual, leaves_of
 from ..errors import PredicateError, SchemaError
 from .column_tree import quoted
 from .wire_types import spark_schema, wire_schema
@@ -77,6 +77,8 @@ def _column(node: Node, is_negated: bool) -> Column:
         return _joined(join, [_column(child, is_negated) for child in node.children])
     if isinstance(node, Not):
         return ~_column(node.child, True)
+    if isinstance(node, Residual):
+        raise PredicateError(f"Spark cannot be told what {node.engine} tests: {node.text}; give a Column")
     if isinstance(node, ColumnLeaf):
         return _of_columns(node)
     assert isinstance(node, Leaf)

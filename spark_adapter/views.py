@@ -11,15 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
-
 from ..engine.open import open_table
 from ..engine.predicates import parse
 from ..errors import InvalidArgumentError
 from .column_tree import quoted
 from .jobs import known_slots
 from .options import Request, encode_predicate
-from .session import active, read_column, register
+from .session import active, read_where, register
 from .source import SkipstoneSource
 from .wire_types import wire_schema
 
@@ -60,7 +58,7 @@ def view(
             "each query, or the view anew, by scan(...).createOrReplaceTempView(name)"
         )
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        node = read_column(spark, where, table.schema) if isinstance(where, Column) else where
+        node = read_where(spark, where, table.schema)
         plan = table.scan(node, columns)
         plan.planning.check_evaluable()
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have

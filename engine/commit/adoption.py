@@ -25,7 +25,7 @@ from ..lakes.directory import listed_of
 from ..lakes.log import is_log
 from ..predicates.widening import merged_type
 from ..state import FileSchema, IndexState, Instant
-from ..state.file_fields import BASE
+from ..state.manifest import BASE
 from ..state.run_writing import SHARD_BYTES
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage

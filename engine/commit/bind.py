@@ -19,8 +19,8 @@ from ..indexes.stats.restored_files import ReturnedFiles
 from ..indexes.stats.rows import AddedFiles
 from ..indexes.task_result import TaskResult
 from ..partitions import hive
-from ..state import FileSchema, Instant, keyspace
-from ..state.file_fields import BASE, FILE_FIELDS
+from ..state import FileSchema, Instant, manifest
+from ..state.manifest import BASE, FILE_FIELDS
 from ..state.run_writing import Rows, widened
 from ..state.snapshot import Snapshot
 from .schemas import check_fits, check_instants_fit, file_schema
@@ -73,7 +73,7 @@ def bind(
         sequence += count
         rows.append(_manifest_rows(result, schema_ids, after.version))
         schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
-        added.append(AddedFiles(result, keyspace.file_ids(partition_ids, sequences), schema_of))
+        added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
         partitions.add(added[-1].ids, result.files)
     partitions.check_new_values()
     gone = _removed_files(snapshot, removed)
@@ -85,15 +85,15 @@ def bind(
     )
     entries = _partition_entries(partitions)
     for files, own in zip(added, rows, strict=True):
-        entries.append(_entries(keyspace.KIND_FILE, files.ids, own))
-    entries.append(_entries(keyspace.KIND_FILE, to_numpy(gone.column("file_id")), None))
+        entries.append(_entries(manifest.KIND_FILE, files.ids, own))
+    entries.append(_entries(manifest.KIND_FILE, to_numpy(gone.column("file_id")), None))
     if remember_gone:
         entries.append(gone_entries(gone))
-    entries.append(_entries(keyspace.KIND_GONE, _added_again(snapshot, added), None))
+    entries.append(_entries(manifest.KIND_GONE, _added_again(snapshot, added), None))
     entries += _key_entries(keys)
     manifest_keys, parts, deleted = zip(*entries, strict=True)
-    manifest = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
-    return Bound(after, manifest, added, gone)
+    entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
+    return Bound(after, entries_of_all, added, gone)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
@@ -155,8 +155,8 @@ class _Partitions:
             return
         rows = pc.fill_null(files.column("row_count"), 0).to_numpy()
         sizes = pc.fill_null(files.column("size_bytes"), 0).to_numpy()
-        marks = keyspace.fingerprints(file_ids)
-        touched, at = np.unique(keyspace.split_file_ids(file_ids)[0], return_inverse=True)
+        marks = manifest.fingerprints(file_ids)
+        touched, at = np.unique(manifest.split_file_ids(file_ids)[0], return_inverse=True)
         changes = (np.bincount(at), *(_sums(at, values, len(touched)) for values in (rows, sizes, marks)))
         self._read_counts(touched)
         for position, partition in enumerate(touched.tolist()):
@@ -183,10 +183,10 @@ class _Partitions:
     def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
         """(ids, manifest rows, gone: those that no file is left in) of the touched partitions."""
         ids = sorted(self._touched)
-        whole = [[*counts, keyspace.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
+        whole = [[*counts, manifest.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
         counts = np.array(whole, dtype=np.int64).reshape(-1, 4)
         columns = [pa.array([self._texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
-        rows = pa.table(dict(zip([f.name for f in keyspace.PARTITION_FIELDS], columns, strict=True)))
+        rows = pa.table(dict(zip([f.name for f in manifest.PARTITION_FIELDS], columns, strict=True)))
         return ids, rows, counts[:, 0] == 0
 
 
@@ -232,12 +232,12 @@ def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> 
     bound = pa.array(schema_ids, pa.int32()).take(local)
     at = rows.schema.get_field_index("schema_id")
     rows = rows.set_column(at, "schema_id", bound)
-    return rows.append_column(keyspace.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
+    return rows.append_column(manifest.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
 
 
 def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
     ids = np.array(sorted(removed), dtype=np.uint64)
-    partition, _ = keyspace.split_file_ids(ids)
+    partition, _ = manifest.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
     found = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
     live = set(found.column("file_id").to_pylist())
@@ -250,11 +250,11 @@ def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
 def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     """Ids under which files that are added now were remembered as gone: they are that no more. A path that comes under
     another identity is another file, and the one that went stays remembered."""
-    if not any(run.may_hold(keyspace.KEYS.prefix(kind=keyspace.KIND_GONE)) for run in snapshot.instant.manifest):
+    if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_GONE)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
     is_told = snapshot.instant.source.get("partitions_told") or any(f.result.is_partition_told for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
-    partitions = np.unique(keyspace.split_file_ids(ids)[0])
+    partitions = np.unique(manifest.split_file_ids(ids)[0])
     # A new partition may be one that was emptied: what went from it is remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
     remembered = snapshot.gone(None if is_told or is_new else partitions)
@@ -262,8 +262,8 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
-    now = {row["path"]: row for f in added for row in f.result.files.select(keyspace.IDENTITY).to_pylist()}
-    then = [(row, now[row["path"]]) for row in remembered.select(keyspace.IDENTITY).to_pylist()]
+    now = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}
+    then = [(row, now[row["path"]]) for row in remembered.select(manifest.IDENTITY).to_pylist()]
     check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in then], dtype=bool))))
     is_back = np.array([old == new for old, new in then], dtype=bool)
     return to_numpy(remembered.column("file_id"))[is_back]
@@ -271,49 +271,49 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
 
 def _may_be(one: Mapping, other: Mapping) -> bool:
     """True where two identities are of one file, for all that is known of both."""
-    return all(None in (one[name], other[name]) or one[name] == other[name] for name in keyspace.IDENTITY)
+    return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
 
 
 def check_not_cleaned(gone: pa.Table) -> None:
     """Raises CommitConflictError for files that went, are to come back, and which a clean removes from storage."""
-    paths = gone.filter(pc.equal(gone.column("kind"), keyspace.CLEANED).fill_null(False)).column("path").to_pylist()
+    paths = gone.filter(pc.equal(gone.column("kind"), manifest.CLEANED).fill_null(False)).column("path").to_pylist()
     if paths:
         raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
 
 def _partition_entries(partitions: _Partitions) -> list[Rows]:
     ids, rows, emptied = partitions.rows()
-    keys = keyspace.KEYS.encode(
-        kind=keyspace.KIND_PARTITION,
+    keys = manifest.KEYS.encode(
+        kind=manifest.KIND_PARTITION,
         partition=np.array(ids, dtype=np.uint32),
         sequence=np.zeros(len(ids), dtype=np.uint32),
     )
-    return [(keys, widened(rows, keyspace.RUN_SCHEMA), emptied)]
+    return [(keys, widened(rows, manifest.RUN_SCHEMA), emptied)]
 
 
 def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
     """Entries of a kind under some numbers; tombstones where there are no rows."""
-    partition, sequence = keyspace.split_file_ids(numbers)
-    keys = keyspace.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
+    partition, sequence = manifest.split_file_ids(numbers)
+    keys = manifest.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
-        return keys, _nothing(keyspace.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
-    return keys, widened(rows, keyspace.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
+        return keys, _nothing(manifest.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
+    return keys, widened(rows, manifest.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
 
 
 def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Rows:
     """Entries that remember files as gone: by path, identity and the segment that added them; and, where they are
     cleaned, that they are removed from storage, so that nobody takes them back."""
-    rows = gone.select([*keyspace.IDENTITY, keyspace.SEGMENT_FIELD.name])
+    rows = gone.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
     if are_cleaned:
-        rows = rows.append_column("kind", pa.repeat(keyspace.CLEANED, rows.num_rows))
-    return _entries(keyspace.KIND_GONE, to_numpy(gone.column("file_id")), rows)
+        rows = rows.append_column("kind", pa.repeat(manifest.CLEANED, rows.num_rows))
+    return _entries(manifest.KIND_GONE, to_numpy(gone.column("file_id")), rows)
 
 
 def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:
     found = []
     for key, version in keys.items():
-        rows = None if version is None else pa.table({"path": [key], keyspace.SEGMENT_FIELD.name: [version]})
-        found.append(_entries(keyspace.KIND_KEY, np.array([keyspace.key_number(key)], dtype=np.uint64), rows))
+        rows = None if version is None else pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
+        found.append(_entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), rows))
     return found
 
 

@@ -29,7 +29,7 @@ from ..indexes.commit_work import RunWriting
 from ..indexes.orphans import Leftovers
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
-from ..state import Instant, Marker, joined_ranges, new_transaction_id, transaction_of
+from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
@@ -217,10 +217,12 @@ def _unfinished(handle: Handle, latest: Instant, dead: list[Marker]) -> tuple[st
     return tuple(m.transaction for m in dead if m.transaction not in ended)
 
 
-def retained(latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
+def retained(timeline: Timeline, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
     """The versions that can be read, ascending."""
-    gone = {v for low, high in cleaned for v in range(low, high + 1)}
-    return [v for v in range(1, latest.version + 1) if v not in gone]
+    ranges = sorted(cleaned)
+    first = ranges[0][1] + 1 if ranges and ranges[0][0] == 1 else 1
+    names = timeline.names(first, latest.version)
+    return sorted(v for v in names if v <= latest.version and not any(low <= v <= high for low, high in ranges))
 
 
 # -- files of the index -----------------------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ class Named:
 def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> Named:
     runs: set[str] = set()
     fine: set[str] | None = set()
-    for version in retained(latest, cleaned):
+    for version in retained(handle.timeline, latest, cleaned):
         instant = latest if version == latest.version else handle.timeline.find(version)
         if instant is None:  # lost, so that nobody can read what it named
             continue
@@ -336,7 +338,7 @@ def _unpublished(handle: Handle, latest: Instant, fenced: Iterable[str], owned: 
         given_up.update(instant["fenced"])
         made[instant["transaction"]] = instant["version"]
     found = {path for path, owner in owned if owner in given_up}
-    readable = set(retained(latest, latest.cleaned))
+    readable = set(retained(handle.timeline, latest, latest.cleaned))
     for owner in {owner for _, owner in owned if made.get(owner) in readable}:
         paths = [path for path, other in owned if other == owner]
         then = Snapshot(handle.timeline.read(made[owner]), handle.readers)
@@ -352,7 +354,7 @@ def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int
     """
     live = Snapshot(latest, handle.readers)
     paths = set(live.files().column("path").to_pylist())
-    versions = set(retained(latest, cleaned))
+    versions = set(retained(handle.timeline, latest, cleaned))
     first = latest.version
     while first - 1 in versions:
         first -= 1

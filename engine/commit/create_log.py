@@ -41,7 +41,7 @@ def first_version(
     chosen = None if columns is None else _chosen(columns, told.schema)
     transaction = new_transaction_id()
     source = {**described(state), "hive": False, "partitions_told": True}
-    base = begun(_nothing(transaction), told, source, chosen)
+    base = begun(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), told, source, chosen)
     results = []
     with Leftovers() as leftovers:
         files = state.changes().added
@@ -61,25 +61,3 @@ def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
             raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")
     is_meant = column_filter(columns)
     return tuple(path for path in leaf_types(schema) if is_meant(path))
-
-
-def _nothing(transaction: str) -> Instant:
-    """Version 0 of a table that has no columns yet."""
-    return Instant(
-        version=0,
-        transaction=transaction,
-        action="none",
-        time_us=now_us(),
-        table_id=uuid.uuid4().hex,
-        source={},
-        schema=pa.schema([]),
-        partitioning=(),
-        fields={},
-        columns={},
-        file_schemas=(),
-        next={"sequence": 0, "partition": 0, "field": 1, "column": 1, "index": 1},
-        manifest=(),
-        indexes=(),
-        totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
-        summary={},
-    )

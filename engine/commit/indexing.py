@@ -23,7 +23,7 @@ from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, new_transaction_id
 from ..state.coverage import is_covered
-from ..state.file_fields import BASE
+from ..state.manifest import BASE
 from .publish import publish_definition, successor
 
 if TYPE_CHECKING:

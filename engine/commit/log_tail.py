@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...hfile_like import SortedFileWriter
 from ..lakes.log import LogState
-from ..state import Instant, Run, keyspace
+from ..state import Instant, Run, manifest
 from ..state.run_writing import Form
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot, Tail
@@ -58,7 +58,7 @@ def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int
     order = pc.array_sort_indices(keys)
     keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
     sink = io.BytesIO()
-    form = Form(keyspace.BLOCK_BYTES, keyspace.SUMMARIES, cut_prefix_bytes=1)
+    form = Form(manifest.BLOCK_BYTES, manifest.SUMMARIES, cut_prefix_bytes=1)
     with SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer:
         writer.write(keys, rows, from_numpy(deleted))
     data = sink.getvalue()

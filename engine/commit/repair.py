@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
 from ..state import Coverage, Instant, Timeline, new_transaction_id, newest_known, now_us
+from ..state.timeline import instant_path, is_loss
 from ..storage import open_storages
 from .publish import successor
 
@@ -60,6 +61,13 @@ def repair(
     names = sorted(timeline.names(1, None))
     base, damaged = _newest_whole(timeline, names)
     last = max(names[-1], newest_known(timeline, base))
+    if not is_loss(last, len(names)) and last > len(names):
+        raise CorruptionError(
+            f"version {last} stands where {len(names):,} versions do, so the timeline is no whole one; bring its files "
+            "back, or remove those that do not belong here",
+            path=f"{storage.uri}/{instant_path(last)}",
+            check="timeline",
+        )
     gone = sorted({*range(1, last + 1)}.difference(names))
     lost = tuple(sorted({*gone, *damaged}))
     if not lost and last == base.version:

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CommitConflictError
 from ..indexes.task_result import TaskResult
-from ..state.file_fields import BASE, FILES_SCHEMA
-from ..state.keyspace import split_file_ids
+from ..state.manifest import BASE, FILES_SCHEMA, split_file_ids
 from ..state.slices import slices_of
 from ..state.snapshot import Snapshot
 

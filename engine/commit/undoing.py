@@ -20,7 +20,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, NotReadableErro
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
-from ..state.file_fields import FILE_FIELDS
+from ..state.manifest import FILE_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.prefetch import ahead

@@ -1,6 +1,6 @@
 """What a kind of index is given to do its part of a commit or of an optimize, and where the runs of either go.
 
-Runs are merged in geometric sizes (`state/consolidate.py`).
+Runs are merged in geometric sizes (`state/run_writing.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError
-from ..state import IndexState, Instant, Run, keyspace
-from ..state.consolidate import appended, consolidated
-from ..state.run_writing import SHARD_BYTES, Form, Rows, run_path
+from ..state import IndexState, Instant, Run, manifest
+from ..state.run_writing import SHARD_BYTES, Form, Rows, appended, consolidated, run_path
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
@@ -24,10 +23,10 @@ from .stats.rows import AddedFiles
 from .task_result import TaskResult
 
 MANIFEST_FORM = Form(
-    keyspace.BLOCK_BYTES,
-    keyspace.SUMMARIES,
-    cut_prefix_bytes=keyspace.PARTITION_PREFIX_BYTES,
-    compact=keyspace.COMPACT,
+    manifest.BLOCK_BYTES,
+    manifest.SUMMARIES,
+    cut_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
+    compact=manifest.COMPACT,
 )
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from ..parquet.footers import RowGroup
-from ..state.file_fields import BASE, FILES_SCHEMA
+from ..state.manifest import BASE, FILES_SCHEMA
 from .task_index import TaskIndex
 
 FILE_STATS_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("column", pa.int32()), *STATS_FIELDS])

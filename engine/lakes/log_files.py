@@ -14,8 +14,8 @@ from ...errors import InvalidArgumentError, SkipstoneError, StorageError
 from ..parquet.leaves import plain_type
 from ..predicates.widening import is_list
 from ..storage import FileMissingError, Storage, relative_path
+from ..storage.object_client import scrubbed
 from ..storage.places import is_uri
-from ..storage.refusals import scrubbed
 from .log import LOG_FILES
 
 _HEAD_BYTES = 1 << 16

@@ -33,7 +33,18 @@ from .ast import (
     col,
 )
 from .bind import bind, resolve
-from .bound import ColumnLeaf, ColumnRef, Leaf, brief, columns_of, leaves_of, unknowns
+from .bound import (
+    ColumnLeaf,
+    ColumnRef,
+    Leaf,
+    Residual,
+    brief,
+    columns_of,
+    columns_read,
+    leaves_of,
+    residuals,
+    unknowns,
+)
 from .evidence import Evidence
 from .leaves import leaf_outcomes, member_outcomes, probe_values
 from .outcomes import ANY, FALSE, NULL, TRUE, by_first_child, can_match, evaluate, only_true, parts_within
@@ -64,6 +75,7 @@ __all__ = [
     "Node",
     "Not",
     "Or",
+    "Residual",
     "StartsWith",
     "Unknown",
     "bind",
@@ -72,6 +84,7 @@ __all__ = [
     "can_match",
     "col",
     "columns_of",
+    "columns_read",
     "evaluate",
     "leaf_outcomes",
     "leaves_of",
@@ -82,6 +95,7 @@ __all__ = [
     "parts_within",
     "prepare",
     "probe_values",
+    "residuals",
     "resolve",
     "simplify",
     "unknowns",

@@ -78,9 +78,11 @@ def as_predicate(value: object) -> Node:
 
 @dataclass(frozen=True)
 class Column(Operand):
-    """A column by name; a dotted path leads through structs."""
+    """A column by name; a dotted path leads through structs. With `any_case`, as in SQL, the case of letters does not
+    matter where it does not tell two columns apart."""
 
     name: str
+    any_case: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         parts = self.name.split(".")
@@ -127,21 +129,28 @@ _TYPE_NAMES = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
+    pa.int32(): "INTEGER",
     pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
     pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BINARY",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
     pa.date32(): "DATE",
-    pa.timestamp("us", "UTC"): "TIMESTAMP",
-    pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
     pa.uuid(): "UUID",
 }
 
 
 def type_sql(kind: pa.DataType) -> str:
-    """Spark's name of a type; Arrow's own where Spark has none."""
+    """DuckDB's name of a type; Arrow's own where DuckDB has none."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     return _TYPE_NAMES.get(kind, str(kind))
@@ -191,14 +200,19 @@ class In(Node):
 
 @dataclass(frozen=True)
 class Like(Node):
-    """SQL's LIKE over the whole value: % any characters, _ one character, `escape` before either makes it plain."""
+    """SQL's LIKE over the whole value: % any characters, _ one character, `escape` (if any) before either makes it
+    plain."""
 
     operand: Operand
     pattern: str
     escape: str = "\\"
 
+    def __post_init__(self) -> None:
+        if self.escape not in self.pattern:
+            object.__setattr__(self, "escape", "")
+
     def __str__(self) -> str:
-        suffix = "" if self.escape == "\\" else f" ESCAPE {string_sql(self.escape)}"
+        suffix = f" ESCAPE {string_sql(self.escape)}" if self.escape else ""
         return f"{self.operand} LIKE {string_sql(self.pattern)}{suffix}"
 
 
@@ -210,7 +224,7 @@ class StartsWith(Node):
     prefix: str | bytes
 
     def __str__(self) -> str:
-        return f"STARTSWITH({self.operand}, {literal_sql(self.prefix)})"
+        return f"STARTS_WITH({self.operand}, {literal_sql(self.prefix)})"
 
 
 @dataclass(frozen=True)
@@ -230,7 +244,7 @@ class IsNaN(Node):
     operand: Operand
 
     def __str__(self) -> str:
-        return f"ISNAN({self.operand})"
+        return f"COALESCE(ISNAN({self.operand}), FALSE)"
 
 
 @dataclass(frozen=True)
@@ -268,10 +282,13 @@ class Not(Node):
 
 @dataclass(frozen=True)
 class Unknown(Node):
-    """What could not be understood: it never prunes, and rows cannot be decided by it. `reason` says why."""
+    """What could not be understood, and why: it never prunes. `engine` can test it on rows: "duckdb" (by the text),
+    "pyarrow" or "polars" (by the serialized expression); "" where none can."""
 
     text: str
     reason: str = field(compare=False)
+    engine: str = ""
+    expression: bytes = field(default=b"", repr=False)
 
     def __str__(self) -> str:
         return f"({self.text})"

@@ -37,7 +37,7 @@ from .ast import (
     StartsWith,
     Unknown,
 )
-from .bound import ColumnLeaf, ColumnRef, Leaf, make_leaf
+from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf
 from .coerce import NoMeaningError, Place, integer_range, place, place_uuid
 from .literals import LiteralValue, Temporal
 from .patterns import is_text, parse_pattern
@@ -52,7 +52,7 @@ def bind(node: Node, schema: pa.Schema) -> Node:
         return Not(bind(node.child, schema))
     binder = _BINDERS.get(type(node))
     if binder is None:
-        if isinstance(node, Constant | Unknown | Leaf | ColumnLeaf):
+        if isinstance(node, Constant | Unknown | Leaf | ColumnLeaf | Residual):
             return node
         raise PredicateError(f"{node!r} is not a predicate")
     return binder(node, schema)
@@ -61,11 +61,19 @@ def bind(node: Node, schema: pa.Schema) -> Node:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def resolve(name: str, schema: pa.Schema) -> ColumnRef:
-    """The column of this name; case matters, and dots lead through structs only."""
+def resolve(name: str, schema: pa.Schema, any_case: bool = False) -> ColumnRef:
+    """The column of this name; dots lead through structs only. With `any_case` a name that differs in the case of its
+    letters will do, where there is one such."""
     path, kind = _walk(name, list(schema), name)
+    if path is None and any_case:
+        same = [other for other in dict.fromkeys(_all_names(list(schema), "")) if other.casefold() == name.casefold()]
+        if len(same) > 1:
+            raise PredicateError(f"{name!r} may be {' or '.join(map(repr, same))}: write it in one of these ways")
+        if same:
+            name = same[0]
+            path, kind = _walk(name, list(schema), name)
     if path is None:
-        raise PredicateError(f"no column is named {name!r}{_near_matches(name, schema)}")
+        raise PredicateError(f"no column is named {name!r}{near_matches(name, schema, any_case)}")
     return ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
 
 
@@ -89,14 +97,15 @@ def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...
     return None, pa.null()
 
 
-def _near_matches(name: str, schema: pa.Schema) -> str:
+def near_matches(name: str, schema: pa.Schema, any_case: bool = True) -> str:
+    """A hint for an error about a name that no column has."""
     import difflib
 
     names = list(_all_names(list(schema), ""))
     lowered = {known.lower(): known for known in names}
     near = [lowered[low] for low in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
     if near:
-        return f"; did you mean {', '.join(near)}? (case matters)"
+        return f"; did you mean {', '.join(near)}?{'' if any_case else ' (case matters)'}"
     shown = ", ".join(names[:10])
     return f"; the columns are {shown}{', ...' if len(names) > 10 else ''}"
 
@@ -111,7 +120,7 @@ def _all_names(fields: list[pa.Field], prefix: str) -> Iterator[str]:
 def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
     """The column under an operand, casts that lose nothing taken off; None under a cast that may."""
     if isinstance(operand, Column):
-        return resolve(operand.name, schema)
+        return resolve(operand.name, schema, operand.any_case)
     if isinstance(operand, Cast):
         ref = _column_of(operand.operand, schema)
         if ref is not None and canon.is_uuid(operand.type):
@@ -119,6 +128,10 @@ def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
         if ref is not None and not ref.is_uuid and is_exact_widening(ref.type, operand.type):
             return ref
     return None
+
+
+def _cast_by_duckdb(node: Node, reason: str) -> Unknown:
+    return Unknown(str(node), reason, "duckdb")
 
 
 def _unknown(node: Node, reason: str) -> Unknown:
@@ -157,9 +170,9 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
     if right.value is None:
         if op != "<=>":
             return Constant(None)
-        return _unknown(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
+        return _cast_by_duckdb(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
     if ref is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     special = _without_order(node, ref, op == "<=>")
     if special is not None:
         return special
@@ -277,7 +290,7 @@ def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
 
 def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
     if left is None or right is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     if left.path == right.path and canon.order_class(left.type) is not None:
         if op == "<=>":
             return Constant(True)
@@ -298,7 +311,7 @@ def _bind_in(node: In, schema: pa.Schema) -> Node:
         return Not(found) if node.negated else found
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values")
+        return _cast_by_duckdb(node, "a cast may change values")
     given = [value for value in node.values if value.value is not None]
     if not node.values:
         return Constant(node.negated)
@@ -354,7 +367,7 @@ def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node
     """The column of strings or bytes under a pattern, or what becomes of the pattern where there is none."""
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values, or no column is named")
+        return _cast_by_duckdb(node, "a cast may change values, or no column is named")
     if pa.types.is_null(ref.type):
         return Constant(None)
     if ref.is_uuid or not canon.is_bytes_like(ref.type):
@@ -366,13 +379,13 @@ def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
     if isinstance(node.operand, Literal):
         return Constant(node.operand.value is None)
     ref = _column_of(node.operand, schema)
-    return _unknown(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
+    return _cast_by_duckdb(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
 
 
 def _bind_is_nan(node: IsNaN, schema: pa.Schema) -> Node:
     ref = _column_of(node.operand, schema)
     if ref is None:
-        return _unknown(node, "a cast may change values, or no column is named")
+        return _cast_by_duckdb(node, "a cast may change values, or no column is named")
     if pa.types.is_floating(ref.type):
         return make_leaf(ref, "<=>", [math.nan])  # never NULL, as Spark's isnan
     if pa.types.is_integer(ref.type) or pa.types.is_decimal(ref.type) or pa.types.is_null(ref.type):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from ... import canon
 from ...caching import cached_property
-from .ast import And, Cast, Column, In, Literal, Node, Not, Operand, Or, Unknown
+from .ast import And, Cast, Column, In, Like, Literal, Node, Not, Or, Unknown
 from .coerce import array_of
 from .patterns import Pattern
 
@@ -90,9 +90,9 @@ class Leaf(Node):
         if self.op in ("in", "not in"):
             return f"{name} {self.op.upper()} ({', '.join(values)})"
         if self.pattern is not None:
-            return f"{name} LIKE {Literal(self.pattern.sql())}"
+            return str(Like(Column(self.ref.name), self.pattern.sql()))
         if self.op == "starts_with":
-            return f"STARTSWITH({name}, {values[0]})"
+            return f"STARTS_WITH({name}, {values[0]})"
         if self.op == "is_null":
             return f"{name} IS NULL"
         if self.op == "never":
@@ -113,6 +113,20 @@ class ColumnLeaf(Node):
 
     def __str__(self) -> str:
         return f"{Column(self.left.name)} {self.op} {Column(self.right.name)}"
+
+
+@dataclass(frozen=True)
+class Residual(Node):
+    """A part that another engine tests on the rows that are left: "duckdb" (SQL text), "pyarrow" or "polars" (a
+    serialized expression, and a text for people). It prunes nothing. `columns` are the table's own, read for it."""
+
+    engine: str
+    text: str
+    columns: tuple[str, ...]
+    expression: bytes = field(default=b"", repr=False)
+
+    def __str__(self) -> str:
+        return f"({self.text})"
 
 
 _NO_VALUES = pa.nulls(0)
@@ -166,9 +180,19 @@ def unknowns(node: Node) -> list[Unknown]:
     return [part for part in _nodes(node) if isinstance(part, Unknown)]
 
 
+def residuals(node: Node) -> list[Residual]:
+    """The parts that other engines test on rows."""
+    return [part for part in _nodes(node) if isinstance(part, Residual)]
+
+
+def columns_read(node: Node) -> list[str]:
+    """The names of the columns that testing a bound predicate on rows reads, in order."""
+    return list(dict.fromkeys([*columns_of(node), *(name for part in residuals(node) for name in part.columns)]))
+
+
 def columns_of(node: Node) -> list[str]:
-    """The distinct names of the columns that a predicate, bound or not, speaks of, in order; those of unknown parts
-    are not known."""
+    """The distinct names of the columns that a predicate, bound or not, compares, in order; not those of unknown parts
+    and residuals, which no index can help with."""
     names: dict[str, None] = {}
     for part in _nodes(node):
         if isinstance(part, Leaf):
@@ -176,17 +200,22 @@ def columns_of(node: Node) -> list[str]:
         elif isinstance(part, ColumnLeaf):
             names.update({part.left.name: None, part.right.name: None})
         else:
-            for side in ("left", "right", "operand"):
-                name = _column_name(getattr(part, side, None))
-                if name is not None:
-                    names[name] = None
+            names.update((column.name, None) for column in _operands(part))
     return list(names)
 
 
-def _column_name(operand: Operand | None) -> str | None:
-    while isinstance(operand, Cast):
-        operand = operand.operand
-    return operand.name if isinstance(operand, Column) else None
+def operands_of(node: Node) -> list[Column]:
+    """The columns that an unbound predicate compares."""
+    return [column for part in _nodes(node) for column in _operands(part)]
+
+
+def _operands(part: Node) -> Iterator[Column]:
+    for side in ("left", "right", "operand"):
+        operand = getattr(part, side, None)
+        while isinstance(operand, Cast):
+            operand = operand.operand
+        if isinstance(operand, Column):
+            yield operand
 
 
 def brief(node: Node) -> str:

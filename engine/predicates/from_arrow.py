@@ -7,7 +7,10 @@ record batch whose columns are the literals and options, and whose schema metada
     literal COLUMN | options COLUMN
 
 That is exact, where the printed form is not (it drops types and abbreviates lists). Keys repeat, which pyarrow's own
-metadata hides, so they are read through the C data interface. Whatever is not as expected is Unknown, whole or in part.
+metadata hides, so they are read through the C data interface.
+
+A part that is not as expected is Unknown, with its share of the serialized form, by which pyarrow tests it on rows
+(`checked`, `outcomes`): under pyarrow's own comparisons then, in which NaN is greater than nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrays import joined
 from ...errors import PredicateError
 from .ast import (
     And,
@@ -40,7 +44,8 @@ from .ast import (
     Unknown,
     member_of,
 )
-from .bind import resolve
+from .bind import bind, resolve
+from .bound import unknowns
 
 _COMPARISONS = {
     "equal": "=",
@@ -57,13 +62,14 @@ class _Call:
     name: str
     arguments: tuple[Any, ...]  # _Call, Column or Literal or pa.Scalar
     options: dict[str, Any]
+    span: tuple[int, int]  # of its items in the serialized form
 
 
 @dataclass(frozen=True)
 class _Field(Column):
     """A field of a struct, by its path."""
 
-    path: tuple[str, ...]
+    path: tuple[str, ...] = ()
 
 
 class _NotUnderstoodError(Exception):
@@ -71,15 +77,15 @@ class _NotUnderstoodError(Exception):
 
 
 def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is_sql: bool = False) -> Node:
-    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not.
+    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not. With
+    a schema, parts that we could not test on columns of its types are left to pyarrow as well.
 
-    Where it comes from an engine (`is_sql`), `isin` of a null is NULL, as in SQL and polars; pyarrow's own is FALSE.
+    Where it comes from an engine (`is_sql`), `isin` of a null is NULL, as in SQL and polars (pyarrow's own is FALSE),
+    and nothing is left to pyarrow, whose meaning may not be that engine's.
     Raises PredicateError where a field of a struct has the dotted name of a column of the schema.
     """
     try:
-        tree = _deserialize(expression)
-        _check_paths(tree, schema)
-        return _predicate(tree if not is_sql else _sql_members(tree))
+        return _Reader(_Serialized.of(expression), schema, is_sql).predicate()
     except PredicateError:
         raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
@@ -93,7 +99,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
 def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
     """The columns of a schema that an expression reads; all of them where that cannot be told."""
     try:
-        columns = list(_columns_in(_deserialize(expression)))
+        columns = list(_columns_in(_tree(_Serialized.of(expression))))
     except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):
         return schema.names
     names = {column.path[0] if isinstance(column, _Field) else column.name for column in columns}
@@ -116,6 +122,45 @@ def _check_paths(tree: Any, schema: pa.Schema | None) -> None:
             raise PredicateError(f"{column.name!r} is a column, and the path of a field within {column.path[0]!r}, too")
 
 
+def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that a serialized expression reads, once it is certain that pyarrow can test it on such rows."""
+    items = _Serialized.read(pa.py_buffer(expression)).items
+    names: dict[str, None] = {}
+    i = 0
+    while i < len(items):
+        key, value = items[i]
+        if key == "nested_field_ref":
+            names[items[i + 1][1]] = None
+            i += int(value)
+        elif key == "field_ref":
+            names[value] = None
+        i += 1
+    for name in names:
+        resolve(name, schema)
+    columns = tuple(names)
+    kind = outcomes(expression, schema.empty_table().select(columns)).type
+    if not pa.types.is_boolean(kind):
+        raise PredicateError(f"a predicate is true or false, and this pyarrow expression is {kind}")
+    return columns
+
+
+def outcomes(expression: bytes, rows: pa.Table) -> pa.Array:
+    """One outcome a row, by pyarrow. Raises PredicateError where pyarrow fails."""
+    from pyarrow import acero
+
+    try:
+        test = pc.Expression._deserialize(pa.py_buffer(expression))
+        plan = acero.Declaration.from_sequence(
+            [
+                acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
+                acero.Declaration("project", acero.ProjectNodeOptions([test], ["outcome"])),
+            ]
+        )
+        return joined(plan.to_table(use_threads=False).column(0))
+    except pa.ArrowException as error:
+        raise PredicateError(f"pyarrow cannot test this: {str(error).splitlines()[0]}") from None
+
+
 # -- the serialized form ----------------------------------------------------------------------------------------------
 
 
@@ -125,14 +170,31 @@ class _ArrowSchema(ctypes.Structure):
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
 
-def _deserialize(expression: pc.Expression) -> Any:
-    _, (buffer, *_) = expression.__reduce__()
-    batch = pa.ipc.open_file(buffer).get_batch(0)
-    items = iter(_metadata_items(batch.schema))
-    tree = _read(items, batch, *next(items))
-    if next(items, None) is not None:
-        raise ValueError("more than one expression")
-    return tree
+@dataclass(frozen=True)
+class _Serialized:
+    """The batch of literals and options, and the tree in prefix order."""
+
+    batch: pa.RecordBatch
+    items: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, expression: pc.Expression) -> _Serialized:
+        _, (buffer, *_) = expression.__reduce__()
+        return cls.read(buffer)
+
+    @classmethod
+    def read(cls, buffer: pa.Buffer) -> _Serialized:
+        batch = pa.ipc.open_file(buffer).get_batch(0)
+        return cls(batch, _metadata_items(batch.schema))
+
+    def part(self, span: tuple[int, int]) -> bytes:
+        """The serialized form of one part."""
+        metadata = pa.KeyValueMetadata(self.items[slice(*span)])
+        schema = pa.schema(list(self.batch.schema), metadata=metadata)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write(pa.RecordBatch.from_arrays(self.batch.columns, schema=schema))
+        return sink.getvalue().to_pybytes()
 
 
 def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
@@ -161,38 +223,45 @@ def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
     return items
 
 
-def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch, key: str, value: str) -> Any:
-    if key == "literal":
-        return batch.column(int(value))[0]
-    if key == "field_ref":
-        return Column(value)
-    if key == "nested_field_ref":
-        names = [next(items) for _ in range(int(value))]
-        if any(name_key != "field_ref" for name_key, _ in names):
-            raise ValueError("a path that is not made of names")
-        return _Field(".".join(name for _, name in names), tuple(name for _, name in names))
-    if key != "call":
-        raise ValueError(f"{key} is not known")
-    arguments, options = [], {}
-    for inner_key, inner in items:
-        if inner_key == "end":
-            break
-        if inner_key == "options":
-            scalar = batch.column(int(inner))[0]
-            options = {field.name: scalar[field.name] for field in scalar.type}
-        else:
-            arguments.append(_read(items, batch, inner_key, inner))
-    return _Call(value, tuple(arguments), options)
+def _tree(source: _Serialized) -> Any:
+    items, batch = source.items, source.batch
+    place = 0
+
+    def read() -> Any:
+        nonlocal place
+        start = place
+        key, value = items[place]
+        place += 1
+        if key == "literal":
+            return batch.column(int(value))[0]
+        if key == "field_ref":
+            return Column(value)
+        if key == "nested_field_ref":
+            names = items[place : place + int(value)]
+            place += int(value)
+            if any(name_key != "field_ref" for name_key, _ in names):
+                raise ValueError("a path that is not made of names")
+            return _Field(".".join(name for _, name in names), path=tuple(name for _, name in names))
+        if key != "call":
+            raise ValueError(f"{key} is not known")
+        arguments, options = [], {}
+        while items[place][0] != "end":
+            if items[place][0] == "options":
+                scalar = batch.column(int(items[place][1]))[0]
+                options = {field.name: scalar[field.name] for field in scalar.type}
+                place += 1
+            else:
+                arguments.append(read())
+        place += 1
+        return _Call(value, tuple(arguments), options, (start, place))
+
+    tree = read()
+    if place != len(items):
+        raise ValueError("more than one expression")
+    return tree
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
-
-
-def _predicate(tree: Any) -> Node:
-    try:
-        return _understood(tree)
-    except _NotUnderstoodError as reason:
-        return Unknown(_text(tree), str(reason))
 
 
 def _text(tree: Any) -> str:
@@ -201,19 +270,58 @@ def _text(tree: Any) -> str:
     return str(tree)
 
 
-def _understood(tree: Any) -> Node:
-    if isinstance(tree, Column):
-        return Comparison("=", tree, Literal(True))
-    if not isinstance(tree, _Call):
-        value = _literal(tree).value
-        if value is None or isinstance(value, bool):
-            return Constant(value)
-        raise _NotUnderstoodError(f"{value!r} is no truth value")
+class _Reader:
+    """Reads one expression."""
+
+    def __init__(self, source: _Serialized, schema: pa.Schema | None, is_sql: bool):
+        self._source, self._schema, self._is_sql = source, schema, is_sql
+
+    def predicate(self) -> Node:
+        tree = _tree(self._source)
+        _check_paths(tree, self._schema)
+        return self._predicate(_sql_members(tree) if self._is_sql else tree)
+
+    def _predicate(self, tree: Any) -> Node:
+        try:
+            node = self._understood(tree)
+            if self._schema is None or isinstance(node, And | Or | Not):
+                return node
+            reasons = unknowns(bind(node, self._schema))
+            if not reasons or not isinstance(tree, _Call):
+                return node
+            reason = reasons[0].reason
+        except _NotUnderstoodError as error:
+            reason = str(error)
+        if not isinstance(tree, _Call) or self._is_sql:
+            return Unknown(_text(tree), reason)
+        return Unknown(_text(tree), reason, "pyarrow", self._source.part(tree.span))
+
+    def _understood(self, tree: Any) -> Node:
+        if isinstance(tree, Column):
+            return Comparison("=", tree, Literal(True))
+        if not isinstance(tree, _Call):
+            value = _literal(tree).value
+            if value is None or isinstance(value, bool):
+                return Constant(value)
+            raise _NotUnderstoodError(f"{value!r} is no truth value")
+        if tree.name in ("and_kleene", "or_kleene"):
+            return self._connected(tree, And if tree.name == "and_kleene" else Or)
+        if tree.name == "invert":
+            return Not(self._predicate(tree.arguments[0]))
+        return _leaf(tree)
+
+    def _connected(self, tree: _Call, kind: type[And] | type[Or]) -> Node:
+        # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
+        name, children = tree.name, []
+        while isinstance(tree, _Call) and tree.name == name:
+            children.append(self._predicate(tree.arguments[1]))
+            tree = tree.arguments[0]
+        children.append(self._predicate(tree))
+        return kind(tuple(reversed(children)))
+
+
+def _leaf(tree: _Call) -> Node:
     name, arguments, options = tree.name, tree.arguments, tree.options
-    if name in ("and_kleene", "or_kleene"):
-        return _connected(tree, And if name == "and_kleene" else Or)
-    if name == "invert":
-        return Not(_predicate(arguments[0]))
     if name in _COMPARISONS:
         return Comparison(_COMPARISONS[name], _operand(arguments[0]), _operand(arguments[1]))
     if name == "is_valid":
@@ -234,16 +342,6 @@ def _understood(tree: Any) -> Node:
         column = _column(arguments[0])
         return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern)
     raise _NotUnderstoodError(f"{name} is not understood")
-
-
-def _connected(tree: _Call, kind: type[And] | type[Or]) -> Node:
-    # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
-    name, children = tree.name, []
-    while isinstance(tree, _Call) and tree.name == name:
-        children.append(_predicate(tree.arguments[1]))
-        tree = tree.arguments[0]
-    children.append(_predicate(tree))
-    return kind(tuple(reversed(children)))
 
 
 def _operand(tree: Any) -> Operand:
@@ -285,7 +383,7 @@ def _sql_members(tree: Any) -> Any:
             and not otherwise.is_valid
         ):
             return _sql_members(member)
-    return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options)
+    return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options, tree.span)
 
 
 def _members(options: dict[str, Any]) -> tuple[Literal, ...]:

@@ -1,42 +1,33 @@
-"""SQL text to a predicate, by sqlglot's Spark dialect.
+"""SQL text to a predicate: as DuckDB reads it, or, for Spark's adapter, as Spark does.
 
-Names stand in backticks or double quotes, strings in single quotes (with '' or a backslash inside). What SQL can say
-and we cannot (functions, arithmetic, subqueries) becomes `Unknown`, which never prunes; only text that is no SQL
-predicate raises. sqlglot is imported at the first text.
+    parameters and now() are put in -> the text is split at AND, OR, NOT and parentheses -> each leaf is read
 
-A node is understood only where every argument that sqlglot hangs on it is one that we know: a flag that a later version
-adds (as `negate` on LIKE was) makes the node unknown, not wrong.
+A leaf that is not understood becomes `Unknown` with the very text that the user wrote, which DuckDB tests on rows
+(`duckdb_rows`). It is split no further: what stands inside of it is DuckDB's. Names stand in double quotes or
+backticks, strings in single quotes; `<=>` is IS NOT DISTINCT FROM. The split works on tokens: AND, OR and NOT bind less
+tightly than all else, but for `->` and `->>`, beside which nothing is split.
+
+sqlglot is imported at the first text.
 """
 
 from __future__ import annotations
 
-import decimal
+import datetime as dt
 import functools
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    Constant,
-    In,
-    IsNaN,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    Or,
-    StartsWith,
-    Unknown,
-)
-from .literals import Temporal, parse_temporal, parse_uuid
+from .ast import And, Literal, Node, Not, Or, Unknown
+from .bind import bind
+from .bound import unknowns
+from .duckdb_meaning import as_duckdb
+from .duckdb_rows import checked, is_installed, outcomes, refusal
+from .literals import Temporal, literal_sql, string_sql
+from .sql_leaves import LeafReader, NotUnderstoodError
 
 _QUOTED_OR_ESCAPE = re.compile(
     r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
@@ -44,389 +35,339 @@ _QUOTED_OR_ESCAPE = re.compile(
 )
 """What is quoted or a comment (the group), or the standard's ESCAPE '\\': in a string of Spark's the backslash there
 would escape the quote, and nothing that begins so is an ESCAPE of one character."""
-
-
-class _NotUnderstoodError(Exception):
-    """Ends the reading of one leaf, which then becomes Unknown with this reason."""
+_OPENING = {"L_PAREN": "R_PAREN", "L_BRACKET": "R_BRACKET", "L_BRACE": "R_BRACE", "CASE": "END"}
+_CLOSING = frozenset(_OPENING.values())
+_ARROWS = frozenset({"ARROW", "DARROW"})
+_CLOCK = {
+    "now": "timestamptz",
+    "get_current_timestamp": "timestamptz",
+    "transaction_timestamp": "timestamptz",
+    "current_timestamp": "timestamptz",
+    "current_localtimestamp": "timestamp",
+    "localtimestamp": "timestamp",
+    "today": "date",
+    "current_date": "date",
+}
+_WORDS_OF_CLOCK = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # without parentheses, too
 
 
 @functools.cache
-def _sqlglot() -> tuple[Any, Any, Any, Any]:
-    """sqlglot, its expressions, its errors, and Spark's dialect with double-quoted names."""
-    import sqlglot
-    from sqlglot import errors, exp
-    from sqlglot.dialects.spark import Spark
+def _sqlglot(dialect: str) -> tuple[Any, Any, Any]:
+    """sqlglot's expressions, its errors, and the dialect with the names that we take."""
+    from sqlglot import TokenType, errors, exp
 
-    class SkipstoneSpark(Spark):
-        class Tokenizer(Spark.Tokenizer):
-            QUOTES = ["'"]  # noqa: RUF012  # sqlglot's own way to set up a dialect
-            IDENTIFIERS = ["`", '"']  # noqa: RUF012
-            STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
+    if dialect == "spark":
+        from sqlglot.dialects.spark import Spark
 
-    return sqlglot, exp, errors, SkipstoneSpark
+        class SkipstoneSpark(Spark):
+            class Tokenizer(Spark.Tokenizer):
+                QUOTES = ["'"]  # noqa: RUF012  # sqlglot's own way to set up a dialect
+                IDENTIFIERS = ["`", '"']  # noqa: RUF012
+                STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
+
+        return exp, errors, SkipstoneSpark()
+
+    from sqlglot.dialects.duckdb import DuckDB
+
+    class SkipstoneDuckDB(DuckDB):
+        class Tokenizer(DuckDB.Tokenizer):
+            IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+            HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
+            KEYWORDS = {**DuckDB.Tokenizer.KEYWORDS, "<=>": TokenType.NULLSAFE_EQ}  # noqa: RUF012
+
+    return exp, errors, SkipstoneDuckDB()
 
 
-def from_sql(text: str) -> Node:
-    """The predicate that a text means. Raises PredicateError, with the position, where it is not SQL."""
-    sqlglot, exp, errors, dialect = _sqlglot()
+def from_sql(
+    text: str, schema: pa.Schema | None = None, params: Sequence | Mapping | None = None, dialect: str = "duckdb"
+) -> Node:
+    """The predicate that a text means. With a schema, its leaves are read only where DuckDB means the same by them
+    beside columns of these types. Raises PredicateError, with the position, where it is not SQL.
+
+    `params` are the values of `?` (a sequence) or of `$name` (a mapping); the clock is read once.
+    """
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
-    text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
+    if dialect == "spark":
+        text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
+    _, errors, _ = _sqlglot(dialect)
     try:
-        trees = sqlglot.parse(text, read=dialect)
-        if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
-            raise PredicateError("one predicate is expected, without semicolons", text=text)
-        if not isinstance(trees[0], exp.Condition):
-            raise PredicateError("a predicate is expected (what would stand after WHERE)", text=text)
-        return _predicate(trees[0])
-    except errors.ParseError as error:
-        details = error.errors[0] if error.errors else {}
-        position = _position(text, details.get("line"), details.get("col"), details.get("highlight"))
-        message = details.get("description") or str(error)
-        if "<class" in message:  # the parser's own classes mean nothing to who wrote the text
-            message = "something is missing here"
-        raise PredicateError(f"not a predicate: {message}", text=text, position=position) from None
-    except (errors.SqlglotError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        raise PredicateError(f"not a predicate: {error}", text=text) from None
+        if dialect != "spark":
+            text = _with_values(text, _tokens(text, dialect), params)
+        return _Text(text, schema, dialect).predicate()
+    except errors.SqlglotError as error:
+        raise _syntax_error(text, error) from None
     except RecursionError:
         raise PredicateError("the predicate is nested too deeply; use IN for a long list of values") from None
 
 
-def _position(text: str, line: int | None, column: int | None, highlight: str | None) -> int | None:
-    """sqlglot's column is that of the last character of the offending token, counted from 1."""
-    if line is None or column is None:
-        return None
-    lines = text.split("\n")
-    start = sum(len(before) + 1 for before in lines[: line - 1])
-    return max(0, min(len(text), start + column - len(highlight or " ")))
+def _tokens(text: str, dialect: str) -> list[Any]:
+    return _sqlglot(dialect)[2].tokenize(text)
 
 
-def _predicate(tree: Any) -> Node:
-    try:
-        return _read(tree)
-    except _NotUnderstoodError as reason:
-        return Unknown(tree.sql(_sqlglot()[3]), str(reason))
+def _syntax_error(text: str, error: Any) -> PredicateError:
+    details = error.errors[0] if getattr(error, "errors", None) else {}
+    line, column = details.get("line"), details.get("col")
+    position = None
+    if line is not None and column is not None:  # the column is that of the last character of the token, from 1
+        start = sum(len(before) + 1 for before in text.split("\n")[: line - 1])
+        position = max(0, min(len(text), start + column - len(details.get("highlight") or " ")))
+    message = details.get("description") or str(error)
+    if "<class" in message:  # the parser's own classes mean nothing to who wrote the text
+        message = "something is missing here"
+    return PredicateError(f"not a predicate: {message}", text=text, position=position)
 
 
-def _read(tree: Any) -> Node:
-    _, exp, _, _ = _sqlglot()
-    reader = _READERS.get(type(tree).__name__)
-    if reader is not None:
-        return reader(tree)
-    if isinstance(tree, exp.Column | exp.Dot):
-        return Comparison("=", _operand(tree), Literal(True))
-    raise _NotUnderstoodError(f"{type(tree).__name__} is not understood")
+# -- parameters and the clock -----------------------------------------------------------------------------------------
 
 
-def _args(tree: Any, *known: str) -> None:
-    """Refuses a node that carries anything but the arguments named."""
-    for name, value in tree.args.items():
-        if name not in known and not name.startswith("_") and value not in (None, False, []):
-            raise _NotUnderstoodError(f"{type(tree).__name__} with {name} is not understood")
+def _with_values(text: str, tokens: list[Any], params: Sequence | Mapping | None) -> str:
+    """The text with parameters and the clock's time written as literals."""
+    given = _Parameters(text, params)
+    now = dt.datetime.now(dt.UTC)
+    pieces: list[str] = []
+    end = 0
+    for start, stop, value in _replacements(tokens, given, now):
+        pieces += [text[end:start], value]
+        end = stop
+    given.check_all_used()
+    return "".join([*pieces, text[end:]]) if pieces else text
 
 
-def _connective(kind: type[And] | type[Or]) -> Any:
-    def read(tree: Any) -> Node:
-        # a chain a AND b AND c leans left: walked in a loop, so that a long one does not exhaust the stack
-        sql_kind, children = type(tree), []
-        while type(tree) is sql_kind:
-            _args(tree, "this", "expression")
-            children.append(_predicate(tree.expression))
-            tree = tree.this
-        children.append(_predicate(tree))
-        return kind(tuple(reversed(children)))
-
-    return read
-
-
-def _paren(tree: Any) -> Node:
-    _args(tree, "this")
-    return _predicate(tree.this)
-
-
-def _not(tree: Any) -> Node:
-    _args(tree, "this")
-    if type(tree.this).__name__ == "In":
-        inner = _in(tree.this)
-        return In(inner.operand, inner.values, negated=True)
-    return Not(_predicate(tree.this))
+def _replacements(tokens: list[Any], given: _Parameters, now: dt.datetime) -> Iterator[tuple[int, int, str]]:
+    """(start, stop, text to put there), in order."""
+    count = len(tokens)
+    skip = 0
+    for i, token in enumerate(tokens):
+        kind = token.token_type.name
+        if i < skip:
+            continue
+        if kind in ("PLACEHOLDER", "PARAMETER"):
+            before = tokens[i - 1].token_type.name if i else ""
+            is_named = kind == "PARAMETER" and i + 1 < count and tokens[i + 1].start == token.end + 1
+            name = tokens[i + 1].text if is_named else None
+            skip = i + 1 + (name is not None)
+            yield token.start, tokens[skip - 1].end + 1, given.text_of(name, token.start, before == "IN")
+        elif kind not in ("IDENTIFIER", "STRING") and token.text.lower() in _CLOCK:
+            if i and tokens[i - 1].token_type.name == "DOT":
+                continue
+            following = [one.token_type.name for one in tokens[i + 1 : i + 3]]
+            called = following == ["L_PAREN", "R_PAREN"]
+            word = token.text.lower()
+            if called or (word in _WORDS_OF_CLOCK and following[:1] not in (["DOT"], ["L_PAREN"])):
+                skip = i + (3 if called else 1)
+                yield token.start, tokens[skip - 1].end + 1, _clock(_CLOCK[word], now)
 
 
-def _comparison(op: str) -> Any:
-    def read(tree: Any) -> Node:
-        _args(tree, "this", "expression")
-        return Comparison(op, _operand(tree.this), _operand(tree.expression))
-
-    return read
-
-
-def _in(tree: Any) -> In:
-    _args(tree, "this", "expressions")
-    operand = _operand(tree.this)
-    values = [_operand(value) for value in tree.expressions]
-    if not all(isinstance(value, Literal) for value in values):
-        raise _NotUnderstoodError("IN over anything but literals is not understood")
-    return In(operand, tuple(values))  # type: ignore[arg-type]
+def _clock(kind: str, now: dt.datetime) -> str:
+    if kind == "date":
+        return f"(DATE '{now:%Y-%m-%d}')"
+    zone = "+00" if kind == "timestamptz" else ""
+    return f"({kind.upper()} '{now:%Y-%m-%d %H:%M:%S.%f}{zone}')"
 
 
-def _between(tree: Any) -> Node:
-    _args(tree, "this", "low", "high")
-    operand = _operand(tree.this)
-    return And(
-        (Comparison(">=", operand, _operand(tree.args["low"])), Comparison("<=", operand, _operand(tree.args["high"])))
-    )
+class _Parameters:
+    """The values of a text's parameters."""
 
+    def __init__(self, text: str, params: Sequence | Mapping | None):
+        if params is not None and (isinstance(params, str | bytes) or not isinstance(params, Sequence | Mapping)):
+            raise PredicateError(f"params= is a list for ? or a dict for $name, not {type(params).__name__}")
+        self._text, self._params = text, params
+        self._used: set[object] = set()
+        self._next = 0
 
-def _like(tree: Any, escape: str = "\\") -> Node:
-    _args(tree, "this", "expression", "negate")
-    like = Like(_operand(tree.this), _text(tree.expression), escape)
-    return Not(like) if tree.args.get("negate") else like
-
-
-def _escape(tree: Any) -> Node:
-    _args(tree, "this", "expression")
-    escape = _text(tree.expression)
-    if type(tree.this).__name__ != "Like" or len(escape) != 1:
-        raise _NotUnderstoodError("ESCAPE takes one character and follows LIKE")
-    return _like(tree.this, escape)
-
-
-def _starts_with(tree: Any) -> Node:
-    _args(tree, "this", "expression")
-    prefix = _operand(tree.expression)
-    if not isinstance(prefix, Literal) or not isinstance(prefix.value, str | bytes):
-        raise _NotUnderstoodError("startswith takes a string literal")
-    return StartsWith(_operand(tree.this), prefix.value)
-
-
-def _is(tree: Any) -> Node:
-    _args(tree, "this", "expression")
-    kind = type(tree.expression).__name__
-    operand = _operand(tree.this)
-    if kind == "Null":
-        return IsNull(operand)
-    if kind == "Boolean":
-        return Comparison("<=>", operand, _operand(tree.expression))
-    raise _NotUnderstoodError("IS takes NULL, TRUE or FALSE (for NaN: isnan(x))")
-
-
-def _is_nan(tree: Any) -> Node:
-    _args(tree, "this")
-    return IsNaN(_operand(tree.this))
-
-
-_READERS = {
-    "And": _connective(And),
-    "Or": _connective(Or),
-    "Not": _not,
-    "Paren": _paren,
-    "EQ": _comparison("="),
-    "NullSafeEQ": _comparison("<=>"),
-    "NullSafeNEQ": lambda tree: Not(_comparison("<=>")(tree)),
-    "NEQ": _comparison("!="),
-    "LT": _comparison("<"),
-    "LTE": _comparison("<="),
-    "GT": _comparison(">"),
-    "GTE": _comparison(">="),
-    "In": _in,
-    "Between": _between,
-    "Like": _like,
-    "Escape": _escape,
-    "StartsWith": _starts_with,
-    "Is": _is,
-    "IsNan": _is_nan,
-    "Boolean": lambda tree: Constant(bool(tree.this)),
-    "Null": lambda tree: Constant(None),
-}
-
-
-# -- operands ---------------------------------------------------------------------------------------------------------
-
-
-def _operand(tree: Any) -> Operand:
-    kind = type(tree).__name__
-    reader = _OPERAND_READERS.get(kind)
-    if reader is None:
-        raise _NotUnderstoodError(f"{kind} is not understood")
-    return reader(tree)
-
-
-def _text(tree: Any) -> str:
-    operand = _operand(tree)
-    if not isinstance(operand, Literal) or not isinstance(operand.value, str):
-        raise _NotUnderstoodError("a pattern must be a string literal")
-    return operand.value
-
-
-def _column(tree: Any) -> Operand:
-    names: list[str] = []
-    while type(tree).__name__ == "Dot":
-        if type(tree.expression).__name__ != "Identifier":
-            raise _NotUnderstoodError("a path of names is expected")
-        names.insert(0, tree.expression.this)
-        tree = tree.this
-    if type(tree).__name__ != "Column":
-        raise _NotUnderstoodError("a path of names is expected")
-    _args(tree, "this", "table", "db", "catalog")
-    parts = [tree.args.get(level) for level in ("catalog", "db", "table", "this")]
-    parts = [part for part in parts if part is not None]
-    if any(type(part).__name__ != "Identifier" for part in parts):
-        raise _NotUnderstoodError("a path of names is expected")
-    return Column(".".join([*(part.this for part in parts), *names]))
-
-
-def _literal(tree: Any) -> Operand:
-    if tree.is_string:
-        return Literal(tree.this)
-    text = tree.this
-    if "e" in text.lower():
-        return Literal(float(text))
-    try:
-        return Literal(decimal.Decimal(text))
-    except decimal.InvalidOperation:
-        raise _NotUnderstoodError(f"{text} is not a number") from None
-
-
-def _negated(tree: Any) -> Operand:
-    operand = _operand(tree.this)
-    value = operand.value if isinstance(operand, Literal) else None
-    if type(value) is decimal.Decimal:
-        return Literal(value.copy_negate())  # unlike `-`, which rounds to the context's digits
-    if type(value) in (int, float):
-        return Literal(-value)  # type: ignore[operator]
-    if type(value) is Temporal and value.kind == "duration":
-        return Literal(Temporal("duration", -value.ns))
-    raise _NotUnderstoodError("arithmetic is not understood")
-
-
-def _bytes(tree: Any) -> Operand:
-    try:
-        return Literal(bytes.fromhex(tree.this))
-    except ValueError:
-        raise _NotUnderstoodError("X'..' takes pairs of hexadecimal digits") from None
-
-
-def _interval(tree: Any) -> Operand:
-    _args(tree, "this", "unit")
-    amount, unit = tree.args.get("this"), str(tree.args.get("unit") or "").upper().rstrip("S")
-    seconds = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400}.get(unit)
-    try:
-        numerator, denominator = decimal.Decimal(amount.this).as_integer_ratio()
-        ns, rest = divmod(numerator * seconds * 1_000_000_000, denominator)  # type: ignore[operator]
-    except (decimal.InvalidOperation, AttributeError, TypeError, ValueError, OverflowError):
-        raise _NotUnderstoodError("an interval of days, hours, minutes or seconds is expected") from None
-    if rest:
-        raise _NotUnderstoodError("an interval finer than a nanosecond")
-    return Literal(Temporal("duration", ns))
-
-
-def _cast(tree: Any) -> Operand:
-    _args(tree, "this", "to")
-    operand = _operand(tree.this)
-    if not isinstance(operand, Literal):
-        return Cast(operand, _arrow_type(tree.to))
-    name = tree.to.this.name
-    value = operand.value
-    if value is None:
-        return operand
-    if name == "DATE" and isinstance(value, str):
-        return _temporal(value, "date")
-    if name.startswith("TIMESTAMP") and isinstance(value, str):
-        return _temporal(value, "timestamp")
-    if name == "TIME" and isinstance(value, str):
-        return _temporal(value, "time")
-    if name == "UUID" and isinstance(value, str):
-        return _uuid(value)
-    return Literal(_cast_literal(value, _arrow_type(tree.to)))
-
-
-def _temporal(text: str, kind: str) -> Operand:
-    value = parse_temporal(text, kind)
-    if value is None:
-        raise PredicateError(f"'{text}' is no {kind}; write {_TEMPORAL_EXAMPLES[kind]}")
-    if kind == "timestamp" or value.kind == kind:
-        return Literal(value)
-    raise PredicateError(f"'{text}' is no date but a timestamp; write TIMESTAMP '{text}'")
-
-
-def _uuid(text: str) -> Operand:
-    value = parse_uuid(text)
-    if value is None:
-        raise PredicateError(f"'{text}' is no UUID; write 32 hexadecimal digits, with or without hyphens")
-    return Literal(value)
-
-
-_TEMPORAL_EXAMPLES = {
-    "date": "DATE '2020-01-31'",
-    "timestamp": "TIMESTAMP '2020-01-31 12:30:00'",
-    "time": "TIME '12:30:00'",
-}
-
-
-def _cast_literal(value: Any, kind: pa.DataType) -> Any:
-    """A literal in the type asked for, where Spark and Arrow agree on it."""
-    try:
-        if pa.types.is_floating(kind):
-            if isinstance(value, str):
-                value = float(value)
-            return pa.scalar(float(value), pa.float64()).cast(kind, safe=False).as_py()
-        if isinstance(value, str) and not pa.types.is_string(kind):
-            value = decimal.Decimal(value.strip()) if pa.types.is_decimal(kind) or pa.types.is_integer(kind) else None
-        if pa.types.is_integer(kind) and type(value) in (int, decimal.Decimal) and value == int(value):
-            return pa.scalar(int(value), kind).as_py()
-        if pa.types.is_decimal(kind) and type(value) in (int, decimal.Decimal):
-            return pa.scalar(decimal.Decimal(value), kind).as_py()
-        if pa.types.is_string(kind) and isinstance(value, str):
-            return value
-        if pa.types.is_boolean(kind) and isinstance(value, bool):
-            return value
-        if pa.types.is_binary(kind) and isinstance(value, str | bytes):
-            return value.encode() if isinstance(value, str) else value
-    except (pa.ArrowException, ArithmeticError, ValueError):
-        pass
-    raise _NotUnderstoodError(f"a cast of {value!r} to {kind} is not understood")
-
-
-def _arrow_type(to: Any) -> pa.DataType:
-    name = to.this.name
-    plain = {
-        "BOOLEAN": pa.bool_(),
-        "TINYINT": pa.int8(),
-        "SMALLINT": pa.int16(),
-        "INT": pa.int32(),
-        "BIGINT": pa.int64(),
-        "FLOAT": pa.float32(),
-        "DOUBLE": pa.float64(),
-        "TEXT": pa.string(),
-        "BINARY": pa.binary(),
-        "DATE": pa.date32(),
-        "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
-        "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
-        "TIMESTAMPNTZ": pa.timestamp("us"),
-        "TIMESTAMP": pa.timestamp("us"),
-        "UUID": pa.uuid(),
-    }.get(name)
-    if plain is not None and not to.expressions:
-        return plain
-    if name == "DECIMAL":
+    def text_of(self, name: str | None, position: int, after_in: bool) -> str:
+        key: object = name
+        params = self._params
+        if isinstance(params, Mapping):
+            if name is None:
+                raise self._error("a dict of params is for $name, not for ?", position)
+        else:
+            key = self._next if name is None else int(name) - 1 if name.isascii() and name.isdigit() else name
+            self._next += name is None
         try:
-            sizes = [int(size.this.this) for size in to.expressions] or [10]
-            return pa.decimal128(*sizes)
-        except (ValueError, AttributeError, TypeError):
-            pass
-    raise _NotUnderstoodError(f"the type {to} is not understood")
+            if params is None or (not isinstance(params, Mapping) and (not isinstance(key, int) or key < 0)):
+                raise LookupError(key)
+            value = params[key]  # type: ignore[call-overload]
+        except LookupError:
+            shown = "?" if name is None else f"${name}"
+            raise self._error(f"no value is given for the parameter {shown}; give it by params=", position) from None
+        self._used.add(key)
+        return _value_sql(value, after_in)
+
+    def _error(self, message: str, position: int) -> PredicateError:
+        return PredicateError(message, text=self._text, position=position)
+
+    def check_all_used(self) -> None:
+        """Raises PredicateError for a value that no parameter takes."""
+        if self._params is not None and len(self._used) < len(self._params):
+            keys = self._params if isinstance(self._params, Mapping) else range(len(self._params))
+            unused = next(key for key in keys if key not in self._used)
+            raise PredicateError(f"params= gives {unused!r}, which the text does not take", text=self._text)
 
 
-_OPERAND_READERS = {
-    "Column": _column,
-    "Dot": _column,
-    "Literal": _literal,
-    "Null": lambda tree: Literal(None),
-    "Boolean": lambda tree: Literal(bool(tree.this)),
-    "Neg": _negated,
-    "HexString": _bytes,
-    "Interval": _interval,
-    "Cast": _cast,
-    "TryCast": _cast,
-    "Paren": lambda tree: _operand(tree.this),
-}
+def _value_sql(value: object, after_in: bool) -> str:
+    """A value as SQL that DuckDB reads; a list after IN in parentheses, which can prune."""
+    if isinstance(value, list | tuple | set | frozenset | pa.Array | pa.ChunkedArray):
+        listed = ", ".join(_value_sql(item, False) for item in value)
+        return f" ({listed})" if after_in else f"[{listed}]"
+    literal = Literal(value)  # type: ignore[arg-type]
+    if isinstance(value, dt.datetime) and value.tzinfo is not None and isinstance(literal.value, Temporal):
+        return f"CAST({string_sql(literal_sql(literal.value).split(chr(39))[1] + '+00')} AS TIMESTAMPTZ)"
+    return f"({literal})" if str(literal).startswith("-") else str(literal)
+
+
+# -- the text, split --------------------------------------------------------------------------------------------------
+
+
+class _Text:
+    """One text: its tokens, and for each that opens something the place of the one that closes it."""
+
+    def __init__(self, text: str, schema: pa.Schema | None, dialect: str):
+        self.text, self.schema, self.dialect = text, schema, dialect
+        self.exp, self.errors, self.parser = _sqlglot(dialect)
+        self.tokens = _tokens(text, dialect)
+        if not self.tokens:
+            raise PredicateError("the text holds no predicate; leave `where` out to keep every row", text=text)
+        self.kinds = [token.token_type.name for token in self.tokens]
+        self.closing = self._match()
+        self.reader = LeafReader(dialect)
+
+    def predicate(self) -> Node:
+        return self._any_of(0, len(self.tokens))
+
+    def _match(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        opened: list[int] = []
+        for i, kind in enumerate(self.kinds):
+            if kind == "SEMICOLON":
+                raise PredicateError(
+                    "one predicate is expected, without semicolons", text=self.text, position=self.tokens[i].start
+                )
+            if kind in _OPENING:
+                opened.append(i)
+            elif kind in _CLOSING and (kind != "END" or (opened and self.kinds[opened[-1]] == "CASE")):
+                if not opened or _OPENING[self.kinds[opened[-1]]] != kind:
+                    raise self._unbalanced(i)
+                found[opened.pop()] = i
+        if opened:
+            raise self._unbalanced(opened[-1])
+        return found
+
+    def _unbalanced(self, i: int) -> PredicateError:
+        token = self.tokens[i]
+        return PredicateError(
+            f"not a predicate: {token.text!r} stands without its other half", text=self.text, position=token.start
+        )
+
+    def _split(self, start: int, stop: int, word: str) -> list[tuple[int, int]]:
+        """The spans between the tokens `word` that stand in no parentheses; the AND of a BETWEEN splits nothing."""
+        spans, begin, betweens, i = [], start, 0, start
+        while i < stop:
+            kind = self.kinds[i]
+            if kind in _ARROWS:
+                return [(start, stop)]
+            if kind == "BETWEEN":
+                betweens += 1
+            elif kind == "AND" and betweens:
+                betweens -= 1
+            elif kind == word:
+                spans.append((begin, i))
+                begin = i + 1
+            i = self.closing.get(i, i) + 1
+        return [*spans, (begin, stop)]
+
+    def _any_of(self, start: int, stop: int) -> Node:
+        spans = self._split(start, stop, "OR")
+        parts = tuple(self._all_of(*span) for span in spans)
+        return parts[0] if len(parts) == 1 else Or(parts)
+
+    def _all_of(self, start: int, stop: int) -> Node:
+        spans = self._split(start, stop, "AND")
+        parts = tuple(self._one(*span) for span in spans)
+        return parts[0] if len(parts) == 1 else And(parts)
+
+    def _one(self, start: int, stop: int) -> Node:
+        if start == stop:
+            token = self.tokens[min(start, len(self.tokens) - 1)]
+            position = token.start if start < len(self.tokens) else len(self.text)
+            raise PredicateError("not a predicate: something is missing here", text=self.text, position=position)
+        is_whole = not _ARROWS.intersection(self._outside(start, stop))
+        if self.kinds[start] == "NOT" and is_whole:
+            return Not(self._one(start + 1, stop))
+        if self.kinds[start] == "L_PAREN" and self.closing[start] == stop - 1 and stop - start > 2:
+            return self._any_of(start + 1, stop - 1)
+        return self._leaf(start, stop)
+
+    def _outside(self, start: int, stop: int) -> Iterator[str]:
+        """The kinds of tokens in no parentheses."""
+        i = start
+        while i < stop:
+            yield self.kinds[i]
+            i = self.closing.get(i, i) + 1
+
+    # -- leaves -------------------------------------------------------------------------------------------------------
+
+    def _leaf(self, start: int, stop: int) -> Node:
+        tokens = self.tokens[start:stop]
+        try:
+            return self._understood(tokens)
+        except NotUnderstoodError as reason:
+            return self._unknown(tokens, str(reason))
+        except self.errors.SqlglotError as error:
+            failure = _syntax_error(self.text, error)
+        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+            failure = PredicateError(f"not a predicate: {error}", text=self.text, position=tokens[0].start)
+        # what sqlglot cannot parse may be SQL to DuckDB
+        unknown = self._unknown(tokens, "the parser does not know it")
+        if not unknown.engine or not is_installed() or refusal(unknown.text) is not None:
+            raise failure
+        return unknown
+
+    def _understood(self, tokens: list[Any]) -> Node:
+        if any(token.token_type.name == "HEX_STRING" and self.text[token.start] == "0" for token in tokens):
+            raise NotUnderstoodError("a number in hexadecimal digits")
+        trees = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
+        if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
+            message = "a predicate is expected (what would stand after WHERE)"
+            raise PredicateError(message, text=self.text, position=tokens[0].start)
+        node = self.reader.predicate(trees[0])
+        if self.schema is None:
+            return node
+        if self.dialect == "spark":
+            for part in unknowns(bind(node, self.schema)):
+                raise NotUnderstoodError(part.reason)
+            return node
+        agreed = as_duckdb(node, self.schema)
+        if agreed is None:
+            self._check_literals(node, self._source(tokens), self.schema)
+            raise NotUnderstoodError("DuckDB casts here")
+        return agreed
+
+    def _check_literals(self, node: Node, text: str, schema: pa.Schema) -> None:
+        """Raises PredicateError where a literal is no value of the type that DuckDB would cast it to."""
+        if is_installed():
+            columns = checked(text, schema)
+            outcomes(text, pa.table({name: _null(schema.field(name).type) for name in columns}))
+        else:
+            bind(node, schema)
+
+    def _unknown(self, tokens: list[Any], reason: str) -> Unknown:
+        return Unknown(self._source(tokens), reason, "" if self.dialect == "spark" else "duckdb")
+
+    def _source(self, tokens: list[Any]) -> str:
+        """The text of some tokens, with our extensions in DuckDB's words."""
+        pieces, end = [], tokens[0].start
+        for token in tokens if self.dialect != "spark" else ():
+            kind, written = token.token_type.name, self.text[token.start]
+            if kind == "NULLSAFE_EQ" or (kind == "IDENTIFIER" and written == "`"):
+                name = token.text.replace('"', '""')
+                pieces += [self.text[end : token.start], f'"{name}"' if written == "`" else "IS NOT DISTINCT FROM"]
+                end = token.end + 1
+        return "".join([*pieces, self.text[end : tokens[-1].end + 1]])
+
+
+def _null(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.nulls(1, kind.storage_type))
+    return pa.nulls(1, kind)

@@ -29,6 +29,8 @@ _SECOND_NS = 1_000_000_000
 _DECIMAL_EXPONENT_MAX = 1_000
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 UUID_BYTES = 16
+_NS_PER_NUMPY_UNIT = {**NS_PER_UNIT, "m": 60 * _SECOND_NS, "h": 3_600 * _SECOND_NS, "D": DAY_NS, "W": 7 * DAY_NS}
+_NUMPY_UNITS_PER_NS = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
 
@@ -119,18 +121,27 @@ def _microseconds(delta: dt.timedelta) -> int:
 
 def _from_numpy(value: np.generic) -> LiteralValue:
     if isinstance(value, np.datetime64 | np.timedelta64):
-        if np.isnat(value):
-            return None
-        try:
-            return _from_arrow(pa.scalar(value))
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise PredicateError(f"{value!r} cannot be a literal: {error}") from None
+        return None if np.isnat(value) else _from_numpy_time(value)
     if isinstance(value, np.longdouble):
         return float(value)
     item = value.item()
     if isinstance(item, np.generic):
         raise PredicateError(f"{value!r} cannot be a literal")
     return literal_value(item)
+
+
+def _from_numpy_time(value: np.datetime64 | np.timedelta64) -> Temporal:
+    """A time in any of numpy's units, which may be several of one, as datetime64[25s]."""
+    unit, count = np.datetime_data(value.dtype)
+    kind = "timestamp" if isinstance(value, np.datetime64) else "duration"
+    if unit in ("Y", "M") and kind == "timestamp":
+        value, unit, count = value.astype("datetime64[D]"), "D", 1
+    if unit in _NS_PER_NUMPY_UNIT:
+        return Temporal(kind, int(value.astype(np.int64)) * count * _NS_PER_NUMPY_UNIT[unit])
+    ns, rest = divmod(int(value.astype(np.int64)) * count, _NUMPY_UNITS_PER_NS.get(unit, 1))
+    if rest or unit not in _NUMPY_UNITS_PER_NS:
+        raise PredicateError(f"{value!r} cannot be a literal: it is no whole number of nanoseconds")
+    return Temporal(kind, ns)
 
 
 def _from_arrow(scalar: pa.Scalar) -> LiteralValue:
@@ -241,7 +252,7 @@ def _civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def literal_sql(value: LiteralValue) -> str:
-    """SQL that `from_sql` reads back as this very literal."""
+    """DuckDB's SQL, which `from_sql` reads back as this very literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -263,17 +274,17 @@ def literal_sql(value: LiteralValue) -> str:
         return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"
     days, ns = divmod(value.ns, DAY_NS)
     if value.kind == "time":
-        return f"TIME '{_time_text(ns)}'"
+        return f"TIME{'_NS' if ns % 1_000 else ''} '{_time_text(ns)}'"
     year, month, day = _civil_from_days(days)
     date = f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day:02}"
     if value.kind == "date" and ns == 0:
         return f"DATE '{date}'"
-    return f"TIMESTAMP '{date} {_time_text(ns)}'"
+    return f"TIMESTAMP{'_NS' if ns % 1_000 else ''} '{date} {_time_text(ns)}'"
 
 
 def string_sql(text: str) -> str:
-    """A string literal in single quotes, with backslashes and quotes escaped."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    """A string literal in single quotes."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _float_sql(value: float) -> str:

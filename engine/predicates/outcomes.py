@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import PredicateError
 from .ast import And, Constant, Node, Not, Or, Unknown
-from .bound import ColumnLeaf, Leaf
+from .bound import ColumnLeaf, Leaf, Residual
 
 TRUE, FALSE, NULL = 1, 2, 4
 ANY = TRUE | FALSE | NULL
@@ -127,7 +127,7 @@ def _evaluate(
         return result & inner[node] if node in inner else result
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)
-    if isinstance(node, Unknown):
+    if isinstance(node, Unknown | Residual):
         return np.array([ANY], dtype=np.uint8)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
 

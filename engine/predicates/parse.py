@@ -7,39 +7,75 @@ rows unless None is listed, where SQL's NOT IN never does. NaN is as everywhere 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import And, Column, ColumnBuilder, Comparison, Constant, Literal, Node, Not, Or, as_predicate, member_of
+from .ast import (
+    And,
+    Column,
+    ColumnBuilder,
+    Comparison,
+    Constant,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Unknown,
+    as_predicate,
+    member_of,
+)
 from .bind import bind, resolve
-from .bound import columns_of
+from .bound import operands_of
+from .residual import residual_of
 from .simplify import simplify
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def parse(where: object, schema: pa.Schema | None = None) -> Node:
-    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or a pyarrow
-    Expression (`schema` is not needed to read one; where given, the names in the predicate are checked against it).
+def parse(
+    where: object,
+    schema: pa.Schema | None = None,
+    params: Sequence | Mapping | None = None,
+    dialect: str = "duckdb",
+) -> Node:
+    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, a pyarrow
+    Expression or a polars one. Where a schema is given, the names in the predicate are checked against it.
+
+    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping); `dialect` is "duckdb", or "spark" for
+    texts that Spark means, whose parts that are not understood no engine here tests.
 
     Raises PredicateError for what is none of these or cannot be read.
     """
-    node = _parsed(where, schema)
+    node = _parsed(where, schema, params, dialect)
     if schema is not None:
-        for name in columns_of(node):
-            resolve(name, schema)
+        for operand in operands_of(node):
+            resolve(operand.name, schema, operand.any_case)
     return node
 
 
-def _parsed(where: object, schema: pa.Schema | None) -> Node:
-    if where is None:
-        return Constant(True)
+def prepare(
+    where: object, schema: pa.Schema, params: Sequence | Mapping | None = None, *, tests_rows: bool = True
+) -> Node:
+    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`, and, where rows are to be tested, for
+    `matches`: what we do not understand is then given to an engine that does, as `Residual`."""
+    try:
+        bound = bind(_parsed(where, schema, params, "duckdb"), schema)
+        return simplify(_with_residuals(bound, schema) if tests_rows else bound)
+    except RecursionError:
+        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
+
+
+def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping | None, dialect: str) -> Node:
     if isinstance(where, str):
         from .from_sql import from_sql
 
-        return from_sql(where)
+        return from_sql(where, schema, params, dialect)
+    if params is not None:
+        raise PredicateError("params= are the values of ? and $name in SQL text; this predicate is no text")
+    if where is None:
+        return Constant(True)
     if isinstance(where, Node | ColumnBuilder | bool):
         return as_predicate(where)
     if isinstance(where, list | tuple):
@@ -49,18 +85,23 @@ def _parsed(where: object, schema: pa.Schema | None) -> Node:
         from .from_arrow import from_arrow
 
         return from_arrow(where, schema)
+    if type(where).__module__.partition(".")[0] == "polars":
+        from .from_polars import from_polars
+
+        return from_polars(where, schema)
     raise PredicateError(
-        "a predicate is a text, a list of tuples, a col(...) expression or a pyarrow Expression, "
+        "a predicate is a text, a list of tuples, a col(...) expression, or an expression of pyarrow or polars, "
         f"not {type(where).__name__}"
     )
 
 
-def prepare(where: object, schema: pa.Schema) -> Node:
-    """`where`, parsed, bound to the schema and simplified: ready for `evaluate` and `matches`."""
-    try:
-        return simplify(bind(_parsed(where, schema), schema))
-    except RecursionError:
-        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
+def _with_residuals(node: Node, schema: pa.Schema) -> Node:
+    """The predicate with an engine's test in place of each part that is not understood and that an engine can test."""
+    if isinstance(node, And | Or):
+        return type(node)(tuple(_with_residuals(child, schema) for child in node.children))
+    if isinstance(node, Not):
+        return Not(_with_residuals(node.child, schema))
+    return residual_of(node, schema) if isinstance(node, Unknown) else node
 
 
 # -- pyarrow's filters -------------------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from .ast import And, Constant, Node, Not, Or
-from .bound import ColumnLeaf, ColumnRef, Leaf, unknowns
+from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, residuals, unknowns
 from .coerce import array_of
+from .residual import residual_outcomes
 from .widening import ns_per_count, plain_type
 
 _FUNCTIONS = {
@@ -54,17 +55,32 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
         return _leaf(node, batch)
     if isinstance(node, ColumnLeaf):
         return _column_leaf(node, batch)
+    if isinstance(node, Residual):
+        return residual_outcomes(node, batch)
     if isinstance(node, And | Or):
-        connective = pc.and_kleene if isinstance(node, And) else pc.or_kleene
-        result = _constant(isinstance(node, And), batch.num_rows)
-        for child in node.children:
-            result = connective(result, _batch_outcomes(child, batch))
-        return result
+        return _connected(node, batch)
     if isinstance(node, Not):
         return pc.invert(_batch_outcomes(node.child, batch))
     if isinstance(node, Constant):
         return _constant(node.value, batch.num_rows)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
+
+
+def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Another engine tests the rows that the other children leave undecided: it may cost more, and fail on a row that a
+    test beside it was to keep away."""
+    is_and = isinstance(node, And)
+    connective = pc.and_kleene if is_and else pc.or_kleene
+    result = _constant(is_and, batch.num_rows)
+    for child in sorted(node.children, key=lambda child: bool(residuals(child))):
+        if not isinstance(child, Residual):
+            result = connective(result, _batch_outcomes(child, batch))
+            continue
+        decided = null_as_false(pc.invert(result) if is_and else result)
+        if decided.true_count < batch.num_rows:
+            undecided = pc.invert(decided) if decided.true_count else None
+            result = connective(result, residual_outcomes(child, batch, undecided))
+    return result
 
 
 def _constant(value: bool | None, count: int) -> pa.BooleanArray:

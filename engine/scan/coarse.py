@@ -24,13 +24,13 @@ from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.bloom.coarse import section_name
 from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
 from ..predicates import Node, columns_of, prepare
-from ..state import IndexState, Instant, Run
+from ..state import IndexState, Instant, Run, parse_instant
 from ..state.paths import paths_of
 from ..state.runs import RunReaders, reading_run
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted, StorageOptions, open_storage, options_of, relative_path
-from ..storage.carried import CarriedStorage, ReadOnce
+from ..storage.wrappers import CarriedStorage, ReadOnce
 from .candidates import Ranges
 from .fine import row_groups_of
 from .gather import Gatherer
@@ -86,7 +86,7 @@ class Coarse:
     def __setstate__(self, state: dict[str, Any]) -> None:
         instant = state.pop("instant")
         self.__dict__.update(state)
-        self._instant = Instant.from_bytes(instant, path="a pickled Coarse")
+        self._instant = parse_instant(instant, path="a pickled Coarse")
 
     @property
     def schema(self) -> pa.Schema:
@@ -105,14 +105,14 @@ class Coarse:
     def prune(self, paths: Iterable[str | os.PathLike], where: object) -> Iterator[Pruning]:
         """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
-        return _in_batches(_Plan(self, prepare(where, self._instant.schema)), iter(paths))
+        return _in_batches(_Plan(self, prepare(where, self._instant.schema, tests_rows=False)), iter(paths))
 
     @cached_property
     def opened(self) -> Snapshot:
         """The table's version, over what is carried."""
         sizes = {run.path: run.size_bytes for run in _runs_of(self._instant)}
         location, options = self.index_location, self.storage_options
-        storage = CarriedStorage(location, lambda: open_storage(location, options), sizes, self._parts)
+        storage = CarriedStorage(location, lambda: open_storage(location, options, is_index=True), sizes, self._parts)
         return Snapshot(self._instant, RunReaders(storage, shared=False))
 
     def gatherer(self) -> Gatherer:

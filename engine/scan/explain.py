@@ -13,7 +13,8 @@ from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.outcomes import AnyLeaf, leaf_sets
-from ..predicates import Leaf, can_match, columns_of, evaluate, leaves_of, probe_values, unknowns
+from ..predicates import Leaf, can_match, columns_of, evaluate, leaves_of, probe_values, residuals, unknowns
+from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
 from .fine import RowGroups, evidence_in_row_groups
@@ -45,6 +46,8 @@ def of_plan(plan: Planning) -> str:
 def remarks(plan: Planning) -> list[str]:
     """What a person should know besides the steps."""
     told = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
+    for residual in residuals(plan.bound):
+        told.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
     for part in unknowns(plan.bound):
         told.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     told += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]

@@ -15,7 +15,7 @@ from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..parquet.exact_cast import conformed
 from ..parquet.footers import chunk_ranges, prefetch
 from ..parquet.leaves import top_level
-from ..predicates import Constant, columns_of, matches
+from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .tasks import FileTask, ReadContext
 
@@ -81,7 +81,7 @@ class FileReader:
         self.deleted = context.deletes.get(task.path)
         there = set(file.schema_arrow.names)
         self._names = {name: own for name, own in context.names[task.schema_id].items() if own in there}
-        self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_of(context.bound)))
+        self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         """All rows of a row group."""

@@ -23,7 +23,7 @@ from ..indexes.stats import format as stats
 from ..indexes.stats.reader import ColumnStats
 from ..state import IndexState, Run
 from ..state.coverage import is_covered
-from ..state.file_fields import BASE
+from ..state.manifest import BASE
 from ..state.runs import DamagedRun, entries_of, numbered_entries
 from ..state.snapshot import Snapshot
 from .candidates import Source, about_entries

@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from ...errors import InvalidArgumentError, NotReadableError
-from ..predicates import Constant, Node, columns_of, matches, parse, prepare
+from ..predicates import Constant, Node, columns_read, matches, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
 from .planning import Planning
 
@@ -155,7 +155,9 @@ class LakeDataset(ds.UnionDataset):
         if filter is None:
             return self._filter
         is_expression = isinstance(filter, pc.Expression)
-        return self._filter & (from_arrow(filter, self.schema, is_sql=True) if is_expression else parse(filter))
+        return self._filter & (
+            from_arrow(filter, self.schema, is_sql=True) if is_expression else prepare(filter, self.schema)
+        )
 
     def _plans(self, where: Node) -> bool:
         """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
@@ -169,7 +171,7 @@ class LakeDataset(ds.UnionDataset):
             return _in_batches(chosen.to_reader(), batch_rows)
         bound = prepare(where, self.schema)
         names = list(plan.planning.columns if columns is None else columns)
-        read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_of(bound))]))
+        read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_read(bound))]))
         rows = plan.narrowed(Constant(True), read).to_reader()
         matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)
         schema = pa.schema([rows.schema.field(name) for name in names])

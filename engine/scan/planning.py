@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -24,7 +24,7 @@ from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.outcomes import About
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
-from ..predicates import Constant, Node, brief, columns_of, parse, prepare, unknowns
+from ..predicates import Constant, Node, brief, columns_of, columns_read, prepare, unknowns
 from ..state import Instant
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
@@ -62,10 +62,10 @@ class Planning:
     index_storage    where the index is
     """
 
-    def __init__(self, request: ScanRequest, where: object = None):
+    def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
         schema = request.snapshot.instant.schema
         self.request, self.where = request, where
-        self.bound: Node = prepare(where, schema)
+        self.bound: Node = prepare(where, schema, params)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.storage, self.index_storage = request.storage, request.index_storage
@@ -136,7 +136,7 @@ class Planning:
         return self._again(replace(self.request, columns=columns, limit=min(limits) if limits else None), where)
 
     def _again(self, request: ScanRequest, where: Node) -> Planning:
-        return Planning(request, parse(self.where) & where)
+        return Planning(request, self.bound & where)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Planning:
     def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
         """The context for other columns; it says where some more, maybe nested, are in the files, too."""
         instant = self.instant
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_of(self.bound))])
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
         return ReadContext(
             location=self.storage.uri,
             index_location=self.index_storage.uri,

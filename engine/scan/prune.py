@@ -23,8 +23,7 @@ from ..indexes.protocol import Question, questions_of
 from ..indexes.row_sets import add_known
 from ..predicates import Constant, Leaf, Node, columns_of, leaves_of
 from ..state.coverage import covered_files
-from ..state.file_fields import BASE
-from ..state.keyspace import split_file_ids
+from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from .by_slices import prune_slices

@@ -15,9 +15,10 @@ import pyarrow as pa
 from ...arrays import from_numpy, string_array
 from ..indexes.outcomes import About, AnyLeaf, leaf_sets
 from ..parquet.leaves import leaf_type
-from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Unknown, brief, columns_of
+from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
 from ..predicates.evidence import interval_of
 from ..predicates.outcomes import TRUE, not_outcomes
+from ..predicates.residual import ENGINES
 from ..predicates.widening import is_exact_widening
 from .bounds import Bounds, bounds_of, texts_of
 
@@ -69,11 +70,11 @@ _WORDS = {
 class Part:
     """A leaf, or a part that was not understood, as it stands in the predicate: under NOT or not."""
 
-    node: AnyLeaf | Unknown | Constant
+    node: AnyLeaf | Unknown | Residual | Constant
     is_negated: bool = False
 
     def __str__(self) -> str:
-        text = self.node.text if isinstance(self.node, Unknown) else brief(self.node)
+        text = self.node.text if isinstance(self.node, Unknown | Residual) else brief(self.node)
         return f"NOT ({text})" if self.is_negated else text
 
 
@@ -88,7 +89,7 @@ def _parts(node: Node, is_negated: bool) -> Iterator[Part]:
             yield from _parts(child, is_negated)
     elif isinstance(node, Not):
         yield from _parts(node.child, not is_negated)
-    elif isinstance(node, Leaf | ColumnLeaf | Unknown):
+    elif isinstance(node, Leaf | ColumnLeaf | Unknown | Residual):
         yield Part(node, is_negated)
 
 
@@ -144,6 +145,8 @@ class Judged:
         lower, upper = (end[0].as_py() for end in self.texts(slice(unit, unit + 1)))
         if isinstance(self.part.node, Unknown):
             words += f" ({self.part.node.reason})"
+        elif isinstance(self.part.node, Residual):
+            words += f" ({ENGINES[self.part.node.engine]} tests the rows)"
         elif lower is not None and lower == upper:
             words += f" {lower}" if reason is Reason.RANGE_OVERLAPS else f"; all values are {lower}"
         elif lower is not None or upper is not None:
@@ -160,7 +163,7 @@ def judge(part: Part, known: Known) -> Judged:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return Judged(part, _all(Reason.NO_PREDICATE, known.count))
-    if isinstance(part.node, Unknown):
+    if isinstance(part.node, Unknown | Residual):
         return Judged(part, _all(Reason.UNSUPPORTED_PREDICATE, known.count))
     bounds = None
     if isinstance(part.node, Leaf):

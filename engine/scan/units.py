@@ -22,7 +22,7 @@ from ...arrays import from_numpy, text, to_numpy
 from ..indexes.stats import format as stats
 from ..predicates import ANY
 from ..predicates.evidence import Evidence
-from ..state.file_fields import BASE, DELETE, LOG
+from ..state.manifest import BASE, DELETE, LOG
 from ..state.slices import any_of, slices_of
 
 

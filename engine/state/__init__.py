@@ -1,28 +1,29 @@
 """Versions: the timeline of instants, and the runs in which they keep what is live.
 
 An instant (`instant.py`) is one action, and with it the whole state of the table at its version. `timeline.py` finds
-and publishes them, `following.py` checks that each follows the one before, `markers.py` shows transactions in flight.
+and publishes them, `archive.py` keeps old ones, `lineage.py` checks that each follows the one before, `markers.py`
+shows transactions in flight, `clock.py` tells what time it is where the index lies. An index may come from anyone:
+`instant_fields.py` holds each instant to one table of its fields, whose parts are in `fields.py`.
 
-The manifest (`keyspace.py`: its keys and rows) lists partitions and live files in runs: `run_writing.py` writes them,
-`consolidate.py` merges them, `runs.py` reads them as one, through the process's cache (`cache.py`). `snapshot.py` is
-what one version holds. Begin there to read, and at `instant.py` to change what lies on disk.
+The manifest (`manifest.py`: its keys and rows) lists partitions and live files in runs: `run_writing.py` writes and
+merges them, `runs.py` reads them as one, through the process's cache (`cache.py`); `coverage.py` says which files an
+index speaks for. `snapshot.py` is what one version holds, `slices.py` which of its files are read together, `paths.py`
+how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what lies on disk.
 """
 
 from .clock import is_of_table, new_transaction_id, now_us
-from .following import broken, newest_known, since
+from .coverage import Coverage, IndexState, Run, joined_ranges
 from .instant import (
     COMMIT_STATES,
     COMPLETED,
     FAILED,
     INFLIGHT,
     ROLLED_BACK,
-    Coverage,
     FileSchema,
-    IndexState,
     Instant,
-    Run,
-    joined_ranges,
 )
+from .instant_fields import parse_instant
+from .lineage import broken, newest_known, since
 from .markers import Marker, transaction_of
 from .timeline import Timeline
 
@@ -45,6 +46,7 @@ __all__ = [
     "new_transaction_id",
     "newest_known",
     "now_us",
+    "parse_instant",
     "since",
     "transaction_of",
 ]

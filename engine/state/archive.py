@@ -18,11 +18,13 @@ import pyarrow as pa
 from ...errors import CorruptionError
 from ...hfile_like import SortedFileReader, SortedFileWriter
 from ..storage import FileMissingError, Ranged, Storage
+from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, TIME_US_MAX, FieldError, integer, parse_json, record, text
 from .instant import Instant
+from .instant_fields import checked_history, history_of, parse_instant
 
 SCHEMA = pa.schema([("told", pa.string()), ("text", pa.binary())])
-HISTORY = ("version", "transaction", "action", "time_us", "key", "summary", "totals", "fenced")
 _STUB = b'{"archived": '
+_STUB_FIELDS = record({"archived": text, "version": integer(0, 10**15), "modified_us": integer(0, TIME_US_MAX)})
 
 
 def archive_path(folder: str) -> str:
@@ -44,10 +46,10 @@ def archived_instant(storage: Storage, folder: str, version: int, path: str, the
     """The instant of one version, by the stub that stands under its name. Raises CorruptionError where the archive is
     damaged, or gone."""
     try:
-        modified_us = json.loads(there)["modified_us"]
-    except (ValueError, KeyError) as error:
+        modified_us = _STUB_FIELDS(parse_json(there, SMALL_BYTES_MAX))["modified_us"]
+    except FieldError as error:
         raise CorruptionError(f"not a whole stub of an archived instant ({error})", path=path, check="stub") from error
-    return Instant.from_bytes(_archived_text(storage, folder, version), path=path, modified_us=modified_us)
+    return parse_instant(_archived_text(storage, folder, version), path=path, modified_us=modified_us)
 
 
 def is_archived(storage: Storage, folder: str) -> bool:
@@ -70,11 +72,6 @@ def write_archive(storage: Storage, folder: str, instants: Sequence[tuple[Instan
         writer.write(keys, pa.record_batch([told, [text for _, text in instants]], schema=SCHEMA))
 
 
-def history_of(instant: Instant) -> dict:
-    """What history tells of an instant (`HISTORY`)."""
-    return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
-
-
 def _archived_text(storage: Storage, folder: str, version: int) -> bytes:
     path = archive_path(folder)
     try:
@@ -86,12 +83,22 @@ def _archived_text(storage: Storage, folder: str, version: int) -> bytes:
     if found is None:
         raise CorruptionError(f"version {version} was archived, and is not in the archive", path=path, check="archive")
     text = found["text"]
-    assert isinstance(text, bytes)
+    if not isinstance(text, bytes):
+        raise CorruptionError(f"has no text of version {version}", path=path, check="archive")
     return text
 
 
-def archived_history(storage: Storage, folder: str) -> Iterator[dict]:
-    """What history tells of the instants of an archived folder (`HISTORY`), by version."""
-    with SortedFileReader(Ranged(storage, archive_path(folder))) as reader:
-        found = reader.scan_table(columns=["told"])
-    yield from map(json.loads, found.column("told").to_pylist())
+def archived_history(storage: Storage, folder: str, versions: range) -> Iterator[dict]:
+    """What history tells of the instants of an archived folder (`HISTORY`), which are of these versions. Raises
+    CorruptionError."""
+    path = archive_path(folder)
+    with SortedFileReader(Ranged(storage, path)) as reader:
+        rows = reader.scan_table(columns=["told"])
+    for line in rows.column("told").to_pylist():
+        try:
+            told = checked_history(parse_json((line or "").encode(), INSTANT_BYTES_MAX))
+            if told["version"] not in versions:
+                raise FieldError(f"version {told['version']} does not belong here")
+        except FieldError as error:
+            raise CorruptionError(f"not a line of history ({error})", path=path, check="archive") from error
+        yield told

@@ -1,14 +1,95 @@
-"""Which files an index speaks for. What it does not cover may match, whatever its runs hold."""
+"""Runs, indexes, and the files that an index speaks for. What it does not cover may match, whatever its runs hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import Coverage, IndexState, Run
-
 SegmentsOf = Callable[[np.ndarray], np.ndarray]  # the segments of files, by their numbers
+
+
+@dataclass(frozen=True)
+class Run:
+    """One immutable sorted-block file.
+
+    segments     the first and last segment that it speaks for. Neighbours in a list of runs with equal segments are
+                 shards of one: their keys do not overlap
+    first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
+    """
+
+    path: str
+    size_bytes: int
+    entries: int
+    segments: tuple[int, int]
+    first_key: str = ""
+    last_key: str = ""
+
+    def may_hold(self, prefix: bytes) -> bool:
+        """False where no key of this run begins with the prefix."""
+        low = prefix.hex()
+        return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low
+
+    def overlaps(self, first: bytes, last: bytes) -> bool:
+        """False where no key of this run lies between two keys, both inclusive."""
+        return self.entries > 0 and self.last_key >= first.hex() and self.first_key <= last.hex()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The files that an index speaks for: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
+
+    segments: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def up_to(cls, version: int) -> Coverage:
+        """Every segment of a version."""
+        return cls(((1, version),)) if version else cls()
+
+    def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
+        """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
+        return Coverage(
+            joined_ranges([*self.segments, (segment, segment)]),
+            joined_ranges([*self.holes, *((h, h) for h in holes)]),
+        )
+
+    def joined(self, other: Coverage) -> Coverage:
+        """The segments of both, with this one's holes."""
+        return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
+
+    def is_whole(self, version: int) -> bool:
+        """True where every file of a version is covered."""
+        return not self.holes and (version == 0 or any(low <= 1 and high >= version for low, high in self.segments))
+
+    def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
+        """The same segments with exactly these holes."""
+        return Coverage(self.segments, joined_ranges(holes))
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Inclusive ranges, ascending, those that touch made one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """One index: what it is, its runs (oldest first) and what they cover."""
+
+    id: int
+    kind: str
+    columns: tuple[int, ...]
+    options: dict
+    maintain: str
+    runs: tuple[Run, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of: SegmentsOf) -> np.ndarray:

@@ -44,103 +44,23 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
 import pyarrow as pa
 
 from ...caching import cached_property
-from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError, SkipstoneError
+from ...errors import InvalidArgumentError, NotATableError, StorageError
+from .coverage import IndexState, Run
+from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 2  # experimental until the format is frozen: one of another number is built again
-# A writer commits with a clock that is five minutes ahead of the storage's at most (`storage_clock`). Beyond that, and
+# A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores that tell seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
 
 COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
 COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One immutable sorted-block file.
-
-    segments     the first and last segment that it speaks for. Neighbours in a list of runs with equal segments are
-                 shards of one: their keys do not overlap
-    first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
-    """
-
-    path: str
-    size_bytes: int
-    entries: int
-    segments: tuple[int, int]
-    first_key: str = ""
-    last_key: str = ""
-
-    def may_hold(self, prefix: bytes) -> bool:
-        """False where no key of this run begins with the prefix."""
-        low = prefix.hex()
-        return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low
-
-    def overlaps(self, first: bytes, last: bytes) -> bool:
-        """False where no key of this run lies between two keys, both inclusive."""
-        return self.entries > 0 and self.last_key >= first.hex() and self.first_key <= last.hex()
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The files that an index speaks for: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
-
-    segments: tuple[tuple[int, int], ...] = ()
-    holes: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def up_to(cls, version: int) -> Coverage:
-        """Every segment of a version."""
-        return cls(((1, version),)) if version else cls()
-
-    def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
-        """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
-        return Coverage(
-            joined_ranges([*self.segments, (segment, segment)]),
-            joined_ranges([*self.holes, *((h, h) for h in holes)]),
-        )
-
-    def joined(self, other: Coverage) -> Coverage:
-        """The segments of both, with this one's holes."""
-        return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
-
-    def is_whole(self, version: int) -> bool:
-        """True where every file of a version is covered."""
-        return not self.holes and (version == 0 or any(low <= 1 and high >= version for low, high in self.segments))
-
-    def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
-        """The same segments with exactly these holes."""
-        return Coverage(self.segments, joined_ranges(holes))
-
-
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Inclusive ranges, ascending, those that touch made one."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-        else:
-            joined.append((low, high))
-    return tuple(joined)
-
-
-@dataclass(frozen=True)
-class IndexState:
-    """One index: what it is, its runs (oldest first) and what they cover."""
-
-    id: int
-    kind: str
-    columns: tuple[int, ...]
-    options: dict
-    maintain: str
-    runs: tuple[Run, ...] = ()
-    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True)
@@ -197,10 +117,32 @@ class Instant:
     previous: tuple[int, str] | None = None
     modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
 
+    @classmethod
+    def before_first(cls, transaction: str, time_us: int, table_id: str) -> Instant:
+        """Version 0, of no columns: what the first commit, made by this transaction, is bound to. Never published."""
+        return cls(
+            version=0,
+            transaction=transaction,
+            action="none",
+            time_us=time_us,
+            table_id=table_id,
+            source={},
+            schema=pa.schema([]),
+            partitioning=(),
+            fields={},
+            columns={},
+            file_schemas=(),
+            next={"sequence": 0, "partition": 0, "field": 1, "column": 1, "index": 1},
+            manifest=(),
+            indexes=(),
+            totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
+            summary={},
+        )
+
     @cached_property
     def checksum(self) -> str:
         """That of its sealed text, in hexadecimal: of the text that was read, where it was."""
-        return _checksum(_document(self))
+        return checksum_of(_document(self))
 
     @property
     def when_us(self) -> int:
@@ -260,43 +202,17 @@ class Instant:
         return tuple(path for path, number in self.columns.items() if number in kept)
 
     def to_bytes(self) -> bytes:
+        """Raises StorageError where it would be larger than what is read."""
         document = _document(self)
-        self.__dict__.setdefault("checksum", _checksum(document))
-        return document + b"\n" + _seal(document)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, path: str, modified_us: int | None = None) -> Instant:
-        """Raises CorruptionError where the document is not whole, FormatVersionError where it is of another format."""
         try:
-            document, _, seal = data.partition(b"\n")
-            if seal != _seal(document):
-                raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
-            plain = json.loads(document)
-            if plain.pop("format") != INSTANT_FORMAT:
-                raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
-            plain["schema"] = _schema_of(plain["schema"])
-            plain["columns"] = {c["path"]: c["id"] for c in plain["columns"]}
-            plain["file_schemas"] = tuple(
-                FileSchema(_schema_of(s["schema"]), s["fields"], s["columns"], s["is_told"])
-                for s in plain["file_schemas"]
-            )
-            plain["defaults"] = _defaults_of(plain["defaults"])
-            plain["manifest"] = tuple(_run(r) for r in plain["manifest"])
-            plain["indexes"] = tuple(_index(i) for i in plain["indexes"])
-            for name in ("partitioning", "pending", "fenced", "retired"):
-                plain[name] = tuple(plain[name])
-            plain["cleaned"] = tuple((first, last) for first, last in plain["cleaned"])
-            if plain["previous"] is not None:
-                version, checksum = plain["previous"]
-                plain["previous"] = version, checksum
-            found = cls(**plain)
-        except SkipstoneError:
-            raise
-        except (ValueError, KeyError, TypeError, pa.ArrowException, OSError) as error:
-            raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
-        # What is known of the text that was read, and is no part of what it says.
-        found.__dict__.update(modified_us=modified_us, checksum=_checksum(document))
-        return found
+            check_size(document, INSTANT_BYTES_MAX)
+        except FieldError as error:
+            raise StorageError(
+                f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
+                "cover few files, and mend or remove files that are set aside"
+            ) from None
+        self.__dict__.setdefault("checksum", checksum_of(document))
+        return document + b"\n" + seal_of(document)
 
 
 def _document(instant: Instant) -> bytes:
@@ -314,41 +230,17 @@ def _document(instant: Instant) -> bytes:
     return json.dumps(plain, ensure_ascii=False).encode()
 
 
-def _seal(document: bytes) -> bytes:
+def seal_of(document: bytes) -> bytes:
     """The second line: a checksum, since a flipped digit would still be JSON."""
-    return f"crc32 {_checksum(document)}\n".encode()
+    return f"crc32 {checksum_of(document)}\n".encode()
 
 
-def _checksum(document: bytes) -> str:
+def checksum_of(document: bytes) -> str:
     return f"{zlib.crc32(document):08x}"
-
-
-def _run(plain: dict) -> Run:
-    return Run(**{**plain, "segments": tuple(plain["segments"])})
-
-
-def _index(plain: dict) -> IndexState:
-    coverage = plain["coverage"]
-    return IndexState(
-        id=plain["id"],
-        kind=plain["kind"],
-        columns=tuple(plain["columns"]),
-        options=plain["options"],
-        maintain=plain["maintain"],
-        runs=tuple(_run(r) for r in plain["runs"]),
-        coverage=Coverage(
-            tuple((low, high) for low, high in coverage["segments"]),
-            tuple((low, high) for low, high in coverage["holes"]),
-        ),
-    )
 
 
 def _schema_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode()
-
-
-def _schema_of(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def _defaults_text(defaults: dict[int, pa.Scalar]) -> str | None:
@@ -359,10 +251,3 @@ def _defaults_text(defaults: dict[int, pa.Scalar]) -> str | None:
     with pa.ipc.new_stream(sink, row.schema) as stream:
         stream.write_batch(row)
     return base64.b64encode(sink.getvalue()).decode()
-
-
-def _defaults_of(text: str | None) -> dict[int, pa.Scalar]:
-    if text is None:
-        return {}
-    row = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_next_batch()
-    return {int(name): row.column(i)[0] for i, name in enumerate(row.schema.names)}

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from ...errors import SkipstoneError
+from ...errors import CorruptionError, SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
-from .clock import now_us
-from .storage_clock import StorageClock
+from .clock import StorageClock, now_us
+from .fields import SMALL_BYTES_MAX, TIME_US_MAX, VERSION_MAX, FieldError, integer, parse_json, record, text
 
 FOLDER = "pending"
 BEAT_S = 60.0
@@ -38,6 +38,11 @@ class Marker:
     base: int
     time_us: int
     action: str
+
+
+_MARKER = record(
+    {"transaction": text, "base": integer(0, VERSION_MAX), "time_us": integer(0, TIME_US_MAX), "action": text}, Marker
+)
 
 
 class Markers:
@@ -110,9 +115,11 @@ class Markers:
             if transaction is None:
                 continue
             try:
-                marker = _marker(self._storage.read(entry.path))
+                marker = _marker(self._storage.read(entry.path, SMALL_BYTES_MAX))
             except FileMissingError:
                 continue
+            except CorruptionError:  # too large, or no file
+                marker = None
             if marker is None or marker.transaction != transaction:
                 marker = Marker(transaction, 0, 0, "unknown")
             marker = replace(marker, time_us=entry.modified_ns // 1000)
@@ -182,11 +189,10 @@ os.register_at_fork(after_in_child=_in_child)
 def _marker(data: bytes) -> Marker | None:
     """What a marker says; None where it cannot be read."""
     try:
-        marker = Marker(**json.loads(data))
-    except (ValueError, TypeError):
+        marker: Marker = _MARKER(parse_json(data, SMALL_BYTES_MAX))
+    except FieldError:
         return None
-    is_whole = all(type(number) is int for number in (marker.base, marker.time_us)) and isinstance(marker.action, str)
-    return marker if is_whole else None
+    return marker
 
 
 def _name(transaction: str, task: str | None) -> str:

@@ -1,19 +1,36 @@
-"""Writing runs: rows of ascending keys in, immutable sorted-block files out; large ones as shards by key range."""
+"""Writing runs, and merging them where it pays.
+
+Rows of ascending keys go in, immutable sorted-block files come out; large ones as shards by key range.
+
+A new run takes in every run before it that is less than `RATIO` times what has been gathered so far. So each kept run
+is at least that much larger than the next, their number grows with the logarithm of the entries, and an entry is
+rewritten a logarithmic number of times. (One cumulative delta, as RFC-15 has it, rewrites itself at every commit.)
+
+A commit rewrites no more than `COMMIT_BYTES`, or a few times what it adds: larger runs wait for `consolidated`, which
+takes in the oldest run only where the others have grown to a share of it. In any case there are at most `LEVELS_MAX`
+runs: the commit that would make one more merges the newest, whatever it costs. See docs/decisions/0008.
+
+Shards of one run stand together and count as one; what is merged is cut into shards anew.
+"""
 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, null_column, to_numpy
-from ...hfile_like import SortedFileWriter, WriterOptions, prefix_changes
-from ..storage import Storage
+from ...arrays import from_numpy, joined, null_column, to_numpy
+from ...errors import CorruptionError, FormatVersionError
+from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
+from ..storage import FileMissingError, Storage
 from . import Run
+from .runs import RunReaders, first_of_each
 
 SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
@@ -111,3 +128,170 @@ def _sorted(rows: Rows) -> Rows:
         return rows
     order = pc.array_sort_indices(keys)
     return keys.take(order), values.take(order), deleted[to_numpy(order)]
+
+
+RATIO = 4
+COMMIT_BYTES = 1 << 20
+COMMIT_SHARE = 4  # of the bytes that a commit adds, rewritten in it at most where that is more
+LEVELS_MAX = 12
+MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
+ENTRY_BYTES = 32  # about what an entry takes, of a run that is not written yet
+OLDEST_SHARE = 8  # the oldest run is written anew where the others have an eighth of its bytes
+
+Level = tuple[Run, ...]  # the shards of one run
+
+
+def appended(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    rows: Rows,
+    segment: int,
+    path_of: Callable[[int], str],
+    form: Form,
+    *,
+    leave_damaged: bool = False,
+) -> tuple[Run, ...]:
+    """The runs with the rows of a new segment, merged where it pays: what is merged is written once.
+
+    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run; with `leave_damaged` it stays as
+    it is, and only what is newer is merged.
+    """
+    keys, _, _ = rows
+    if not len(keys):
+        return runs
+    levels = levels_of(runs)
+    if not levels:
+        return write_runs(storage, path_of, rows, (segment, segment), form=form)
+    for start in range(first_merged(levels, len(keys), len(keys) * ENTRY_BYTES, COMMIT_BYTES), len(levels)):
+        parts = [run for level in levels[start:] for run in level]
+        segments = (min(run.segments[0] for run in parts), segment)
+        try:
+            opened = [readers.reader(run) for run in parts]
+            is_small = sum(run.entries for run in parts) + len(keys) <= MEMORY_ENTRIES
+            if is_small and level_bytes(tuple(parts)) + len(keys) * ENTRY_BYTES <= form.shard_bytes:
+                together = _laid_over(opened, rows, drop_tombstones=start == 0)
+                merged = write_runs(storage, path_of, together, segments, form=form)
+            else:
+                opened.append(SortedFileReader(encoded_run(rows, form)))
+                merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
+        except (CorruptionError, FormatVersionError, FileMissingError) as error:
+            if not leave_damaged:
+                raise
+            warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)
+            continue
+        return (*(run for level in levels[:start] for run in level), *merged)
+    return (*runs, *write_runs(storage, path_of, rows, (segment, segment), form=form))
+
+
+def _laid_over(opened: list[SortedFileReader], rows: Rows, *, drop_tombstones: bool) -> Rows:
+    """The entries of runs, oldest first, and of rows that are newer: of a key, the newest."""
+    keys, values, deleted = rows
+    key, gone_flag = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
+    layers = [values.append_column(gone_flag, from_numpy(deleted)).add_column(0, key, keys)]
+    layers += [run.scan_table(include_deleted=True).select(layers[0].column_names) for run in reversed(opened)]
+    together = pa.concat_tables(layers)
+    first = first_of_each(together.column("key"))
+    if drop_tombstones:
+        first = first[~to_numpy(together.column("deleted"))[first]]
+    found = together.combine_chunks().take(from_numpy(first))
+    gone = to_numpy(found.column("deleted"))
+    return joined(found.column("key")), found.drop_columns(["key", "deleted"]), gone
+
+
+def levels_of(runs: tuple[Run, ...]) -> list[Level]:
+    """The runs, each with its shards."""
+    return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
+
+
+def first_merged(levels: list[Level], entries: int, size_bytes: int, commit_bytes: int) -> int:
+    """The first of the levels that a new run of so many entries and bytes takes in, where a commit may rewrite
+    `commit_bytes` in any case; how many there are, if none."""
+    first, allowed = len(levels), max(commit_bytes, COMMIT_SHARE * size_bytes)
+    rewritten = size_bytes
+    while first > 0:
+        before = levels[first - 1]
+        own_entries, own_bytes = sum(run.entries for run in before), level_bytes(before)
+        is_cheap = own_entries < RATIO * entries and rewritten + own_bytes <= allowed
+        if not is_cheap and first < LEVELS_MAX:
+            break
+        first -= 1
+        entries, rewritten = entries + own_entries, rewritten + own_bytes
+    return first
+
+
+def consolidated(
+    storage: Storage, readers: RunReaders, runs: tuple[Run, ...], path_of: Callable[[int], str], form: Form
+) -> tuple[Run, ...] | None:
+    """The runs merged into one, or, where the oldest is much larger than the others, into that and one more; None where
+    that is so already. A run is of one shard or more."""
+    levels = levels_of(runs)
+    if len(levels) < 2:
+        return None
+    start = 0 if OLDEST_SHARE * sum(map(level_bytes, levels[1:])) >= level_bytes(levels[0]) else 1
+    if len(levels) - start < 2:
+        return None
+    parts = [run for level in levels[start:] for run in level]
+    segments = (min(run.segments[0] for run in parts), max(run.segments[1] for run in parts))
+    opened = [readers.reader(run) for run in parts]
+    merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
+    return (*(run for level in levels[:start] for run in level), *merged)
+
+
+def merged_runs(
+    storage: Storage,
+    opened: list[SortedFileReader],
+    path_of: Callable[[int], str],
+    segments: tuple[int, int],
+    form: Form,
+    *,
+    drop_tombstones: bool,
+) -> tuple[Run, ...]:
+    """Runs, oldest first, merged into one of one shard or more. Tombstones have done their work only where nothing
+    older is left for them to hide."""
+    cuts = _cuts(opened, form.shard_bytes)
+    ends = [run.ends() for run in opened if run.num_entries]
+    first_key, last_key = min(first for first, _ in ends).hex(), max(last for _, last in ends).hex()
+    merged: list[Run] = []
+    try:
+        for start, stop in pairwise([None, *cuts, None]):
+            path = path_of(len(merged))
+            with storage.create(path) as sink:
+                found = merge_runs(
+                    opened,
+                    sink,
+                    drop_tombstones=drop_tombstones,
+                    start=start,
+                    stop=stop,
+                    **form.options(),
+                )
+            if found.num_entries:
+                first, last = first_key if start is None else start.hex(), last_key if stop is None else stop.hex()
+                merged.append(Run(path, found.size_bytes, found.num_entries, segments, first, last))
+            else:
+                storage.delete(path)
+    except BaseException:
+        for run in merged:
+            storage.delete(run.path)
+        raise
+    return tuple(merged)
+
+
+def _cuts(runs: list[SortedFileReader], shard_bytes: int) -> list[bytes]:
+    """Keys between which about `shard_bytes` of the runs lie; none where they are not much more than that."""
+    blocks = sorted((block.first_key, block.length) for run in runs for block in run.blocks())
+    total = sum(length for _, length in blocks)
+    if total < 2 * shard_bytes:
+        return []
+    cuts: list[bytes] = []
+    gathered = 0
+    for key, length in blocks:
+        if gathered >= shard_bytes and (not cuts or key > cuts[-1]):
+            cuts.append(key)
+            gathered = 0
+        gathered += length
+    return cuts
+
+
+def level_bytes(shards: Level) -> int:
+    return sum(run.size_bytes for run in shards)

@@ -18,8 +18,7 @@ from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import Numbered, SortedFileReader, StridedSection
 from ..storage import FileMissingError, Ranged, Storage
 from . import Run
-from .cache import Cache, RunKey, process_cache
-from .cached_run import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, CachedRun, part_of
+from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.
@@ -130,6 +129,7 @@ class RunReaders:
         if found is not None:
             return found
         cached = self._cached(run)
+        _check_same(run, cached.reader)
         # What this handle reads of the run is counted by its own storage.
         source = Ranged(self.storage, run.path, run.size_bytes)
         reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
@@ -144,6 +144,9 @@ class RunReaders:
         key: RunKey = (self.storage.uri, run.path)
         if self._is_shared:
             entry = self.storage.stat(run.path)
+            if entry.size_bytes != run.size_bytes:
+                told = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
+                raise CorruptionError(f"{told}; restore the file", path=run.path, check="size")
             key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
         found = self._cache.get((key, None))
         if found is None:
@@ -151,6 +154,18 @@ class RunReaders:
             made = CachedRun(key, reader, self._cache)
             found = self._cache.put((key, None), made, made.size_bytes)
         return found
+
+
+def _check_same(run: Run, reader: SortedFileReader) -> None:
+    """Raises CorruptionError where a file is whole, and not the run that the version names: another was copied over
+    it."""
+    is_same = reader.num_entries == run.entries
+    if is_same and run.entries and run.last_key:
+        first, last = reader.ends()
+        is_same = run.first_key <= first.hex() and last.hex() <= run.last_key
+    if not is_same:
+        told = "holds other keys than the version says: another file was copied over it; restore the file"
+        raise CorruptionError(told, path=run.path, check="run")
 
 
 def get_runs(

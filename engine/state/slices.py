@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined, number, string_array, text, to_numpy
 from . import COMPLETED, INFLIGHT
-from .file_fields import BASE
+from .manifest import BASE
 
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
 MODES = (SNAPSHOT, READ_OPTIMIZED)

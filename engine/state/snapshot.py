@@ -17,8 +17,8 @@ from ...errors import CorruptionError
 from ..partitions import hive
 from ..storage import FileMissingError
 from . import Instant
-from .file_fields import FILE_FIELDS
-from .keyspace import (
+from .manifest import (
+    FILE_FIELDS,
     GONE_ROW,
     KEY_ROW,
     KEYS,
@@ -29,10 +29,12 @@ from .keyspace import (
     PARTITION_FIELDS,
     RUN_SCHEMA,
     SEGMENT_FIELD,
+    check_files,
     key_number,
     split_file_ids,
 )
 from .runs import DamagedRun, RunReaders, entries_between, entries_of, newest_numbered, numbered_entries, sought_entries
+from .timeline import Timeline
 
 T = TypeVar("T")
 RANGES_MAX = 32  # partitions apart from each other, up to which each is sought; beyond, all are read
@@ -142,6 +144,7 @@ class Snapshot:
             found, rows = entries_of(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
+            self._check(KIND_FILE, rows)
         return _file_rows(found, rows)
 
     @property
@@ -209,16 +212,24 @@ class Snapshot:
         runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
         with self._damage_told():
             if partition_ids is None:
-                return numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
-            found = [
-                entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
-                for ends in _number_ranges(partition_ids)
-            ]
-        if not found:
-            return newest_numbered([], columns, RUN_SCHEMA)
-        if len(found) == 1:
-            return found[0]
-        return np.concatenate([numbers for numbers, _ in found]), pa.concat_tables([rows for _, rows in found])
+                numbers, rows = numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
+            else:
+                parts = [
+                    entries_between(self.readers, runs, prefix, ends, columns, RUN_SCHEMA)
+                    for ends in _number_ranges(partition_ids)
+                ] or [newest_numbered([], columns, RUN_SCHEMA)]
+                numbers, rows = parts[0]
+                if len(parts) > 1:
+                    numbers, rows = np.concatenate([n for n, _ in parts]), pa.concat_tables([r for _, r in parts])
+            self._check(kind, rows)
+        return numbers, rows
+
+    def _check(self, kind: int, rows: pa.Table) -> None:
+        if kind == KIND_FILE:
+            # The tail of a log is bound as the version after this one.
+            check_files(rows, self.instant.version + 1, len(self.instant.file_schemas))
+        elif kind == KIND_PARTITION and rows.column("partition").null_count:
+            raise CorruptionError("a partition in the manifest has no name; restore its runs", check="manifest")
 
     @contextlib.contextmanager
     def _damage_told(self) -> Iterator[None]:
@@ -264,3 +275,37 @@ def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -
     if not parts:
         return files.slice(0, 0)
     return pa.concat_tables([files.slice(s.start, s.stop - s.start) for s in parts])
+
+
+def remedy(
+    path: str, *, instant: Instant, timeline: Timeline, readers: RunReaders, is_pinned: bool, follows_log: bool
+) -> str:
+    """What helps a handle on a version that met such a file. One that goes with the table asks who has the files on
+    record; one on a chosen version stays as it was, though its files did not."""
+    reason = next((pending["reason"] for pending in instant.pending if pending["path"] == path), None)
+    if reason is not None and not is_pinned:
+        return (
+            f"what lies there now is set aside ({reason}): put a whole file there, or remove it, and sync() the table"
+        )
+    if not is_pinned:
+        return f"{'refresh()' if follows_log else 'sync()'} the table and scan again"
+    told = f"files of version {instant.version} are gone, or others now"
+    latest = timeline.latest() or instant
+    number = Snapshot(instant, readers).find([path]).get(path)
+    if number is None or _is_live(latest, readers, path, number):
+        follow = "refresh() this handle" if follows_log else "refresh() this handle, and sync() it"
+        return f"{told}, and version {latest.version}, the latest, names the same: {follow}"
+    low, high = instant.version, latest.version  # a number that went never comes back, so versions can be halved
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_live(timeline.read(middle), readers, path, number):
+            low = middle
+        else:
+            high = middle
+    kept = [v for v in range(high, latest.version + 1) if not any(a <= v <= b for a, b in latest.cleaned)]
+    which = f"version {kept[0]}" if len(kept) == 1 else f"versions {kept[0]} to {kept[-1]}"
+    return f"{told}; without it {which} can be read: open() one of them, or refresh() this handle"
+
+
+def _is_live(instant: Instant, readers: RunReaders, path: str, number: int) -> bool:
+    return Snapshot(instant, readers).find([path]).get(path) == number

@@ -19,14 +19,16 @@ import contextlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
 from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
-from .archive import archived_history, archived_instant, history_of, is_archived, is_stub, stub, write_archive
+from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
+from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
+from .instant_fields import history_of, parse_instant
 from .markers import Markers
 
 FOLDER = "timeline"
@@ -36,6 +38,7 @@ _PROBES_MAX = 64
 PUTS_MAX = 3
 _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
 _LOST_MAX = 100_000
+_DAMAGED_BYTES_MAX = 1 << 20
 _FOLDER_FORM = re.compile("[0-9]{5,12}")
 _VERSION_FORM = re.compile("[0-9]{10,15}")
 _REMEDY = "bring the file back, or repair() the table to go on without it"
@@ -74,11 +77,11 @@ class Timeline:
 
     def nearest(self, version: int) -> Instant | None:
         """The last version, up to this one, that stands; None where there is none."""
-        for number in range(version, 0, -1):
+        for number in range(version, max(0, version - _PROBES_MAX), -1):
             found = self.find(number)
             if found is not None:
                 return found
-        return None
+        return self._listed(version - _PROBES_MAX)
 
     def latest(self, known: Instant | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
@@ -179,7 +182,7 @@ class Timeline:
         before his folder was flushed, and only that folder's next instant would flush it again."""
         path = instant_path(version)
         with contextlib.suppress(FileMissingError):
-            self.storage.put_if_absent(path, self.storage.read(path))
+            self.storage.put_if_absent(path, self.storage.read(path, INSTANT_BYTES_MAX))
 
     def was_published(self, instant: Instant) -> bool | None:
         """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""
@@ -191,7 +194,10 @@ class Timeline:
 
     def instants(self, first: int, last: int) -> Iterator[Instant]:
         """The instants of versions first..last, both inclusive, without those that were lost."""
-        for version in range(first, last + 1):
+        versions: Iterable[int] = range(first, last + 1)
+        if last - first >= _PROBES_MAX:  # a version's number may be far larger than how many there are
+            versions = sorted(version for version in self.names(first, last) if version <= last)
+        for version in versions:
             found = self.find(version)
             if found is not None:
                 yield found
@@ -214,15 +220,13 @@ class Timeline:
 
     def history(self, last: int) -> Iterator[dict]:
         """What history tells (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
-        version = 1
-        while version <= last:
-            folder, stop = _folder_of(version), (version // VERSIONS_A_FOLDER + 1) * VERSIONS_A_FOLDER
-            if stop <= last and is_archived(self.storage, folder):
-                yield from archived_history(self.storage, folder)
-            else:
-                for instant in self.instants(version, min(stop - 1, last)):
+        for number in self._folders():
+            first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
+            if stop <= last and is_archived(self.storage, _folder_of(first)):
+                yield from archived_history(self.storage, _folder_of(first), range(first, stop))
+            elif first <= last:
+                for instant in self.instants(first, min(stop - 1, last)):
                     yield history_of(instant)
-            version = stop
 
     def archive(self, latest: int, progress: Progress | None = None) -> None:
         """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
@@ -256,7 +260,7 @@ class Timeline:
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
         """What stands under a version's name; None where nothing does, or what a repair put there."""
         try:
-            entry, data = self.storage.read_entry(instant_path(version))
+            entry, data = self.storage.read_entry(instant_path(version), INSTANT_BYTES_MAX)
         except FileMissingError:
             return None
         return None if data.startswith(b'{"lost": %d, ' % version) else (entry, data)
@@ -267,7 +271,7 @@ class Timeline:
         if is_stub(data):
             found = archived_instant(self.storage, _folder_of(version), version, path, data)
         else:
-            found = Instant.from_bytes(data, path=path, modified_us=entry.modified_ns // 1000)
+            found = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if found.version != version:
             told = f"holds version {found.version}, and not the one of its name: another file was copied over it; "
             raise CorruptionError(told + _REMEDY, path=path, check="version")
@@ -293,7 +297,10 @@ class Timeline:
         """Takes the name of a lost version, so that nobody publishes under it; False where somebody did meanwhile. What
         stands there, damaged, is kept within."""
         path = instant_path(version)
-        was = self.storage.read(path).decode("latin-1") if is_damaged else None
+        was = None
+        if is_damaged:
+            with contextlib.suppress(CorruptionError):  # too large to be kept, or no file
+                was = self.storage.read(path, _DAMAGED_BYTES_MAX).decode("latin-1")
         data = json.dumps({"lost": version, "by": transaction, "was": was}).encode() + b"\n"
         if not is_damaged:
             return self.storage.put_if_absent(path, data)
@@ -326,8 +333,9 @@ class Timeline:
 
     def hint(self) -> tuple[int, str] | None:
         """(version, table's id) of the hint; None where it cannot be read, or is none of ours."""
-        with contextlib.suppress(StorageError):  # a folder, say; whether the storage answers at all is asked next
-            told = _HINT_FORM.fullmatch(self.storage.read(_HINT))
+        # A folder, say; whether the storage answers at all is asked next.
+        with contextlib.suppress(StorageError, CorruptionError):
+            told = _HINT_FORM.fullmatch(self.storage.read(_HINT, SMALL_BYTES_MAX))
             return None if told is None else (int(told[1]), told[2].decode())
         return None
 
@@ -339,7 +347,7 @@ class Timeline:
         final = (number + 1) * VERSIONS_A_FOLDER - 1
         if final in found or last is None or last > final:
             for later in self._folders():
-                if later > number:
+                if later > number and (last is None or later <= last // VERSIONS_A_FOLDER):
                     found |= self._in_folder(later)
         return {version: entry for version, entry in found.items() if version >= first}
 
@@ -351,10 +359,13 @@ class Timeline:
         _, folders = self.storage.list_folder(FOLDER)
         return sorted(int(f) for f in folders if _FOLDER_FORM.fullmatch(f))
 
-    def _listed(self) -> Instant | None:
+    def _listed(self, last: int = VERSION_MAX) -> Instant | None:
+        """The newest version up to `last`, by listings."""
         for number in reversed(self._folders()):
+            if number > last // VERSIONS_A_FOLDER:
+                continue
             for version in sorted(self._in_folder(number), reverse=True):
-                found = self.find(version)
+                found = self.find(version) if version <= last else None
                 if found is not None:
                     return found
         return None

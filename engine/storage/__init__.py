@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from ...errors import InvalidArgumentError, StorageError
 from ..storage_options import StorageOptions
-from .counted import Counted
 from .interface import Entry, FileMissingError, Ranged, Storage, UncertainPutError
 from .local import LocalStorage
 from .places import is_uri, place_of
-from .range_file import RangeFile
+from .ranges import RangeFile
+from .wrappers import Counted
 
 __all__ = [
     "INDEX_FOLDER",
@@ -35,9 +35,12 @@ __all__ = [
 INDEX_FOLDER = ".skipstone"
 
 
-def open_storage(location: str | os.PathLike, options: Mapping[str, object] | None = None) -> Storage:
+def open_storage(
+    location: str | os.PathLike, options: Mapping[str, object] | None = None, *, is_index: bool = False
+) -> Storage:
     """The storage at a location: a folder, a `file://` URI, or one of an object store (see `places`), opened with
-    `options`. Raises StorageError for a scheme that is not known."""
+    `options`. That of an index root (`is_index`) reads nothing that lies outside of it. Raises StorageError for a
+    scheme that is not known."""
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
@@ -52,8 +55,9 @@ def open_storage(location: str | os.PathLike, options: Mapping[str, object] | No
             raise StorageError(f"{scheme}:// is not known; a table lies in a local folder, or at s3://, gs:// or az://")
         from .object_store import ObjectStorage
 
-        return ObjectStorage(place, options if isinstance(options, StorageOptions) else StorageOptions(options))
-    return LocalStorage(text)
+        options = options if isinstance(options, StorageOptions) else StorageOptions(options)
+        return ObjectStorage(place, options, is_index=is_index)
+    return LocalStorage(text, is_index=is_index)
 
 
 def open_storages(
@@ -68,7 +72,7 @@ def open_storages(
         index_path = f"{data.uri.rstrip('/')}/{INDEX_FOLDER}"
     elif not isinstance(index_path, (str, os.PathLike)):
         raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
-    index = open_storage(index_path, options)
+    index = open_storage(index_path, options, is_index=True)
     if isinstance(index, LocalStorage) and index.kind() == "file":
         raise StorageError(
             f"{index.uri}: the index belongs here, and a file is in its place, or a link that leads to no folder; move "

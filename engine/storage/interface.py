@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from ...errors import StorageError
+from ...errors import CorruptionError, StorageError
 from ..storage_options import StorageOptions
-from .range_file import RangeFile
+from .ranges import RangeFile
 
 _SECOND_NS = 1_000_000_000
 
@@ -55,6 +55,9 @@ class Entry:
 class Storage(Protocol):
     """A local folder or a prefix of an object store.
 
+    That of an index root reads what lies below it, and nothing else: an index may come from anyone. Other paths raise
+    CorruptionError, as does on a local disk what is no regular file, links included.
+
     uri         the root's one name, without a slash at its end
     gap_bytes   ranges no further apart than that are read as one; 0 where each is a read of its own
     options     what opened it; no values are shown
@@ -72,12 +75,12 @@ class Storage(Protocol):
         """One file's size and identity."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """A whole small file."""
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        """A whole small file. Raises CorruptionError, and reads nothing, where it is larger than `max_bytes`."""
         ...
 
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
-        """A whole small file, and what it was, or had been just before it was read."""
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
+        """As `read`, and what the file was, or had been just before it was read."""
         ...
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -124,10 +127,28 @@ class Storage(Protocol):
         ...
 
 
+def leads_out(path: str) -> bool:
+    """True for a path that names no file below a root, or would be cut short."""
+    return path.startswith("/") or "://" in path or ".." in path.split("/") or "\0" in path
+
+
 def check_inside(path: str) -> None:
     """Raises StorageError for a path that leads out of the root: nothing there is ever removed."""
-    if path.startswith("/") or "://" in path or ".." in path.split("/"):
+    if leads_out(path):
         raise StorageError(f"{path}: does not lie below the root, and is not removed")
+
+
+def check_in_index(path: str) -> None:
+    """Raises CorruptionError for a path in an index that leads out of the index root."""
+    if leads_out(path):
+        raise CorruptionError("leads out of the index root, and is not read", path=path, check="path")
+
+
+def check_size(path: str, size_bytes: int, max_bytes: int | None) -> None:
+    """Raises CorruptionError for a file that is larger than anything that belongs there."""
+    if max_bytes is not None and size_bytes > max_bytes:
+        message = f"{size_bytes:,} bytes, where at most {max_bytes:,} belong"
+        raise CorruptionError(message, path=path, check="size")
 
 
 class Ranged:

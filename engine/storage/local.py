@@ -11,35 +11,44 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from ...errors import SkipstoneError, StorageError
+from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like.byte_io import fsync_folder
 from ..storage_options import StorageOptions
-from .interface import Entry, FileMissingError, check_inside
+from .interface import Entry, FileMissingError, check_in_index, check_inside, check_size
 
 TEMPORARY_PREFIX = "._tmp-"
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_INDEX_FLAGS = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # of a link that is not followed, or leads to itself; of a socket
 _DURABLE_FOLDERS_MAX = 100_000
 _durable_folders: set[str] = set()  # whose names this process has seen flushed
 
 
 class LocalStorage:
-    """A folder. It need not exist until something is written."""
+    """A folder. It need not exist until something is written. `is_index`: it is an index root, in which only regular
+    files are read, and no links are followed; the root may be a link."""
 
     gap_bytes = 0
     options = StorageOptions()
 
-    def __init__(self, root: str | os.PathLike):
+    def __init__(self, root: str | os.PathLike, *, is_index: bool = False):
         self.root = os.path.abspath(os.fspath(root))
+        self._is_index = is_index
         self.uri = self.root
 
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
 
     def local_path(self, path: str) -> str:
-        """Where a file lies on this disk. Files outside the root are named by an absolute path or a file:// URI."""
+        """Where a file lies on this disk. Files outside the root are named by an absolute path or a file:// URI;
+        an index names none."""
+        if self._is_index:
+            check_in_index(path)
         if path.startswith("file://"):
             return path[len("file://") :]
         if path.startswith("/"):
@@ -55,26 +64,50 @@ class LocalStorage:
 
     def stat(self, path: str) -> Entry:
         with _refusals(path):
-            found = os.stat(self.local_path(path))
+            found = os.stat(self.local_path(path), follow_symlinks=not self._is_index)
+        if self._is_index and not stat.S_ISREG(found.st_mode):
+            raise self._not_regular(path)
         return Entry(path, found.st_size, found.st_mtime_ns)
 
-    def read(self, path: str) -> bytes:
-        with _refusals(path), open(self.local_path(path), "rb") as file:
-            return file.read()
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        return self.read_entry(path, max_bytes)[1]
 
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
-        return self.stat(path), self.read(path)
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
+        with self._opened(path) as (descriptor, found):
+            check_size(path, found.st_size, max_bytes)
+            data = _read_at(descriptor, 0, found.st_size)
+        return Entry(path, found.st_size, found.st_mtime_ns), data
 
     def open_file(self, entry: Entry) -> str:
         return self.local_path(entry.path)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        with self._opened(path) as (descriptor, found):
+            return [_read_at(descriptor, offset, min(length, found.st_size - offset)) for offset, length in ranges]
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
+        """The descriptor of a regular file, and what it is. Nothing waits for a FIFO's writer."""
         with _refusals(path):
-            descriptor = os.open(self.local_path(path), os.O_RDONLY)
             try:
-                return [_read_at(descriptor, offset, length) for offset, length in ranges]
+                descriptor = os.open(self.local_path(path), _INDEX_FLAGS if self._is_index else _FLAGS)
+            except OSError as error:
+                if error.errno in _NO_FILE:
+                    raise self._not_regular(path) from None
+                raise
+            try:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise self._not_regular(path)
+                yield descriptor, found
             finally:
                 os.close(descriptor)
+
+    def _not_regular(self, path: str) -> SkipstoneError:
+        told = "is no regular file, but a folder, a link or a device"
+        if self._is_index:
+            return CorruptionError(f"{told}; bring the file back", path=path, check="file")
+        return StorageError(f"{path}: {told}")
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -127,13 +160,17 @@ class LocalStorage:
         try:
             with os.scandir(self.local_path(path)) as entries:
                 for entry in entries:
-                    if entry.is_dir():
-                        if not self._leads_inside(entry):
-                            folders.append(entry.name)
-                        continue
-                    with contextlib.suppress(FileNotFoundError):  # gone since the folder was read: not there
+                    try:
+                        if entry.is_dir():
+                            if not self._leads_inside(entry):
+                                folders.append(entry.name)
+                            continue
                         found = entry.stat()
-                        files.append(Entry(prefix + entry.name, found.st_size, found.st_mtime_ns))
+                    except OSError as error:
+                        if error.errno in (errno.ENOENT, errno.ELOOP):  # gone meanwhile, or a link that leads nowhere
+                            continue
+                        raise
+                    files.append(Entry(prefix + entry.name, found.st_size, found.st_mtime_ns))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
         except OSError as error:
@@ -212,6 +249,8 @@ def _flush(file: BinaryIO) -> None:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
+    if offset < 0 or length <= 0:
+        return b""
     data = os.pread(descriptor, length, offset)
     while len(data) < length:  # a signal, or a file larger than one read may return
         more = os.pread(descriptor, length - len(data), offset + len(data))
@@ -225,9 +264,11 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
 def _refusals(path: str) -> Iterator[None]:
     try:
         yield
-    except StorageError:
+    except SkipstoneError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileMissingError(f"{path}: no such file") from error
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL, or what the file system's encoding has no bytes for
+        raise StorageError(f"{path!a}: no file has such a name ({error})") from error

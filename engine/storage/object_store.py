@@ -23,13 +23,11 @@ from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..storage_options import StorageOptions
-from . import refusals
-from .connect import connect
-from .interface import Entry, UncertainPutError, check_inside
+from . import object_client
+from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
+from .object_client import Answer, answer_of, connect, refusal
 from .places import Place, is_uri, place_of, tidied
-from .range_file import RangeFile
-from .ranges import Range, merged_ranges, parts_of
-from .refusals import Answer, answer_of, refusal
+from .ranges import Range, RangeFile, merged_ranges, parts_of
 
 GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
 PART_BYTES = 8 << 20
@@ -47,8 +45,9 @@ class ObjectStorage:
 
     gap_bytes = GAP_BYTES
 
-    def __init__(self, place: Place, options: StorageOptions):
+    def __init__(self, place: Place, options: StorageOptions, *, is_index: bool = False):
         self.place, self.options = place, options
+        self._is_index = is_index
         self.uri = place.uri
         self._client = connect(place, options)
 
@@ -71,14 +70,15 @@ class ObjectStorage:
         key = self._key(path)
         return _entry(path, self._asked(lambda: self._client.head(key), key))
 
-    def read(self, path: str) -> bytes:
-        return self.read_entry(path)[1]
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        return self.read_entry(path, max_bytes)[1]
 
-    def read_entry(self, path: str) -> tuple[Entry, bytes]:
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         key = self._key(path)
 
         def whole() -> tuple[Entry, bytes]:
             found = self._client.get(key)
+            check_size(path, found.meta["size"], max_bytes)
             return _entry(path, found.meta), self._checked(bytes(found.bytes()), found.meta["size"], key)
 
         return self._asked(whole, key)
@@ -144,9 +144,9 @@ class ObjectStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         key = self._key(path)
         is_certain = True
-        for attempt in range(refusals.ATTEMPTS_MAX):
+        for attempt in range(object_client.ATTEMPTS_MAX):
             if attempt:
-                refusals.pause(attempt)
+                object_client.pause(attempt)
             try:
                 self._tried(lambda: self._client.put(key, data, mode="create", use_multipart=False), key)
                 return True
@@ -200,7 +200,9 @@ class ObjectStorage:
     # -- how ----------------------------------------------------------------------------------------------------------
 
     def _key(self, path: str) -> str:
-        """The key of a path: relative to the root, or a URI in the same bucket."""
+        """The key of a path: relative to the root, or a URI in the same bucket, which an index names none of."""
+        if self._is_index:
+            check_in_index(path)
         if is_uri(path):
             place = place_of(path)
             if place is None or not place.is_beside(self.place):
@@ -215,10 +217,12 @@ class ObjectStorage:
 
     def _range(self, key: str, path: str, one: Range, pinned: Entry | None) -> bytes:
         offset, length = one
+        if offset < 0:
+            return b""
         try:
             found = self._client.get(key, options={"range": (offset, offset + length)})
         except Exception as error:
-            if refusals.is_past_the_end(error):
+            if object_client.is_past_the_end(error):
                 return b""
             raise
         now = _entry(path, found.meta)
@@ -236,11 +240,11 @@ class ObjectStorage:
 
     def _asked(self, ask: Callable[[], R], key: str) -> R:
         """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
-        for attempt in range(refusals.ATTEMPTS_MAX - 1):
+        for attempt in range(object_client.ATTEMPTS_MAX - 1):
             try:
                 return self._tried(ask, key)
             except (_PassingError, _TakenError):  # S3 says "conflict", too, where two do what it does one by one
-                refusals.pause(attempt)
+                object_client.pause(attempt)
         return self._tried(ask, key)
 
     def _tried(self, ask: Callable[[], R], key: str) -> R:

@@ -1,9 +1,12 @@
-"""Ranges of a file: neighbours read as one."""
+"""Ranges of a file: neighbours read as one; and a file of an object store as Arrow reads files, over ranges that were
+fetched before."""
 
 from __future__ import annotations
 
+import io
+import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Range = tuple[int, int]  # offset, length
 
@@ -34,3 +37,79 @@ def parts_of(ranges: Sequence[Range], merged: Sequence[Range], parts: Sequence[b
         part = parts[at]
         found.append(part if begin == 0 and len(part) == length else part[begin : begin + length])
     return found
+
+
+ReadRanges = Callable[[Sequence[Range]], list[bytes]]
+
+
+class RangeFile(io.RawIOBase):
+    """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
+
+    `on_read`, where it is set, is told of the ranges of every request.
+    """
+
+    def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
+        super().__init__()
+        self.size_bytes, self.name = size_bytes, name
+        self._read_ranges = read_ranges
+        self.on_read: Callable[[Sequence[Range]], None] | None = None
+        self._position = 0
+        self._starts: list[int] = []
+        self._parts: list[bytes] = []
+
+    def prefetch(self, ranges: Sequence[Range]) -> None:
+        """Brings some ranges, side by side, and lets go of those that were brought before."""
+        wanted = sorted(one for one in ranges if one[1] > 0)
+        self._starts, self._parts = [], []  # first, so that never both are in memory
+        parts = self._fetched(wanted)
+        self._starts, self._parts = [offset for offset, _ in wanted], parts
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size_bytes}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self.size_bytes - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        data = self.read_at(self._position, length)
+        self._position += len(data)
+        return data
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Some bytes, wherever the position is; threads may call this side by side."""
+        data = self._held(offset, length)
+        return self._fetched([(offset, length)])[0] if data is None else data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _fetched(self, ranges: Sequence[Range]) -> list[bytes]:
+        parts = self._read_ranges(ranges)
+        if self.on_read is not None:
+            self.on_read(ranges)
+        return parts
+
+    def _held(self, offset: int, length: int) -> bytes | None:
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0:
+            return None
+        begin = offset - self._starts[at]
+        part = self._parts[at]
+        if begin + length > len(part):
+            return None
+        return part if begin == 0 and length == len(part) else part[begin : begin + length]

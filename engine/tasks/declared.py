@@ -30,7 +30,7 @@ from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from ..parquet.leaves import leaf_types
 from ..partitions import hive
-from ..state.file_fields import BASE, FILES_SCHEMA, KINDS
+from ..state.manifest import BASE, FILES_SCHEMA, KINDS
 from ..state.paths import partitions_of, relative_paths
 from ..storage import Storage
 

@@ -16,7 +16,7 @@ from ..lakes.log import PARQUET_OPTIONS, Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
-from ..state.file_fields import BASE, FILES_SCHEMA
+from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.prefetch import ahead
 from .attach import COLUMNS_MAX, attach_files, column_filter

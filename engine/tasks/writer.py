@@ -50,7 +50,7 @@ class TaskWriter:
         self.is_lost = False
         self._index_paths: list[str] = []
         self._storage = open_storage(spec.location, spec.storage_options)
-        self._index_storage = open_storage(spec.index_location, spec.storage_options)
+        self._index_storage = open_storage(spec.index_location, spec.storage_options, is_index=True)
         self._task = uuid.uuid4().hex[:12]
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, WrittenFile] = {}

@@ -18,7 +18,7 @@ pytest.importorskip("obstore", reason="object stores need obstore: pip install '
 
 from faulty_object_store import FAULTS, Stored, Twin, twin_stores
 from skipstone.engine.storage import FileMissingError, UncertainPutError, open_storage
-from skipstone.engine.storage.refusals import ATTEMPTS_MAX, refusal
+from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 from skipstone.engine.storage_options import StorageOptions
 
 ROOT = "s3://twin/lake"

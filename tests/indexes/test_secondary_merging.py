@@ -23,7 +23,7 @@ from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource
 from skipstone.engine.indexes.secondary.task_keys import KeySpec
 from skipstone.engine.state import Run
-from skipstone.engine.state.consolidate import LEVELS_MAX
+from skipstone.engine.state.run_writing import LEVELS_MAX
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.tasks.spec import TaskSpec

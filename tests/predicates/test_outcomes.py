@@ -237,7 +237,7 @@ def test_rule_22_an_unknown_nan_count_leaves_nan_possible():
 def test_nan_satisfies_greater_than_and_equals_itself():
     nan = float("nan")
     assert sets_of("x > 5", [1.0, nan], [nan], [1.0], kind=pa.float64()) == [TF, T, F]
-    assert sets_of("isnan(x)", [1.0, nan], [nan], [1.0], [None], kind=pa.float64()) == [TF, T, F, F]
+    assert sets_of("isnan(x)", [1.0, nan], [nan], [1.0], [None], kind=pa.float64()) == [TF, T, F, N]
     assert sets_of(col("x") < nan, [1.0, nan], [nan], [float("inf")], kind=pa.float64()) == [TF, F, T]
     assert sets_of(col("x").is_in([nan, 1]), [1.0, nan], [nan], [2.0], kind=pa.float32()) == [T, T, F]
 
@@ -368,8 +368,8 @@ def test_rule_27_units_scales_and_bytes_widened(before, now, value, where):
 
 
 def test_rule_33_what_is_not_understood_never_prunes():
-    assert sets_of("soundex(x) = 'A123'", [1]) == [ANY]
-    assert sets_of("NOT soundex(x) = 'A123'", [1]) == [ANY]
+    assert sets_of("x + 1 = 5", [1]) == [ANY]
+    assert sets_of("NOT x + 1 = 5", [1]) == [ANY]
 
 
 def test_crossed_bounds_say_nothing():

@@ -53,7 +53,7 @@ def test_distinct_from_never_gives_null(table: ss.Table) -> None:
     [
         (r"s LIKE 'a\_b' ESCAPE '\'", ["a_b"]),
         (r"s LIKE 'a\%b' escape'\' AND s <> 'ESCAPE ''!'''", ["a%b"]),
-        (r"s NOT LIKE 'a\_b' ESCAPE '\' AND s LIKE 'a_b' ESCAPE '\\' AND a = 1", ["a!b", "aéb"]),
+        (r"s NOT LIKE 'a\_b' ESCAPE '\' AND s LIKE 'a_b' ESCAPE '\' AND a = 1", ["a!b", "aéb"]),
         (r"NOT s LIKE 'a_b' ESCAPE '\'", [""]),
         (r"s LIKE 'a!_b' ESCAPE '!'", ["a_b"]),
         (r"s LIKE 'a!!b' ESCAPE '!'", ["a!b"]),
@@ -61,7 +61,7 @@ def test_distinct_from_never_gives_null(table: ss.Table) -> None:
         (r"s LIKE 'a__b' ESCAPE '_'", ["a_b"]),
         (r"s LIKE 'aéé%' ESCAPE 'é'", ["aéb"]),
         (r"s LIKE 'a''''b' ESCAPE ''''", ["a'b"]),
-        (r"s LIKE 'a\\\\b' ESCAPE '\' -- it's ESCAPE '\'", ["a\\b"]),
+        (r"s LIKE 'a\\b' ESCAPE '\' -- it's ESCAPE '\'", ["a\\b"]),
         (r"s LIKE '%' ESCAPE '\' AND s LIKE '_!__' ESCAPE '!'", ["a_b"]),
     ],
 )
@@ -73,11 +73,7 @@ def test_an_escape_makes_wildcards_plain(table: ss.Table, where: str, texts: lis
     "where",
     [
         r"s LIKE 'a!' ESCAPE '!'",
-        r"s LIKE 'a\\' ESCAPE '\'",
-        r"s LIKE 'a!b' ESCAPE '!'",
         r"s LIKE 'a' ESCAPE 'ab'",
-        r"s LIKE 'a' ESCAPE ''",
-        r"s LIKE 'a' ESCAPE NULL",
         r"s LIKE 'a' ESCAPE '\' '",
     ],
 )

@@ -138,17 +138,16 @@ def test_files_are_skipped_by_each_kind_of_index(table: ss.Table) -> None:
         "u >= 'a'",
         "u IN ('00000000-0000-0000-0000-000000000000', '0000000-00000-0000-0000-000000000000')",
         "u = '{00000000-0000-0000-0000-000000000000'",
-        "u = X'61'",
+        col("u") == b"a",
         "u = 5",
         "u = UUID 'a'",
+        col("u").like("0%"),
         "u LIKE '0%'",
         "startswith(u, '0')",
-        "u = text",
-        "CAST(text AS UUID) = u",
-        "CAST(u AS STRING) = 'a'",
+        col("u") == col("text"),
     ],
 )
-def test_what_is_no_uuid_is_refused(lake: Path, tmp_path: Path, where: str) -> None:
+def test_what_is_no_uuid_is_refused(lake: Path, tmp_path: Path, where: object) -> None:
     table = ss.create(lake, index_path=tmp_path / "index")
     with pytest.raises(ss.PredicateError):
         table.scan(where).count()
@@ -157,7 +156,9 @@ def test_what_is_no_uuid_is_refused(lake: Path, tmp_path: Path, where: str) -> N
 def test_a_uuid_beside_text_means_its_text_and_beside_bytes_its_bytes(lake: Path, tmp_path: Path) -> None:
     table = ss.create(lake, index_path=tmp_path / "index")
     assert _found(table, col("text") == IDS[7]) == [IDS[7], IDS[7]] == _found(table, col("plain") == IDS[7])
-    assert _found(table, "u = plain") == sorted(v for v in _values(table) if v is not None)
+    every = sorted(v for v in _values(table) if v is not None)
+    for where in ("u = plain", "u = text", "CAST(text AS UUID) = u", "CAST(u AS VARCHAR) = text"):
+        assert _found(table, where) == every, where
 
 
 def test_uuids_that_duckdb_wrote(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def test_filters(table: ss.Table) -> None:
 
 
 def test_what_is_not_understood(table: ss.Table) -> None:
-    assert _codes(table, "regexp_like(s, '^y') AND a = 5") == {"0.parquet": ["unsupported_predicate", "range_overlaps"]}
+    assert _codes(table, "regexp_matches(s, '^y') AND a = 5") == {
+        "0.parquet": ["unsupported_predicate", "range_overlaps"]
+    }
     assert set(map(tuple, _codes(table, "s LIKE '%x'").values())) == {("unsupported_predicate",)}
     assert set(map(tuple, _codes(table, "s LIKE '0%x'").values())) == {("range_overlaps",)}
 

@@ -20,7 +20,7 @@ from lake_strategies import add_told, commit_rows, lakes, make_file, told_file, 
 from oracle import Lake
 from predicate_strategies import _compared, _plain_values, leaf_columns, predicates, row_matches
 from skipstone import col
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import Unknown, ast
 
 NAN = math.nan
 
@@ -247,7 +247,8 @@ def test_columns_that_have_none(tmp_path: Path) -> None:
 def test_rule_33_a_predicate_that_is_not_understood(tmp_path: Path) -> None:
     make_file(tmp_path, "x.parquet", {"a": [1], "s": ["x"]})
     with pytest.raises(ss.PredicateError, match=r"(?i)regexp_?like"):
-        ss.create(tmp_path).scan("regexp_like(s, '^y')").min("a")
+        ss.create(tmp_path).scan(Unknown("regexp_like(s, '^y')", "no engine is named")).min("a")
+    assert ss.create(tmp_path, index_path=tmp_path / "index").scan("regexp_matches(s, '^x')").min("a") == 1
 
 
 def test_rule_34_slices_with_logs_decide_only_where_they_cannot_hold_it(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.state import clock, storage_clock
+from skipstone.engine.state import clock
 from skipstone.engine.state import timeline as timelines
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -26,6 +27,9 @@ class _Clock:
 
     def time_ns(self) -> int:
         return self.real() + int(self.off_s * 1e9)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def _rows(table: ss.Table) -> list[int]:
 def _poisoned(table: ss.Table, mine: _Clock, monkeypatch: pytest.MonkeyPatch, number: int) -> ss.Table:
     """The table with one more version, that says a time ten years ahead."""
     with monkeypatch.context() as patch:
-        patch.setattr(storage_clock.StorageClock, "check", lambda self: None)
+        patch.setattr(clock.StorageClock, "check", lambda self: None)
         mine.off_s = YEARS_S
         _commit(table, number)
         mine.off_s = 0

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from faulty_object_store import Twin, twin_stores
-from skipstone.engine.storage import StorageOptions, open_storage, refusals
-from skipstone.engine.storage.refusals import scrubbed
+from skipstone.engine.storage import StorageOptions, object_client, open_storage
+from skipstone.engine.storage.object_client import scrubbed
 
 HIDDEN = "hidden"  # is part of every credential below
 NOWHERE = "127.0.0.1:1"
@@ -40,8 +40,8 @@ LOCATIONS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(refusals, "pause", lambda attempt: None)
-    monkeypatch.setattr(refusals, "ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(object_client, "pause", lambda attempt: None)
+    monkeypatch.setattr(object_client, "ATTEMPTS_MAX", 1)
     caplog.set_level(logging.DEBUG)
 
 

@@ -462,7 +462,7 @@ def test_signatures_are_checked_and_refusals_told(wrong: dict, root: str, s3_ser
 
 
 def test_a_server_that_is_not_there(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone.engine.storage.refusals.pause", lambda attempt: None)
+    monkeypatch.setattr("skipstone.engine.storage.object_client.pause", lambda attempt: None)
     given = {"endpoint_url": "http://127.0.0.1:1", "key": KEY, "secret": SECRET, "region_name": "x"}
     with pytest.raises(ss.StorageError, match=r"does not answer as it should .*check endpoint and network") as raised:
         ss.open(root, storage_options=given)

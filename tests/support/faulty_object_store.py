@@ -26,7 +26,7 @@ from typing import Any
 
 import obstore.exceptions as known
 import pytest
-from skipstone.engine.storage import object_store, refusals
+from skipstone.engine.storage import object_client, object_store
 
 FAULTS = ("busy", "lost", "late", "conflict", "short")
 _etags = itertools.count(1)
@@ -174,5 +174,5 @@ def twin_stores(**buckets: Twin) -> Iterator[None]:
     """Inside the block, opening a bucket opens its twin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_store, "connect", lambda place, options: buckets[place.bucket])
-        patch.setattr(refusals, "pause", lambda attempt: None)
+        patch.setattr(object_client, "pause", lambda attempt: None)
         yield

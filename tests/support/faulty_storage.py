@@ -91,15 +91,15 @@ class TroubledStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._asked("put_if_absent", path, data)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
         is_due = self._fault.count("read", path)
         if is_due and self._fault.kind != "short":
             raise self._fault.error(path)
-        data = self._storage.read(path)
+        data = self._storage.read(path, max_bytes)
         return data[: len(data) // 2] if is_due else data
 
-    def read_entry(self, path: str):
-        return self.stat(path), self.read(path)
+    def read_entry(self, path: str, max_bytes: int | None = None):
+        return self.stat(path), self.read(path, max_bytes)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         is_due = self._fault.count("read_ranges", path)

@@ -29,7 +29,7 @@ from ....bloom import FilterGroup, SplitBlockFilter
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
 from ...state import Run
-from ...state.keyspace import split_file_ids
+from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run
 from ...storage import Storage
 from .coarse import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, Asks, Coarse, member_hits

@@ -24,8 +24,7 @@ from ....arrays import binary_rows, empty_bytes, from_numpy, offsets_and_data, o
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, prefix_successor
 from ....hfile_like.key_order import key_table, sorted_keys, taken_keys
-from ...state import Run
-from ...state.instant import joined_ranges
+from ...state import Run, joined_ranges
 from ...storage import Storage
 
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])

@@ -22,8 +22,8 @@ from ....errors import CorruptionError, FormatVersionError
 from ....hfile_like import SortedFileReader
 from ....hfile_like.ordered import ordered_class
 from ...state import IndexState, Run
-from ...state.consolidate import Level, first_merged, level_bytes, levels_of
-from ...state.keyspace import split_file_ids
+from ...state.manifest import split_file_ids
+from ...state.run_writing import Level, first_merged, level_bytes, levels_of
 from ...state.runs import RunReaders
 from ...storage import FileMissingError, Ranged, Storage
 from ..commit_work import CommitWork, MergeWork

@@ -27,7 +27,7 @@ class Members:
 
     group       int64 [n]: which of `groups` aggregates each row belongs to
     files       int64 [n]: of how many files each row speaks
-    marks       int64 [n]: the fingerprint of those files (see `state.keyspace`)
+    marks       int64 [n]: the fingerprint of those files (see `state.manifest`)
     kind_of     int64 [n]: a number for the type in which its bounds are; below 0, one a schema, where it has none
     schema_of   int64 [n]: the physical schema, or -1
     rows        STATS_FIELDS [n]

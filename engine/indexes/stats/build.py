@@ -21,7 +21,7 @@ from ...lakes.log import parquet_options
 from ...parquet.footers import Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
-from ...state.file_fields import BASE
+from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
 from ..commit_work import stats_form

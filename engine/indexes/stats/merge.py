@@ -10,7 +10,7 @@ import pyarrow as pa
 from ....arrays import to_numpy
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import IndexState
-from ...state.keyspace import fingerprints, split_file_ids
+from ...state.manifest import fingerprints, split_file_ids
 from ...state.run_writing import Rows
 from ...state.runs import DamagedRun, entries_of, numbered_entries
 from ...state.snapshot import Snapshot

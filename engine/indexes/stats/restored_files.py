@@ -18,8 +18,7 @@ from ....arrays import from_numpy, to_numpy
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant
 from ...state.coverage import is_covered
-from ...state.file_fields import FILES_SCHEMA
-from ...state.keyspace import split_file_ids
+from ...state.manifest import FILES_SCHEMA, split_file_ids
 from ...state.run_writing import Rows
 from ...state.runs import DamagedRun, entries_of
 from ...state.snapshot import Snapshot

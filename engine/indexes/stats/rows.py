@@ -22,7 +22,7 @@ from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
 from ...state import run_writing as writing
 from ...state.coverage import is_covered
-from ...state.keyspace import fingerprints, split_file_ids
+from ...state.manifest import fingerprints, split_file_ids
 from ...state.runs import RunReaders, get_runs
 from ...storage import FileMissingError
 from ..task_result import TaskResult

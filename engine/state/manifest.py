@@ -1,4 +1,4 @@
-"""The keys and the rows of the manifest, and the number of a file.
+"""The manifest: its keys and rows, the fields of a file as tasks report them, and the number of a file.
 
     key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition, then the
              files that were taken out while they lie on storage still: a sync must not take them for new ones;
@@ -15,9 +15,35 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
-from .file_fields import FILE_FIELDS
+
+# What a writer, a listing or a footer tells of a file. `modified_ns`, `etag` and `deletes` are its identity beside
+# path and size; `rows_exact` is False where the row count is only a bound; `merge` tells how a log's rows meet the
+# base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
+FILE_FIELDS = [
+    pa.field("path", pa.string()),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("modified_ns", pa.int64()),
+    pa.field("etag", pa.string()),
+    pa.field("deletes", pa.string()),
+    pa.field("row_count", pa.int64()),
+    pa.field("rows_exact", pa.bool_()),
+    pa.field("row_groups", pa.int32()),
+    pa.field("kind", pa.string()),
+    pa.field("file_group", pa.string()),
+    pa.field("slice_instant", pa.string()),
+    pa.field("commit", pa.string()),
+    pa.field("merge", pa.string()),
+    pa.field("schema_id", pa.int32()),
+]
+BASE, LOG, DELETE, ROLLBACK = "base", "log", "delete", "rollback"
+KINDS = (BASE, LOG, DELETE, ROLLBACK)
+
+FILES_SCHEMA = pa.schema([pa.field("partition", pa.string()), *FILE_FIELDS])
+
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_PARTITION, KIND_FILE, KIND_GONE, KIND_KEY = 1, 2, 3, 4
@@ -40,7 +66,33 @@ GONE_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
 CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too
 KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
 
+_NEVER_NULL = ("path", "size_bytes", "kind", SEGMENT_FIELD.name)
+_INT64_MAX = (1 << 63) - 1
+
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
+
+
+def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
+    """Raises CorruptionError for rows of files, as a manifest has them, that no file of a version can have: a run may
+    be whole and crafted. `version`: the last that may have added one; `schema_count`: how many physical
+    schemas there are."""
+    limits = {
+        "size_bytes": (0, _INT64_MAX),
+        "row_count": (0, _INT64_MAX),
+        "row_groups": (0, _INT64_MAX),
+        "schema_id": (0, schema_count - 1),
+        SEGMENT_FIELD.name: (1, version),
+    }
+    for name in rows.column_names:
+        column = rows.column(name)
+        if name in _NEVER_NULL and column.null_count:
+            raise CorruptionError(f"a file in the manifest has no {name}; restore its runs", check="manifest")
+        if name in limits and len(column) > column.null_count:
+            ends = pc.min_max(column).as_py()
+            low, high = limits[name]
+            if ends["min"] < low or ends["max"] > high:
+                told = f"a file in the manifest has a {name} that is not between {low} and {high}; restore its runs"
+                raise CorruptionError(told, check="manifest")
 
 
 def file_ids(partition: np.ndarray, sequence: np.ndarray) -> np.ndarray:

@@ -1,0 +1,76 @@
+"""Parts of a predicate that another engine tests on rows: DuckDB by SQL text, pyarrow and polars by their expressions.
+
+Such a part prunes nothing, and is never negated, split or simplified by us: AND, OR and NOT around it are ours.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, to_numpy
+from ...errors import PredicateError, SchemaError
+from .ast import Constant, Node, Unknown
+from .bound import Residual
+
+ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars"}
+
+
+def _engine(name: str) -> ModuleType:
+    if name == "duckdb":
+        from . import duckdb_rows
+
+        return duckdb_rows
+    if name == "pyarrow":
+        from . import from_arrow
+
+        return from_arrow
+    from . import from_polars
+
+    return from_polars
+
+
+def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
+    """What stands for a part that is not understood: a residual, or its value where it reads no column; the part itself
+    where no engine can test it, or the engine is not installed.
+
+    Raises PredicateError for what the engine cannot test on rows of this schema.
+    """
+    if not unknown.engine:
+        return unknown
+    if unknown.engine == "duckdb":
+        from .duckdb_rows import is_installed
+
+        if not is_installed():
+            reason = f'{unknown.reason}; DuckDB can test it: pip install "skipstone[duckdb]"'
+            return Unknown(unknown.text, reason)
+    part = Residual(unknown.engine, unknown.text, (), unknown.expression)
+    columns = _engine(unknown.engine).checked(part.expression or part.text, schema)
+    part = Residual(part.engine, part.text, columns, part.expression)
+    if columns:
+        return part
+    one_row = pa.table({"": pa.nulls(1)})
+    return Constant(_engine(part.engine).outcomes(part.expression or part.text, one_row)[0].as_py())
+
+
+def residual_outcomes(
+    part: Residual, batch: pa.RecordBatch | pa.Table, rows: pa.Array | None = None
+) -> pa.BooleanArray:
+    """One outcome a row of the batch, null where NULL; of rows that `rows` (booleans) leaves out, null."""
+    table = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch
+    missing = [name for name in part.columns if table.schema.get_field_index(name) < 0]
+    if missing:
+        raise SchemaError(f"the rows have no column {missing[0]!r} (or more than one)")
+    table = table.select(part.columns)
+    if rows is not None:
+        table = table.filter(rows)
+    try:
+        found = _engine(part.engine).outcomes(part.expression or part.text, table)
+    except ImportError as error:
+        raise PredicateError(f"{ENGINES[part.engine]} tests this, and is not installed here", text=part.text) from error
+    if rows is None:
+        return found
+    chosen = to_numpy(rows)
+    return found.take(from_numpy(np.cumsum(chosen) - 1, chosen))

@@ -1,0 +1,363 @@
+"""One leaf of SQL text, as sqlglot parsed it, to a node of ours: a comparison, IN, BETWEEN, LIKE, IS, or a bare column.
+
+A tree is understood only where every argument that sqlglot hangs on it is one that we know: a flag that a later version
+adds (as `negate` on LIKE was) makes the leaf not understood, which is never wrong.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import (
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNaN,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Operand,
+    StartsWith,
+)
+from .literals import Temporal, parse_temporal, parse_uuid
+from .patterns import parse_pattern
+
+_COMPARISONS = {
+    "EQ": "=",
+    "NullSafeEQ": "<=>",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+}
+_NS_PER_INTERVAL = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400}
+_FRACTION_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIME_NS": 9}  # of others 6
+_ZONED = frozenset({"TIMESTAMPTZ", "TIMESTAMPLTZ"})
+_ZONE = re.compile(r":\d{2}(?:\.\d+)?\s?(?:Z|UTC|GMT|[+-]\d)", re.IGNORECASE)
+_DUCKDB_TIME = re.compile(r"[+-]?inf(inity)?|epoch|\d+/.*|.*\(?bc\)?")
+_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(),
+    "USMALLINT": pa.uint16(),
+    "UINT": pa.uint32(),
+    "UBIGINT": pa.uint64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP_S": pa.timestamp("s"),
+    "TIMESTAMP_MS": pa.timestamp("ms"),
+    "TIMESTAMP_NS": pa.timestamp("ns"),
+    "UUID": pa.uuid(),
+}
+_TEMPORAL_EXAMPLES = {
+    "date": "DATE '2020-01-31'",
+    "timestamp": "TIMESTAMP '2020-01-31 12:30:00'",
+    "time": "TIME '12:30:00'",
+}
+
+
+class NotUnderstoodError(Exception):
+    """Ends the reading of one leaf; the message says why."""
+
+
+class LeafReader:
+    """Reads leaves of one dialect: "duckdb" or "spark"."""
+
+    def __init__(self, dialect: str):
+        self._is_spark = dialect == "spark"
+
+    def predicate(self, tree: Any) -> Node:
+        """What a leaf means. Raises NotUnderstoodError, and PredicateError for a literal that is none of its type."""
+        kind = type(tree).__name__
+        if kind in _COMPARISONS:
+            _check_arguments(tree, "this", "expression")
+            return Comparison(_COMPARISONS[kind], self._operand(tree.this), self._operand(tree.expression))
+        if kind in ("Column", "Dot"):
+            return Comparison("=", self._operand(tree), Literal(True))
+        reader = getattr(self, f"_{kind.lower()}", None)
+        if reader is None:
+            raise NotUnderstoodError(f"{kind} is not understood")
+        return reader(tree)
+
+    # -- predicates ---------------------------------------------------------------------------------------------------
+
+    def _paren(self, tree: Any) -> Node:
+        _check_arguments(tree, "this")
+        return self.predicate(tree.this)
+
+    def _not(self, tree: Any) -> Node:
+        _check_arguments(tree, "this")
+        child = self.predicate(tree.this)
+        return In(child.operand, child.values, negated=True) if isinstance(child, In) else Not(child)
+
+    def _boolean(self, tree: Any) -> Node:
+        return Constant(bool(tree.this))
+
+    def _null(self, tree: Any) -> Node:
+        return Constant(None)
+
+    def _nullsafeneq(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "expression")
+        return Not(Comparison("<=>", self._operand(tree.this), self._operand(tree.expression)))
+
+    def _in(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "expressions")
+        operand = self._operand(tree.this)
+        values = [self._operand(value) for value in tree.expressions]
+        if not all(isinstance(value, Literal) for value in values):
+            raise NotUnderstoodError("IN over anything but literals is not understood")
+        return In(operand, tuple(values))  # type: ignore[arg-type]
+
+    def _between(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "low", "high")
+        operand = self._operand(tree.this)
+        low, high = (self._operand(tree.args[end]) for end in ("low", "high"))
+        return And((Comparison(">=", operand, low), Comparison("<=", operand, high)))
+
+    def _like(self, tree: Any, escape: str | None = None) -> Node:
+        _check_arguments(tree, "this", "expression", "negate")
+        escape = ("\\" if self._is_spark else "") if escape is None else escape
+        operand, pattern = self._operand(tree.this), self._text(tree.expression)
+        if not self._is_spark:
+            try:
+                parse_pattern(pattern, escape)
+            except PredicateError as error:
+                raise NotUnderstoodError(error.message) from None
+        like = Like(operand, pattern, escape)
+        return Not(like) if tree.args.get("negate") else like
+
+    def _escape(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "expression")
+        escape = self._text(tree.expression)
+        if type(tree.this).__name__ != "Like" or len(escape) != 1:
+            raise NotUnderstoodError("ESCAPE takes one character and follows LIKE")
+        return self._like(tree.this, escape)
+
+    def _startswith(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "expression")
+        prefix = self._operand(tree.expression)
+        if not isinstance(prefix, Literal) or not isinstance(prefix.value, str | bytes):
+            raise NotUnderstoodError("starts_with takes a string literal")
+        return StartsWith(self._operand(tree.this), prefix.value)
+
+    def _is(self, tree: Any) -> Node:
+        _check_arguments(tree, "this", "expression")
+        kind = type(tree.expression).__name__
+        operand = self._operand(tree.this)
+        if kind == "Null":
+            return IsNull(operand)
+        if kind == "Boolean":
+            return Comparison("<=>", operand, self._operand(tree.expression))
+        raise NotUnderstoodError("IS takes NULL, TRUE or FALSE (for NaN: isnan(x))")
+
+    def _isnan(self, tree: Any) -> Node:
+        """Spark's is FALSE for null, DuckDB's NULL."""
+        _check_arguments(tree, "this")
+        operand = self._operand(tree.this)
+        return IsNaN(operand) if self._is_spark else Comparison("=", operand, Literal(float("nan")))
+
+    def _coalesce(self, tree: Any) -> Node:
+        """`coalesce(isnan(x), FALSE)`, as IsNaN is printed."""
+        _check_arguments(tree, "this", "expressions")
+        rest = tree.expressions
+        if type(tree.this).__name__ == "IsNan" and len(rest) == 1 and type(rest[0]).__name__ == "Boolean":
+            _check_arguments(tree.this, "this")
+            if not rest[0].this:
+                return IsNaN(self._operand(tree.this.this))
+        raise NotUnderstoodError("Coalesce is not understood")
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+
+    def _operand(self, tree: Any) -> Operand:
+        kind = type(tree).__name__
+        if kind in ("Column", "Dot"):
+            return Column(".".join(_path(tree)), any_case=not self._is_spark)
+        reader = getattr(self, f"_operand_{kind.lower()}", None)
+        if reader is None:
+            raise NotUnderstoodError(f"{kind} is not understood")
+        return reader(tree)
+
+    def _operand_paren(self, tree: Any) -> Operand:
+        return self._operand(tree.this)
+
+    def _operand_null(self, tree: Any) -> Operand:
+        return Literal(None)
+
+    def _operand_boolean(self, tree: Any) -> Operand:
+        return Literal(bool(tree.this))
+
+    def _operand_literal(self, tree: Any) -> Operand:
+        if tree.is_string:
+            return Literal(tree.this)
+        text = tree.this
+        if "e" in text.lower():
+            return Literal(float(text))
+        try:
+            return Literal(decimal.Decimal(text))
+        except decimal.InvalidOperation:
+            raise NotUnderstoodError(f"{text} is not a number") from None
+
+    def _operand_neg(self, tree: Any) -> Operand:
+        operand = self._operand(tree.this)
+        value = operand.value if isinstance(operand, Literal) else None
+        if type(value) is decimal.Decimal:
+            return Literal(value.copy_negate())  # unlike `-`, which rounds to the context's digits
+        if type(value) in (int, float):
+            return Literal(-value)  # type: ignore[operator]
+        if type(value) is Temporal and value.kind == "duration":
+            return Literal(Temporal("duration", -value.ns))
+        raise NotUnderstoodError("arithmetic is not understood")
+
+    def _operand_hexstring(self, tree: Any) -> Operand:
+        _check_arguments(tree, "this")
+        try:
+            return Literal(bytes.fromhex(tree.this))
+        except ValueError:
+            raise NotUnderstoodError("X'..' takes pairs of hexadecimal digits") from None
+
+    def _operand_interval(self, tree: Any) -> Operand:
+        _check_arguments(tree, "this", "unit")
+        amount, unit = tree.args.get("this"), str(tree.args.get("unit") or "").upper().rstrip("S")
+        try:
+            numerator, denominator = decimal.Decimal(amount.this).as_integer_ratio()
+            ns, rest = divmod(numerator * _NS_PER_INTERVAL[unit] * 1_000_000_000, denominator)
+        except (decimal.InvalidOperation, AttributeError, LookupError, TypeError, ValueError, OverflowError):
+            raise NotUnderstoodError("an interval of days, hours, minutes or seconds is expected") from None
+        if rest:
+            raise NotUnderstoodError("an interval finer than a nanosecond")
+        return Literal(Temporal("duration", ns))
+
+    def _operand_cast(self, tree: Any) -> Operand:
+        _check_arguments(tree, "this", "to")
+        operand = self._operand(tree.this)
+        if not isinstance(operand, Literal):
+            return Cast(operand, self._arrow_type(tree.to))
+        name, value = tree.to.this.name, operand.value
+        if value is None:
+            return operand
+        if isinstance(value, str):
+            kind = "date" if name == "DATE" else "time" if name in ("TIME", "TIME_NS") else "timestamp"
+            if kind != "timestamp" or name.startswith("TIMESTAMP"):
+                return self._temporal(value, kind, name)
+            if name == "UUID":
+                return _uuid(value)
+            if name == "VARBINARY" and (not value.isascii() or "\\" in value):
+                raise NotUnderstoodError("bytes in escapes")
+        return Literal(_cast_literal(value, self._arrow_type(tree.to)))
+
+    def _operand_trycast(self, tree: Any) -> Operand:
+        operand = self._operand_cast(tree) if self._is_spark else None
+        if operand is None:
+            raise NotUnderstoodError("TRY_CAST is not understood")
+        return operand
+
+    def _text(self, tree: Any) -> str:
+        operand = self._operand(tree)
+        if not isinstance(operand, Literal) or not isinstance(operand.value, str):
+            raise NotUnderstoodError("a pattern must be a string literal")
+        return operand.value
+
+    def _temporal(self, text: str, kind: str, name: str) -> Operand:
+        value = parse_temporal(text, kind)
+        if value is None and not self._is_spark and _DUCKDB_TIME.fullmatch(text.strip().lower()):
+            raise NotUnderstoodError(f"'{text}' is not understood as a {kind}")
+        if value is None:
+            raise PredicateError(f"'{text}' is no {kind}; write {_TEMPORAL_EXAMPLES[kind]}")
+        if not self._is_spark:
+            digits = len((re.search(r"\.(\d+)", text) or ["", ""])[1])
+            if digits > _FRACTION_DIGITS.get(name, 6) or (name not in _ZONED and _ZONE.search(text)):
+                raise NotUnderstoodError(f"'{text}' is rounded, or its zone left out")
+        if kind == "timestamp" or value.kind == kind:
+            return Literal(value)
+        raise PredicateError(f"'{text}' is no date but a timestamp; write TIMESTAMP '{text}'")
+
+    def _arrow_type(self, to: Any) -> pa.DataType:
+        name = to.this.name
+        plain = _TYPES.get(name)
+        if plain is not None and not to.expressions:
+            return plain
+        if name == "DECIMAL":
+            try:
+                sizes = [int(size.this.this) for size in to.expressions] or ([10] if self._is_spark else [18, 3])
+                return pa.decimal128(*sizes)
+            except (ValueError, AttributeError, TypeError):
+                pass
+        raise NotUnderstoodError(f"the type {to} is not understood")
+
+
+def _check_arguments(tree: Any, *known: str) -> None:
+    """Refuses a tree that carries anything but the arguments named."""
+    for name, value in tree.args.items():
+        if name not in known and not name.startswith("_") and value not in (None, False, []):
+            raise NotUnderstoodError(f"{type(tree).__name__} with {name} is not understood")
+
+
+def _path(tree: Any) -> list[str]:
+    """The names that lead to a column."""
+    names: list[str] = []
+    while type(tree).__name__ == "Dot":
+        if type(tree.expression).__name__ != "Identifier":
+            raise NotUnderstoodError("a path of names is expected")
+        names.insert(0, tree.expression.this)
+        tree = tree.this
+    if type(tree).__name__ != "Column":
+        raise NotUnderstoodError("a path of names is expected")
+    _check_arguments(tree, "this", "table", "db", "catalog")
+    parts = [part for level in ("catalog", "db", "table", "this") if (part := tree.args.get(level)) is not None]
+    if any(type(part).__name__ != "Identifier" for part in parts):
+        raise NotUnderstoodError("a path of names is expected")
+    return [*(part.this for part in parts), *names]
+
+
+def _uuid(text: str) -> Operand:
+    value = parse_uuid(text)
+    if value is None:
+        raise PredicateError(f"'{text}' is no UUID; write 32 hexadecimal digits, with or without hyphens")
+    return Literal(value)
+
+
+def _cast_literal(value: Any, kind: pa.DataType) -> Any:
+    """A literal in the type asked for, where engines agree on it."""
+    try:
+        if pa.types.is_floating(kind):
+            if isinstance(value, str):
+                value = float(value)
+            return pa.scalar(float(value), pa.float64()).cast(kind, safe=False).as_py()
+        if isinstance(value, str) and not pa.types.is_string(kind):
+            value = decimal.Decimal(value.strip()) if pa.types.is_decimal(kind) or pa.types.is_integer(kind) else None
+        if pa.types.is_integer(kind) and type(value) in (int, decimal.Decimal) and value == int(value):
+            return pa.scalar(int(value), kind).as_py()
+        if pa.types.is_decimal(kind) and type(value) in (int, decimal.Decimal):
+            return pa.scalar(decimal.Decimal(value), kind).as_py()
+        if pa.types.is_string(kind) and isinstance(value, str):
+            return value
+        if pa.types.is_boolean(kind) and isinstance(value, bool):
+            return value
+        if pa.types.is_binary(kind) and isinstance(value, str | bytes):
+            return value.encode() if isinstance(value, str) else value
+    except (pa.ArrowException, ArithmeticError, ValueError):
+        pass
+    raise NotUnderstoodError(f"a cast of {value!r} to {kind} is not understood")

@@ -1,0 +1,321 @@
+"""Reading an instant: what each of its fields may hold, and what must fit together, in one table.
+
+The fields are explained in `instant.py`. What does not fit is a CorruptionError before anything uses it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ...errors import CorruptionError, FormatVersionError
+from .coverage import Coverage, IndexState, Run
+from .fields import (
+    FILE_ID_MAX,
+    IDS_MAX,
+    INSTANT_BYTES_MAX,
+    INT64_MAX,
+    PARTITIONS_MAX,
+    SEQUENCES_MAX,
+    TIME_US_MAX,
+    VERSION_MAX,
+    Field,
+    FieldError,
+    array,
+    check_size,
+    flag,
+    hex_bytes,
+    index_path,
+    integer,
+    mapping,
+    nullable,
+    one_of,
+    pair,
+    parse_json,
+    plain,
+    probability,
+    ranges,
+    record,
+    text,
+    unique_texts,
+)
+from .instant import COMMIT_STATES, INSTANT_FORMAT, FileSchema, Instant, checksum_of, seal_of
+
+
+def parse_instant(data: bytes, *, path: str, modified_us: int | None = None) -> Instant:
+    """The instant of a sealed text, read from a file at `path` that was written at `modified_us` by its storage's
+    clock. Raises CorruptionError where it is not whole, or holds what it may not; FormatVersionError where it is of
+    another format."""
+    try:
+        check_size(data, INSTANT_BYTES_MAX)
+        document, _, seal = data.partition(b"\n")
+        if seal != seal_of(document):
+            raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
+        plain = parse_json(document, INSTANT_BYTES_MAX)
+        if type(plain) is not dict:
+            raise FieldError("no object")
+        if plain.pop("format", None) != INSTANT_FORMAT:
+            raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
+        instant: Instant = _INSTANT(plain)
+        _check_references(instant)
+    except FieldError as error:
+        raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
+    # What is known of the text that was read, and is no part of what it says.
+    instant.__dict__.update(modified_us=modified_us, checksum=checksum_of(document))
+    return instant
+
+
+# -- reading: what each field may hold ---------------------------------------------------------------------------------
+
+
+def _schema(value: object) -> pa.Schema:
+    """A schema of Arrow's IPC form, in base64."""
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(_base64(value)))
+        _ = schema.names  # raises where one is not UTF-8
+    except FieldError:
+        raise
+    except Exception as error:  # whatever Arrow makes of bytes that nobody knows
+        raise FieldError(f"no schema ({error})") from error
+    return schema
+
+
+def _defaults(value: object) -> dict[int, pa.Scalar]:
+    """One row of Arrow's IPC stream, in base64; null for none."""
+    if value is None:
+        return {}
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(_base64(value)))
+        schema, batch = pa.ipc.read_schema(messages.read_next_message()), messages.read_next_message()
+        if _is_compressed(batch.metadata.to_pybytes()):  # it says itself how much memory it takes
+            raise FieldError("defaults are compressed")
+        row = pa.ipc.read_record_batch(batch, schema)
+        row.validate(full=True)
+        if row.num_rows != 1:
+            raise FieldError(f"{row.num_rows} rows of defaults")
+        return {int(name): row.column(i)[0] for i, name in enumerate(row.schema.names)}
+    except FieldError:
+        raise
+    except Exception as error:  # whatever Arrow makes of bytes that nobody knows
+        raise FieldError(f"no row of defaults ({error})") from error
+
+
+def _base64(value: object) -> bytes:
+    return base64.b64decode(text(value), validate=True)
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether a record batch names a codec: the fourth field of the table that is the third field of its message, in
+    Arrow's flatbuffers."""
+    header = _member(message, _u32(message, 0), 2)
+    return header is None or _member(message, header + _u32(message, header), 3) is not None
+
+
+def _member(message: bytes, table: int, number: int) -> int | None:
+    """Where a field of a flatbuffers table lies; None where the table lacks it."""
+    offsets = table - int.from_bytes(message[table : table + 4], "little", signed=True)
+    entry = 4 + 2 * number
+    if entry + 2 > _u32(message, offsets) & 0xFFFF:
+        return None
+    offset = _u32(message, offsets + entry) & 0xFFFF
+    return table + offset if offset else None
+
+
+def _u32(message: bytes, offset: int) -> int:
+    return int.from_bytes(message[offset : offset + 4], "little")
+
+
+def _texts(value: object) -> list[str]:
+    return list(array(text)(value))
+
+
+def _columns(value: object) -> dict[str, int]:
+    pairs = array(record({"id": _ID, "path": text}, lambda id, path: (path, id)))(value)
+    return _one_each(dict(pairs), len(pairs))
+
+
+def _ids(value: object) -> dict[str, int]:
+    """{name: id}, of which no id stands twice."""
+    ids = mapping(text, _ID)(value)
+    return _one_each(ids, len(ids))
+
+
+def _one_each(ids: dict[str, int], count: int) -> dict[str, int]:
+    if len(ids) != count or len(set(ids.values())) != count:
+        raise FieldError("an id or a name is given twice")
+    return ids
+
+
+def _index(value: object) -> IndexState:
+    index: IndexState = _INDEX_FIELDS(value)
+    try:
+        return replace(index, options=_OPTIONS.get(index.kind, plain)(index.options))
+    except FieldError as error:
+        raise FieldError(f"options: {error}") from None
+
+
+def _source(value: object) -> dict:
+    source = _SOURCE(value)
+    if source["kind"] != "directory" and not {"position", "table", "mark", "keys"} <= source.keys():
+        raise FieldError("a log without its position, table, mark or keys")
+    return source
+
+
+_VERSION = integer(1, VERSION_MAX)
+_COUNT = integer(0, INT64_MAX)
+_CHANGE = integer(-INT64_MAX, INT64_MAX)
+_ID = integer(0, IDS_MAX)
+_RUN = record(
+    {
+        "path": index_path,
+        "size_bytes": _COUNT,
+        "entries": _COUNT,
+        "segments": pair(integer(0, VERSION_MAX), integer(0, VERSION_MAX)),
+        "first_key": hex_bytes,
+        "last_key": hex_bytes,
+    },
+    Run,
+)
+_INDEX_FIELDS = record(
+    {
+        "id": _ID,
+        "kind": text,
+        "columns": array(_ID),
+        "options": mapping(text, plain),
+        "maintain": one_of("commit", "refresh"),
+        "runs": array(_RUN),
+        "coverage": record({"segments": ranges(0, VERSION_MAX), "holes": ranges(0, FILE_ID_MAX)}, Coverage),
+    },
+    IndexState,
+)
+_SHARD_BYTES = integer(1, INT64_MAX)
+_OPTIONS: dict[str, Field] = {
+    "stats": record({"shard_bytes": _SHARD_BYTES}, optional=("shard_bytes",)),
+    "bloom": record(
+        {"fpp": nullable(probability), "lookups": integer(1, INT64_MAX), "source": one_of("data", "parquet")},
+        optional=("lookups",),
+    ),
+    "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts}),
+}
+_SOURCE = record(
+    {
+        "kind": one_of("directory", "delta", "iceberg"),
+        "version": nullable(integer(-1, INT64_MAX)),
+        "hive": flag,
+        "partitions_told": flag,
+        "position": text,
+        "table": text,
+        "mark": text,
+        "keys": mapping(text, _ID),
+    },
+    optional=("hive", "partitions_told", "position", "table", "mark", "keys"),
+)
+_NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_told": flag}
+_SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
+_SUMMARY_OF: dict[str, dict[str, Field]] = {
+    "rollback": {"rolled_back": _VERSION},
+    "restore": {"restored": _VERSION},
+    "clean": {"versions": _COUNT, "data_files": _COUNT},
+    "repair": {"goes_on_from": _VERSION, "lost": _COUNT},
+    "fence": {"fenced": _COUNT},
+}
+_INSTANT_FIELDS: dict[str, Field] = {
+    "version": _VERSION,
+    "transaction": text,
+    "action": text,
+    "time_us": integer(0, TIME_US_MAX),
+    "table_id": text,
+    "source": _source,
+    "schema": _schema,
+    "partitioning": unique_texts,
+    "fields": _ids,
+    "columns": _columns,
+    "file_schemas": array(record(_NAMES_OF_FILES, FileSchema)),
+    "next": record(
+        {
+            "sequence": integer(0, SEQUENCES_MAX),
+            "partition": integer(0, PARTITIONS_MAX),
+            **dict.fromkeys(("field", "column", "index"), _ID),
+        }
+    ),
+    "manifest": array(_RUN),
+    "indexes": array(_index),
+    "totals": record(dict.fromkeys(("files", "rows", "bytes", "plain"), _COUNT)),
+    "summary": mapping(text, plain),
+    "pending": array(record({"path": text, "reason": text})),
+    "key": nullable(text),
+    "fenced": array(text),
+    "cleaned": ranges(1, VERSION_MAX),
+    "savepoints": mapping(text, _VERSION),
+    "commit_states": mapping(text, one_of(*COMMIT_STATES)),
+    "defaults": _defaults,
+    "retired": array(text),
+    "previous": nullable(pair(_VERSION, hex_bytes)),
+}
+_INSTANT = record(_INSTANT_FIELDS, Instant)
+
+HISTORY = ("version", "transaction", "action", "time_us", "key", "summary", "totals", "fenced")
+_HISTORY = record({name: _INSTANT_FIELDS[name] for name in HISTORY})
+
+
+def history_of(instant: Instant) -> dict:
+    """What history tells of an instant (`HISTORY`)."""
+    return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
+
+
+def checked_history(value: object) -> dict:
+    """What history tells of an archived instant, of its JSON. Raises FieldError."""
+    row: dict = _HISTORY(value)
+    _check_summary(row["action"], row["summary"])
+    return row
+
+
+def _check_summary(action: str, summary: dict) -> None:
+    for name in _SUMMARY_COUNTS:
+        _CHANGE(summary.get(name, 0))
+    for name, field_of in _SUMMARY_OF.get(action, {}).items():
+        field_of(summary.get(name))
+
+
+def _check_references(instant: Instant) -> None:
+    """Raises FieldError where one field names what another does not have."""
+    version = instant.version
+    runs = [*instant.manifest, *(run for index in instant.indexes for run in index.runs)]
+    indexed = {column for index in instant.indexes for column in index.columns}
+    ranges_of = [*instant.cleaned, *(each for i in instant.indexes for each in i.coverage.segments)]
+    newest = max((0, *instant.savepoints.values(), *(last for _, last in ranges_of)))
+    following = instant.next
+    checks = {
+        "summary": lambda: _check_summary(instant.action, instant.summary),
+        "previous": lambda: instant.previous is None or instant.previous[0] < version,
+        "savepoints, cleaned, coverage": lambda: newest <= version,
+        "manifest, runs": lambda: all(run.segments[0] <= run.segments[1] <= version for run in runs),
+        "schema": lambda: len(set(instant.schema.names)) == len(instant.schema.names),
+        "fields": lambda: instant.fields.keys() == set(instant.schema.names),
+        "partitioning": lambda: instant.fields.keys() >= set(instant.partitioning),
+        "columns": lambda: instant.columns.keys() <= set(_paths(instant.schema)),
+        "index columns": lambda: indexed <= set(instant.columns.values()),
+        "next": lambda: (
+            max(instant.fields.values(), default=0) < following["field"]
+            and max(instant.columns.values(), default=0) < following["column"]
+            and max((i.id for i in instant.indexes), default=0) < following["index"]
+        ),
+        "index ids": lambda: len({i.id for i in instant.indexes}) == len(instant.indexes),
+        "totals": lambda: instant.totals["plain"] <= instant.totals["files"],
+        "manifest": lambda: bool(instant.manifest) or not instant.totals["files"],
+        "file_schemas": lambda: all({*s.fields} <= {*s.schema.names} for s in instant.file_schemas),
+    }
+    for name, holds in checks.items():
+        if holds() is False:
+            raise FieldError(f"{name}: does not fit the rest of the instant")
+
+
+def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of columns, through structs."""
+    for field in fields:
+        yield prefix + field.name
+        if pa.types.is_struct(field.type):
+            yield from _paths(field.type, f"{prefix}{field.name}.")

@@ -1,0 +1,361 @@
+"""Parts of a predicate that another engine tests: what they may be, what they may not, and all that a plan answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import pickle
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone import col
+
+ROWS = pa.table(
+    {
+        "n": pa.array(range(40), pa.int64()),
+        "k": pa.array([i // 10 for i in range(40)], pa.int32()),
+        "s": pa.array([None if i % 7 == 3 else "abC"[i % 3] * (1 + i % 2) for i in range(40)]),
+        "d": pa.array([None if i % 5 == 4 else [0.5, float("nan"), -1.0, 7.0][i % 4] for i in range(40)]),
+        "ts": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(hours=i) for i in range(40)], pa.timestamp("us")),
+        "tags": pa.array([["x"] * (i % 3) if i % 4 else None for i in range(40)]),
+    }
+)
+
+
+def _write(root: Path) -> None:
+    for k in range(4):
+        pq.write_table(ROWS.slice(k * 10, 10), root / f"{k}.parquet", row_group_size=5)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
+    root = tmp_path_factory.mktemp("engines")
+    _write(root)
+    table = ss.create(root)
+    table.create_index("n", kind="secondary")
+    table.create_index("k", kind="bloom")
+    return table
+
+
+def _numbers(plan: ss.Plan) -> list[int]:
+    return sorted(plan.to_table().column("n").to_pylist())
+
+
+# -- a plan with such parts -------------------------------------------------------------------------------------------
+
+
+def test_what_is_understood_beside_them_prunes(table: ss.Table) -> None:
+    plan = table.scan("k = 2 AND lower(s) = 'aa'")
+    assert plan.files()["path"].to_pylist() == ["2.parquet"]
+    expected = [n for n in range(20, 30) if (ROWS["s"][n].as_py() or "").lower() == "aa"]
+    assert _numbers(plan) == expected and plan.count() == len(expected)
+    assert table.scan("k = 2 OR lower(s) = 'aa'").files().num_rows == 4
+    assert table.scan("NOT (k <> 2 OR lower(s) <> 'aa')").files()["path"].to_pylist() == ["2.parquet"]
+    assert table.scan("n IN (3, 25) AND n % 5 = 0").files()["path"].to_pylist() == ["0.parquet", "2.parquet"]
+    assert _numbers(table.scan("n IN (3, 25) AND n % 5 = 0")) == [25]
+
+
+def test_counts_extremes_limits_and_columns(table: ss.Table) -> None:
+    plan = table.scan("n % 7 = 3 AND k >= 1", columns=["s"], limit=2)
+    assert plan.count() == 5 and plan.min("n") == 10 and plan.max("n") == 38
+    assert plan.to_table().column_names == ["s"] and plan.to_table().num_rows == 2
+    assert table.scan("k = 1 AND n + 0 >= 0").count() == 10, "never counted from metadata alone"
+    assert table.scan("1 + 1 = 2").count() == 40 and table.scan("lower('A') = 'b'").count() == 0
+    assert table.scan("k = 1 AND length('ab') = 2").count() == 10
+
+
+def test_explain_says_who_tests_what(table: ss.Table) -> None:
+    text = table.scan("k = 2 AND lower(s) = 'aa'").explain()
+    assert "tested on the rows by DuckDB, so it prunes nothing: lower(s) = 'aa'" in text
+    text = table.scan((pc.field("k") == 2) & (pc.utf8_lower(pc.field("s")) == "aa")).explain()
+    assert "tested on the rows by pyarrow" in text
+    assert "lower(s) = 'aa'" in table.scan("k = 2 AND lower(s) = 'aa'").explain("2.parquet")
+    table.scan("lower(s) = 'aa'").reasons()
+
+
+def test_another_engine_sees_only_rows_that_are_left(table: ss.Table) -> None:
+    """A cast that fails for rows of other files, or that a test beside it keeps away, does not fail."""
+    assert table.scan("s::INT = 1 AND s IS NULL").count() == 0
+    assert table.scan("s IS NOT NULL OR s::INT = 1").count() == len(ROWS) - ROWS["s"].null_count
+    with pytest.raises(ss.PredicateError, match="Could not convert"):
+        table.scan("s::INT = 1").count()
+
+
+def test_a_bound_predicate_with_residuals_pickles_and_reads_back(table: ss.Table) -> None:
+    plan = table.scan("k = 2 AND (lower(s) = 'aa' OR NOT n % 2 = 0)")
+    bound = pickle.loads(pickle.dumps(plan.bound))
+    assert bound == plan.bound
+    assert _numbers(table.scan(bound)) == _numbers(table.scan(str(plan.bound))) == _numbers(plan)
+
+
+# -- parameters and the clock -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "params", "plain"),
+    [
+        ("n = ?", [7], "n = 7"),
+        ("n > ? AND n < ?", [3, 6], "n IN (4, 5)"),
+        ("n = $b OR n = $a", {"a": 1, "b": 2}, "n IN (1, 2)"),
+        ("n = $2 OR n = $1", [1, 2], "n IN (1, 2)"),
+        ("n IN ?", [[1, 2, 3]], "n IN (1, 2, 3)"),
+        ("n IN ?", [np.array([1, 2]).tolist()], "n IN (1, 2)"),
+        ("lower(s) = ? AND k = ?", ["a", 1], "lower(s) = 'a' AND k = 1"),
+        ("s = ?", ["it's' OR TRUE --"], "FALSE"),
+        ("s = ?", ["$a ? now()"], "FALSE"),
+        ("s IS NOT DISTINCT FROM ?", [None], "s IS NULL"),
+        ("ts < ?", [dt.datetime(2024, 1, 1, 2)], "n < 2"),
+        ("ts = ?", [np.datetime64("2024-01-01T03", "h")], "n = 3"),
+        ("ts >= $t", {"t": dt.datetime(2024, 1, 2, 14, tzinfo=dt.UTC)}, "n >= 38"),
+        ("ts::DATE = ?", [dt.date(2024, 1, 2)], "ts >= '2024-01-02'"),
+        ("n = ? - 1", [decimal.Decimal("8")], "n = 7"),
+        ("n = - ?", [-7], "n = 7"),
+        ("d = ?", [float("nan")], "isnan(d)"),
+        ("len(tags) = ?", [2], "len(tags) = 2"),
+        ("list_contains(?, n)", [[1, 5]], "n IN (1, 5)"),
+    ],
+)
+def test_parameters_are_values(table: ss.Table, where: str, params: object, plain: str) -> None:
+    assert _numbers(table.scan(where, params=params)) == _numbers(table.scan(plain))
+
+
+@pytest.mark.parametrize(
+    ("where", "params"),
+    [("n = ?", None), ("n = ?", []), ("n = ?", [1, 2]), ("n = $a", {"b": 1}), ("n = $a", {}), ("n = 1", [1]),
+     ("n = ?", {"a": 1}), ("n = $a", [1]), ("n = ?", "1"), ([("n", "=", 1)], [1]), ("n = ?", [object()])],
+)  # fmt: skip
+def test_parameters_that_do_not_fit_are_refused(table: ss.Table, where: object, params: object) -> None:
+    with pytest.raises(ss.PredicateError):
+        table.scan(where, params=params)
+
+
+def test_the_clock_is_read_once_a_plan(table: ss.Table) -> None:
+    plan = table.scan("ts < now() AND now() = current_timestamp")
+    assert plan.count() == 40 and str(plan.bound) == str(plan.bound)
+    assert table.scan("ts > now()").files().num_rows == 0, "it prunes"
+    assert table.scan("ts + INTERVAL 1 DAY < now() AND date_trunc('day', ts) < today()").count() == 40
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+REFUSED = """
+(SELECT 1) = 1
+n IN (SELECT 1)
+EXISTS (SELECT 1)
+n = ANY (SELECT 1)
+n = (FROM range(3))
+SELECT 1
+row_number() OVER () = 1
+sum(n) > 1
+count(*) > 1
+max(n) = 3
+unnest(tags) = 'x'
+random() > 0.5
+uuid() = s
+gen_random_uuid() = s
+nextval('q') = 1
+setseed(0.5) IS NULL
+current_setting('threads') = '1'
+current_database() = 'memory'
+current_user = 'duckdb'
+current_query() = ''
+version() = '' AND getvariable('x') = 1
+getenv('HOME') = '/root'
+txid_current() > 0
+pg_sleep(1) IS NULL
+sleep_ms(1000) IS NULL
+read_text('/etc/passwd') = ''
+n IN (SELECT content FROM read_text('/etc/passwd'))
+s = (SELECT content FROM read_csv('/etc/passwd'))
+EXISTS (FROM '/etc/passwd')
+EXISTS (FROM ROWS)
+n = 1) FROM range(10) WHERE (true
+n = 1; DROP TABLE x
+ATTACH 'x.db'
+COPY t TO 'x'
+PRAGMA version
+SET threads = 4
+LOAD httpfs
+* = 1
+COLUMNS(*) = 1
+#1 = 1
+ago(INTERVAL 1 DAY) < ts
+age(ts) > INTERVAL 1 DAY
+no_such_function(n) = 1
+lower(nothing) = 'a'
+length(s, s, s) = 1
+s + 1 = INTERVAL 1 DAY
+ts
+tags
+n = 1 AND
+lower(s = 'a'
+error('x') = 1
+query('SELECT 1') = 1
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("where", REFUSED)
+def test_what_is_no_row_predicate_is_refused_when_it_is_planned(table: ss.Table, where: str) -> None:
+    with pytest.raises(ss.PredicateError) as caught:
+        table.scan(where)
+    assert caught.value.text
+
+
+def test_a_refusal_shows_the_place(table: ss.Table) -> None:
+    for where, what in (("k = 1 AND lower(s) = 'a' || random()", "random()"), ("abs(n) = (SELECT 1)", "(SELECT 1)")):
+        with pytest.raises(ss.PredicateError) as caught:
+            table.scan(where)
+        error = caught.value
+        assert error.text[error.position :].startswith(what)
+
+
+def test_a_name_hints_at_its_like(table: ss.Table) -> None:
+    with pytest.raises(ss.PredicateError, match="did you mean tags"):
+        table.scan("len(tagz) = 1")
+    assert _numbers(table.scan("LEN(TAGS) = 2 AND N < 6")) == [2, 5]
+    with pytest.raises(ss.PredicateError, match="case matters"):
+        table.scan(col("TAGS").is_null())
+
+
+def test_names_that_differ_in_case_alone(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2], "A": [2, 1], "n": [0, 1]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    assert _numbers(table.scan('"A" = 1')) == [1] and _numbers(table.scan("a = 1 AND abs(a) = 1")) == [0]
+    assert _numbers(table.scan('abs(a) = 1 OR abs("A") = 1')) == [0, 1]
+    with pytest.raises(ss.PredicateError, match="apart"):
+        table.scan('abs(a) = abs("A")')
+
+
+def test_without_duckdb_the_error_names_the_extra(tmp_path: Path) -> None:
+    _write(tmp_path)
+    code = f"""
+import sys
+sys.modules["duckdb"] = None
+import importlib.util, skipstone as ss
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "duckdb" else found(name, *more)
+table = ss.create({str(tmp_path)!r})
+assert table.scan("k = 2 AND s LIKE 'a%' AND ts < now()").count() == 2
+plan = table.scan("k = 2 AND lower(s) = 'aa'")
+assert plan.files().num_rows == 1
+try:
+    plan.count()
+except ss.PredicateError as error:
+    assert "skipstone[duckdb]" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- other engines ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "file_count"),
+    [
+        ((pc.field("k") == 2) & (pc.field("n") + 1 > 25), 1),
+        ((pc.field("k") == 2) & pc.starts_with(pc.field("s"), "A", ignore_case=True), 1),
+        (~(pc.field("n") * 2 > 60), 4),
+        (pc.is_in(pc.field("n"), value_set=pa.array([1, 3]), skip_nulls=True) | (pc.field("k") == 3), 4),
+        (pc.if_else(pc.field("k") == 1, pc.field("n") > 15, pc.field("s") == "a"), 4),
+        (pc.field("d").is_null(nan_is_null=True) & (pc.field("k") < 1), 1),
+        (pc.list_value_length(pc.field("tags")) == 2, 4),
+        (pc.field("d").cast(pa.int64(), safe=False) == 0, 4),
+        (pc.match_substring_regex(pc.field("s"), "^b+$"), 4),
+    ],
+    ids=str,
+)
+def test_pyarrow_tests_what_is_pyarrows(table: ss.Table, expression: pc.Expression, file_count: int) -> None:
+    plan = table.scan(expression)
+    assert plan.files().num_rows == file_count
+    assert _numbers(plan) == sorted(ROWS.filter(expression)["n"].to_pylist())
+    assert plan.count() == ROWS.filter(expression).num_rows
+
+
+def test_pyarrow_expressions_that_pyarrow_refuses(table: ss.Table) -> None:
+    for expression in (pc.field("n") + 1, pc.field("nothing") + 1 > 2, pc.field("s") + 1 > 2):
+        with pytest.raises(ss.PredicateError):
+            table.scan(expression)
+
+
+def test_polars_expressions(table: ss.Table) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.from_arrow(ROWS)
+    for expression, file_count in (
+        (pl.col("k") == 2, 1),
+        ((pl.col("k") == 2) & (pl.col("s") == "a") & pl.col("d").is_not_null(), 1),
+        ((pl.col("k") == 2) & (pl.col("s").str.to_lowercase() == "aa"), 1),
+        (pl.col("n").is_in([1, 25]), 4),
+        (~(pl.col("k") <= 1) & (pl.col("ts") < dt.datetime(2024, 1, 2)), 2),
+        (pl.col("s").is_null() | (pl.col("n") % 2 == 0), 4),
+        (pl.col("tags").list.len() == 2, 4),
+    ):
+        plan = table.scan(expression)
+        assert _numbers(plan) == sorted(frame.filter(expression)["n"].to_list()), str(expression)
+        assert plan.files().num_rows <= 4 and plan.files().num_rows >= 1
+        if "is_in" not in str(expression):
+            assert plan.files().num_rows == file_count, str(expression)
+    for expression in (pl.col("n") + 1, pl.col("nothing") == 1, pl.col("nothing").abs() == 1):
+        with pytest.raises(ss.PredicateError):
+            table.scan(expression)
+
+
+# -- random trees -----------------------------------------------------------------------------------------------------
+
+UNDERSTOOD = [
+    "k = 1",
+    "n > 17",
+    "s = 'a'",
+    "s LIKE 'b%'",
+    "d > 1",
+    "d IS NULL",
+    "k IN (0, 3, NULL)",
+    "isnan(d)",
+    "NULL",
+]
+RESIDUAL = ["lower(s) = 'c'", "n % 3 = 1", "d + 1 > 1", "len(tags) = 1", "s || 'x' = 'ax'", "year(ts) = 2024",
+            "coalesce(d, 0) = 0", "CASE WHEN k = 2 THEN n > 25 END"]  # fmt: skip
+TREES = st.recursive(
+    st.sampled_from(UNDERSTOOD) | st.sampled_from(RESIDUAL),
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["AND", "OR"]), inner)
+        | st.builds("NOT ({})".format, inner)
+        | st.builds("({}) IS NOT TRUE".format, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(where=TREES)
+def test_random_trees_give_the_rows_of_duckdb(table: ss.Table, where: str) -> None:
+    with duckdb.connect(":memory:") as connection:
+        connection.register("lake", ROWS)
+        expected = [n for (n,) in connection.execute(f"SELECT n FROM lake WHERE {where} ORDER BY n").fetchall()]
+    plan = table.scan(where)
+    assert _numbers(plan) == expected
+    assert plan.count() == len(expected)
+
+
+def test_literals_of_other_libraries(table: ss.Table) -> None:
+    for unit, hours in (("s", 5), ("m", 5), ("h", 5), ("D", 0), ("M", 0), ("Y", 0), ("us", 5)):
+        literal = np.datetime64("2024-01-01T05:00").astype(f"datetime64[{unit}]")
+        assert _numbers(table.scan(col("ts") == literal)) == [hours], unit
+    with pytest.raises(ss.PredicateError, match="nanoseconds"):
+        col("ts") == np.datetime64("2024-01-01T05:00:00.000000000001", "ps")  # noqa: B015
+    assert table.scan(col("s") == uuid.UUID(int=1)).count() == 0
+    assert _numbers(table.scan(col("ts") == np.datetime64("2024-01-01T05:00", "m"))) == [5]
+    assert _numbers(table.scan(col("ts").is_in(np.array(["2024-01-01T05", "NaT"], "datetime64[h]")))) == [5]

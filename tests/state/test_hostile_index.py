@@ -1,0 +1,362 @@
+"""An index that somebody crafted, or damaged: errors of ours or right answers, and nothing else.
+
+A real index is changed in one place and used through the public face. Instants are sealed anew after a change, so that
+the checksum does not find it; files of runs are cut, swapped, replaced. `make test` tries a sample, SKIPSTONE_TEST=all
+each place of the instant with each value and many changes of each file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+ALL = os.environ.get("SKIPSTONE_TEST") == "all"
+WHERES = ("", "id = 7", "s = 'k9' OR id > 50", "d >= 12.5")
+DEEP: object = 0
+for _ in range(300):
+    DEEP = [DEEP]
+
+
+# -- the lake, and what is right --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("hostile") / "lake"
+    table = ss.create(root, schema=pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())]))
+    table.create_index("id", kind="bloom")
+    table.create_index("s", kind="bloom")
+    table.create_index("s", kind="secondary")
+    for k in range(3):
+        with table.transaction(key=f"load {k}") as tx:
+            ids = range(20 * k, 20 * k + 20)
+            tx.write(pa.table({"id": ids, "s": [f"k{i}" for i in ids], "d": [i / 2 for i in ids]}))
+    table.savepoint("before")
+    pq.write_table(pa.table({"id": [100], "s": ["k100"], "d": [1.0]}), root / "more.parquet")
+    table.sync()
+    table.alter(add={"e": pa.scalar(5, pa.int32())})
+    return root
+
+
+@pytest.fixture(scope="module")
+def answers(lake) -> dict:
+    return _answers(ss.open(lake))
+
+
+def _answers(table: ss.Table) -> dict:
+    """What must stay: the rows, and the files."""
+    rows = {where: sorted(map(repr, table.scan(where or None).to_table().to_pylist())) for where in WHERES}
+    return {**rows, "count": table.scan().count(), "files": sorted(table.files().column("path").to_pylist())}
+
+
+def _use(root: Path, right: dict) -> str:
+    """Uses an index that was changed. Returns what came of it; fails for a wrong answer or another error than ours."""
+    outcomes = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            table = ss.open(root)
+        except ss.SkipstoneError as error:
+            assert str(error)
+            return f"open: {type(error).__name__}"
+
+        def check_answers() -> None:
+            assert _answers(table) == right
+
+        verbs: tuple[Callable[[], object], ...] = (
+            check_answers,
+            table.history,
+            table.indexes,
+            table.verify,
+            lambda: table.verify(deep=True),
+            lambda: table.clean(dry_run=True),
+            table.refresh,
+            table.sync,
+            check_answers,
+        )
+        for verb in verbs:
+            try:
+                verb()
+                outcomes.append("right")
+            except ss.SkipstoneError as error:
+                outcomes.append(type(error).__name__)
+        table.forget()
+    return ", ".join(outcomes)
+
+
+@pytest.fixture
+def copy(lake, tmp_path) -> Callable[[], Path]:
+    """A lake of one's own, again at each call: data files are links to the first one's."""
+    count = iter(range(1 << 30))
+
+    def make() -> Path:
+        target = tmp_path / f"copy-{next(count)}"
+        shutil.copytree(lake, target, copy_function=_copy)
+        return target
+
+    return make
+
+
+def _copy(source: str, target: str) -> None:
+    (shutil.copy2 if ".skipstone" in source else os.link)(source, target)
+
+
+def _timeline(root: Path) -> list[Path]:
+    return sorted((root / ".skipstone" / "timeline" / "00000").glob("*.json"))
+
+
+def _newest(root: Path) -> Path:
+    return _timeline(root)[-1]
+
+
+def _document(path: Path) -> dict:
+    return json.loads(path.read_bytes().partition(b"\n")[0])
+
+
+def _seal(path: Path, document: bytes) -> None:
+    path.write_bytes(document + b"\ncrc32 %08x\n" % zlib.crc32(document))
+
+
+# -- instants ---------------------------------------------------------------------------------------------------------
+
+Place = tuple[str | int, ...]
+
+
+def _places(value: object, place: Place = ()) -> Iterator[tuple[Place, object]]:
+    """Every place in a JSON value, and what is there."""
+    if place:
+        yield place, value
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in parts:
+        yield from _places(each, (*place, name))
+
+
+def _odd_values(value: object) -> list[object]:
+    """Values of another type than one, or beyond what it may be."""
+    odd = [None, True, -1, 2**63, 10**19, 1.5, "\ud800", "x\0/../y", {}, [None], [[[]]], {"x": {"y": []}}, DEEP]
+    if isinstance(value, str):
+        odd = [v for v in odd if not isinstance(v, str) or v == "\ud800"]
+    return [v for v in odd if type(v) is not type(value) or isinstance(v, (int, str)) or v == DEEP]
+
+
+def _changes(document: dict) -> list[tuple[Place, object]]:
+    return [(place, odd) for place, value in _places(document) for odd in _odd_values(value)]
+
+
+def _changed(document: dict, place: Place, value: object) -> bytes:
+    text = json.dumps(document)
+    whole = json.loads(text)
+    inner = whole
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    return json.dumps(whole).encode()
+
+
+def test_instant_with_any_field_changed_is_refused_or_answers_right(copy, answers):
+    root = copy()
+    newest = _newest(root)
+    document = _document(newest)
+    changes = _changes(document)
+    chosen = changes if ALL else random.Random(1).sample(changes, 60)
+    refused = 0
+    for place, value in chosen:
+        _seal(newest, _changed(document, place, value))
+        outcome = _use(root, answers)
+        refused += outcome.startswith("open: CorruptionError")
+        if not outcome.startswith("open: "):
+            root = copy()  # it was synced, so it has versions of its own
+            newest = _newest(root)
+    assert refused > len(chosen) // 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"format": 2, "summary": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"[" + b"[]," * 5_000_000 + b"[]]",
+        b"[1, 2]",
+        b'"text"',
+        b"7",
+        b"",
+        b'{"format": 2, "version": ' + b"9" * 1_000_000 + b"}",
+        b'{"format": 2, "version": NaN}',
+        b'{"format": 2, "version": -Infinity}',
+        b'{"format": 2, "version": 1e999}',
+        b'{"format": 2, "format": 2}',
+        '{"format": 2}'.encode("utf-16"),
+        b'{"format": 2, "action": "\xff"}',
+    ],
+    ids=lambda text: ascii(text[:40]),
+)
+def test_odd_json_is_refused(copy, answers, text):
+    root = copy()
+    _seal(_newest(root), text)
+    assert _use(root, answers).startswith("open: ")
+
+
+def test_instant_larger_than_any_is_not_read(copy, answers):
+    root = copy()
+    with _newest(root).open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    assert _use(root, answers) == "open: CorruptionError"
+
+
+@pytest.mark.parametrize("path", ["../../a.sbf", "/etc/passwd", "file:///etc/passwd", "s3://bucket/x", "a\0b", ""])
+def test_path_in_an_index_leads_nowhere_else(copy, answers, path):
+    root = copy()
+    document = _document(_newest(root))
+    document["manifest"][0]["path"] = path
+    _seal(_newest(root), json.dumps(document).encode())
+    assert _use(root, answers) == "open: CorruptionError"
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_version_far_beyond_the_others_takes_no_longer(copy, answers):
+    """A file under the name of a version that is far away: nothing counts up to it."""
+    root = copy()
+    version = 999_999_999_999_000
+    document = {**_document(_newest(root)), "version": version, "cleaned": [[1, version - 1]]}
+    folder = root / ".skipstone" / "timeline" / f"{version // 1000}"
+    folder.mkdir()
+    _seal(folder / f"{version}.json", json.dumps(document).encode())
+    (root / ".skipstone" / "timeline" / "HINT").write_text(f"{version} {document['table_id']}\n")
+    ss.open(root).forget()
+    _use(root, answers)
+    with pytest.raises(ss.CorruptionError, match="no whole one"):
+        ss.repair(root)
+
+
+@pytest.mark.parametrize("hint", [b"9" * 18, b"-5", b"\xff\xfe", b"", b"1 " + b"0" * 33, "٧ ".encode() + b"a" * 32])
+def test_odd_hint_means_nothing(copy, answers, hint):
+    root = copy()
+    (root / ".skipstone" / "timeline" / "HINT").write_bytes(hint)
+    assert set(_use(root, answers).split(", ")) == {"right"}
+
+
+def test_large_hint_and_markers_are_not_read(copy, answers):
+    root = copy()
+    pending = root / ".skipstone" / "pending"
+    pending.mkdir(exist_ok=True)
+    for path in (root / ".skipstone" / "timeline" / "HINT", pending / f"{'a' * 32}.json"):
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    (pending / f"{'b' * 32}.json").write_bytes(b"[" * 50_000)
+    (pending / f"{'c' * 32}.json").write_bytes(b'{"transaction": 5, "base": -1, "time_us": 1e999, "action": []}')
+    assert set(_use(root, answers).split(", ")) == {"right"}
+
+
+# -- what is no file --------------------------------------------------------------------------------------------------
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # the path of a socket is short
+    try:
+        socket.socket(socket.AF_UNIX).bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _link(path: Path) -> None:
+    elsewhere = path.with_name(f"{path.name}.elsewhere")
+    path.symlink_to(elsewhere.name)
+
+
+NO_FILES = [_fifo, _folder, _socket, _device, _link]
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+@pytest.mark.parametrize("which", ["instant", "hint", "run", "task"])
+def test_what_is_no_regular_file_is_not_opened(copy, answers, which, make):
+    root = copy()
+    index = root / ".skipstone"
+    names = {
+        "instant": _newest(root),
+        "hint": index / "timeline" / "HINT",
+        "run": index / _document(_newest(root))["manifest"][0]["path"],
+        "task": next((index / "tasks").rglob("*.sbf")),
+    }
+    path = names[which]
+    path.rename(path.with_name(f"{path.name}.elsewhere"))
+    make(path)
+    outcome = _use(root, answers)
+    assert outcome.startswith("open: CorruptionError" if which == "instant" else "")
+    assert which != "run" or "CorruptionError" in outcome
+
+
+def test_linked_data_files_and_a_linked_index_root_go_on_working(copy, answers):
+    root = copy()
+    data = next(root.glob("*.parquet"))
+    data.rename(root.parent / "elsewhere.parquet")
+    data.symlink_to(root.parent / "elsewhere.parquet")
+    (root / ".skipstone").rename(root.parent / "index")
+    (root / ".skipstone").symlink_to(root.parent / "index")
+    assert set(_use(root, answers).split(", ")) == {"right"}
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _files(root: Path) -> list[Path]:
+    return sorted(p for folder in ("runs", "tasks") for p in (root / ".skipstone" / folder).rglob("*.sbf"))
+
+
+def _harm(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
+    kind = rng.randrange(5)
+    if kind == 0:
+        return data[: rng.randrange(len(data))]
+    if kind == 1:  # another whole file
+        return rng.choice(others) if others else b""
+    if kind == 2:  # another of the same length
+        same = [other for other in others if len(other) == len(data)]
+        return rng.choice(same) if same else data[::-1]
+    if kind == 3:  # another format's number, in front and behind
+        return data[:6] + b"\x63\x00" + data[8:-10] + b"\x63\x00" + data[-8:]
+    at = rng.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+
+
+def test_run_with_other_bytes_is_refused_or_answers_right(copy, answers):
+    root, rng = copy(), random.Random(2)
+    names = [path.relative_to(root) for path in _files(root)]
+    whole = {name: (root / name).read_bytes() for name in names}
+    for _ in range(600 if ALL else 12):
+        root = copy()
+        name = rng.choice(names)
+        # A task index file of another task is not told apart where it has the same length: docs/decisions/0033.
+        others = [
+            data
+            for other, data in whole.items()
+            if data != whole[name] and "tasks" not in (other.parts[1], name.parts[1])
+        ]
+        (root / name).write_bytes(_harm(whole[name], others, rng))
+        _use(root, answers)
+        shutil.rmtree(root)
