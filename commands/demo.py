@@ -1,11 +1,11 @@
-"""`skipstone demo`: real flights as a lake, indexes over it, and queries answered three ways.
+"""`skipstone demo`: real flights as a lake, indexes over it, and queries run three ways.
 
 1. Full scan: pyarrow reads every file and filters. The filter is written by hand for pyarrow: nothing of ours is in it.
 2. Skipstone in Python: open, plan, read.
 3. Skipstone in Spark: the same plan, read by Spark's executors.
 
-The answers are compared as sorted rows, all columns. Each way is asked once unmeasured, then three times, the median
-is told; nothing is kept open from one time to the next but Spark's session.
+Results are compared as sorted rows, in all columns. Each way runs once unmeasured, then three times, and the median is
+shown; only Spark's session stays open between runs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Query:
 
 
 @dataclass
-class Answer:
-    """What a query took. Times are ms; `spark_ms` is None where Spark was not asked."""
+class Outcome:
+    """What a query took. Times are ms; `spark_ms` is None where Spark did not run."""
 
     name: str
     where: str
@@ -78,32 +78,32 @@ def demo(
         str | None, typer.Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only so many flights, spread over the year.")] = None,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Ask Spark too.")] = True,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run the queries in Spark, too.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """A lake of real flights, its indexes, and queries answered three ways. Status 3 where answers differ."""
+    """A lake of real flights, its indexes, and queries run three ways. Status 3 where results differ."""
     if not run_demo(path, rows, spark, as_json):
         raise typer.Exit(Status.FINDINGS)
 
 
 def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool) -> bool:
-    """Runs the demo and prints it. False where answers differ."""
+    """Runs the demo and prints it. False where results differ."""
     place = tempfile.mkdtemp(prefix="skipstone-demo-") if path is None else None
     try:
         location = os.path.join(place, "flights") if place else os.path.abspath(str(path))
-        found = flights(rows)
-        built = _built(found, location)
+        table = flights(rows)
+        built = _built(table, location)
         if not as_json:
             _print_built(built)
-        queries = queries_over(found)
+        queries = queries_over(table)
         with _spark(with_spark) as (spark, why_not):
-            answers = _answers(built.lake, queries, spark)
-        is_equal = all(answer.equal for answer in answers)
+            outcomes = _run_queries(built.lake, queries, spark)
+        is_equal = all(outcome.equal for outcome in outcomes)
         if as_json:
-            told = {"lake": asdict(built.lake), "index_bytes": built.index_bytes, "spark": why_not or "asked"}
-            print_json({**told, "queries": [asdict(answer) for answer in answers], "equal": is_equal})
+            summary = {"lake": asdict(built.lake), "index_bytes": built.index_bytes, "spark": why_not or "asked"}
+            print_json({**summary, "queries": [asdict(outcome) for outcome in outcomes], "equal": is_equal})
         else:
-            _print_answers(built.lake, answers, why_not)
+            _print_outcomes(built.lake, outcomes, why_not)
             _print_explained(location, queries[0])
             _print_what_next(location, queries[0], is_kept=place is None)
         return is_equal
@@ -112,15 +112,15 @@ def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _built(found: pa.Table, location: str) -> Built:
+def _built(rows: pa.Table, location: str) -> Built:
     with progress() as report:
-        lake = write_lake(found, location, report)
+        lake = write_lake(rows, location, report)
         start = time.perf_counter()
-        with create(location, progress=report) as made:
+        with create(location, progress=report) as table:
             attach_s = time.perf_counter() - start
             start = time.perf_counter()
-            made.create_index("flight_id", kind="bloom", fpp=0.001, progress=report)
-            made.create_index("tailnum", kind="secondary", progress=report)
+            table.create_index("flight_id", kind="bloom", fpp=0.001, progress=report)
+            table.create_index("tailnum", kind="secondary", progress=report)
             index_s = time.perf_counter() - start
     index_bytes = 0
     for folder, _, names in os.walk(os.path.join(location, ".skipstone")):
@@ -128,12 +128,12 @@ def _built(found: pa.Table, location: str) -> Built:
     return Built(lake, index_bytes, attach_s, index_s)
 
 
-def queries_over(found: pa.Table) -> list[Query]:
-    """The questions, about what is in the flights: needle, miss, range, IN, prefix, null."""
+def queries_over(rows: pa.Table) -> list[Query]:
+    """The queries, over values of the flights: needle, miss, range, IN, prefix, null."""
     field = pc.field
-    needle = found["flight_id"][found.num_rows // 2].as_py()
+    needle = rows["flight_id"][rows.num_rows // 2].as_py()
     absent = needle[:-4] + ("0000" if needle[-4:] != "0000" else "1111")
-    counts = found.group_by("tailnum").aggregate([([], "count_all")])
+    counts = rows.group_by("tailnum").aggregate([([], "count_all")])
     counts = counts.filter(pc.is_valid(counts["tailnum"]))
     order = [("count_all", "ascending"), ("tailnum", "ascending")]
     planes = counts.sort_by(order)["tailnum"].slice(0, 3).to_pylist()
@@ -171,17 +171,17 @@ def _spark(wanted: bool) -> Iterator[tuple[SparkWay | None, str]]:
         yield spark, why_not
 
 
-def _answers(lake: Lake, queries: list[Query], spark: SparkWay | None) -> list[Answer]:
-    answers = []
+def _run_queries(lake: Lake, queries: list[Query], spark: SparkWay | None) -> list[Outcome]:
+    outcomes = []
     with progress() as report:
         for done, query in enumerate(queries):
             if report:
                 report("asking", done, len(queries))
-            answers.append(_answer(lake, query, spark))
-    return answers
+            outcomes.append(_run_query(lake, query, spark))
+    return outcomes
 
 
-def _answer(lake: Lake, query: Query, spark: SparkWay | None) -> Answer:
+def _run_query(lake: Lake, query: Query, spark: SparkWay | None) -> Outcome:
     full_scan_ms, expected = _timed(lambda: _full_scan(lake.path, query.expression))
     skipstone_ms, (got, paths, row_groups, bytes_read) = _timed(lambda: _skipstone(lake.path, query.where))
     is_equal = same_rows(expected, got)
@@ -190,7 +190,7 @@ def _answer(lake: Lake, query: Query, spark: SparkWay | None) -> Answer:
         spark_ms, in_spark = _timed(lambda: spark.rows(lake.path, query.where))
         is_equal = is_equal and same_rows(expected, in_spark)
     measured = (full_scan_ms, skipstone_ms, spark_ms)
-    return Answer(query.name, query.where, got.num_rows, paths, row_groups, bytes_read, *measured, is_equal)
+    return Outcome(query.name, query.where, got.num_rows, paths, row_groups, bytes_read, *measured, is_equal)
 
 
 def _full_scan(path: str, expression: pc.Expression) -> pa.Table:
@@ -211,13 +211,13 @@ def _skipstone(path: str, where: str) -> tuple[pa.Table, int, int, int]:
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:
     """The median of three times (ms), after one that is not measured; and what `work` gave."""
-    found = work()
+    result = work()
     times = []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        found = work()
+        result = work()
         times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times), found
+    return statistics.median(times), result
 
 
 def same_rows(expected: pa.Table, got: pa.Table) -> bool:
@@ -242,7 +242,7 @@ def _same_column(a: pa.Array, b: pa.Array) -> bool:
     return a.equals(b)
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- printing ----------------------------------------------------------------------------------------------------------
 
 
 def _print_built(built: Built) -> None:
@@ -257,28 +257,28 @@ def _print_built(built: Built) -> None:
     screen.print(f"  the index takes {bytes_text(built.index_bytes)}, {share:.1f}% of the data\n")
 
 
-def _print_answers(lake: Lake, answers: list[Answer], why_not: str) -> None:
+def _print_outcomes(lake: Lake, outcomes: list[Outcome], why_not: str) -> None:
     screen = stdout()
     screen.print("The queries", style="bold")
-    for answer in answers:
-        screen.print(f"  {answer.name:<6}  {answer.where}", soft_wrap=True)
+    for outcome in outcomes:
+        screen.print(f"  {outcome.name:<6}  {outcome.where}", soft_wrap=True)
     screen.print()
     asks_spark = not why_not
     headings = ["query", "rows", "files", "row groups", "read", "full scan", "Skipstone", "in Spark", "equal"]
     rows = []
-    for answer in answers:
-        spark = [] if answer.spark_ms is None else [f"{answer.spark_ms:,.0f} ms"]
+    for outcome in outcomes:
+        spark = [] if outcome.spark_ms is None else [f"{outcome.spark_ms:,.0f} ms"]
         rows.append(
             [
-                answer.name,
-                f"{answer.rows:,}",
-                f"{answer.files}/{lake.files}",
-                f"{answer.row_groups}/{lake.row_groups}",
-                bytes_text(answer.bytes_read),
-                f"{answer.full_scan_ms:,.0f} ms",
-                f"{answer.skipstone_ms:,.1f} ms",
+                outcome.name,
+                f"{outcome.rows:,}",
+                f"{outcome.files}/{lake.files}",
+                f"{outcome.row_groups}/{lake.row_groups}",
+                bytes_text(outcome.bytes_read),
+                f"{outcome.full_scan_ms:,.0f} ms",
+                f"{outcome.skipstone_ms:,.1f} ms",
                 *spark,
-                "yes" if answer.equal else "NO",
+                "yes" if outcome.equal else "NO",
             ]
         )
     if not asks_spark:
@@ -292,11 +292,11 @@ def _print_answers(lake: Lake, answers: list[Answer], why_not: str) -> None:
         screen.print("Most of Spark's time goes to its own job and Python workers, not to reading.")
     else:
         screen.print(f"Spark was left out: {why_not}", style="yellow")
-    if all(answer.equal for answer in answers):
+    if all(outcome.equal for outcome in outcomes):
         ways = "All three ways" if asks_spark else "Both ways"
         screen.print(f"{ways} gave the same rows, compared in every column.\n", style="green")
     else:
-        screen.print("The answers DIFFER: that is a defect, please report it.\n", style="bold red")
+        screen.print("The results DIFFER: that is a defect, please report it.\n", style="bold red")
 
 
 def _print_explained(location: str, query: Query) -> None:

