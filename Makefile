@@ -19,8 +19,8 @@ DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
-# The files of tests side by side, those of one Spark or one server together and first (tests/conftest.py).
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# The files of tests side by side, those of one Spark together and first (tests/conftest.py).
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -34,7 +34,7 @@ demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
 	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
 
 test: $(DEV)  ## The tests (TESTS=tests/scan for a part)
-	$(FIND_JAVA) && $(PYTEST) -q $(SIDE_BY_SIDE) $(TESTS)
+	$(FIND_JAVA) && $(PYTEST) -q --durations=20 $(SIDE_BY_SIDE) $(TESTS)
 
 # Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
 test-all: $(DEV)  ## The tests with many more examples, then the kernels without a compiler and with bounds checks

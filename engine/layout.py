@@ -19,8 +19,8 @@ from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
-from .scan.gather import Gatherer
-from .scan.units import units_of
+from .scan.evidence import EvidenceReader
+from .scan.survivors import units_of
 from .state.slices import SNAPSHOT
 from .state.snapshot import Snapshot
 
@@ -89,7 +89,7 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     kind = _checked_type(snapshot.instant.schema, column)
     units = units_of(snapshot.files(), snapshot.instant.commit_states, SNAPSHOT)
     files = units.files.filter(from_numpy(units.has_rows))
-    bounds = bounds_of(Gatherer(snapshot, strict).of_files(column, files), kind, files.num_rows)
+    bounds = bounds_of(EvidenceReader(snapshot, strict).of_files(column, files), kind, files.num_rows)
     closed = bounds.is_closed & bounds.may_be_value
     lower, upper = bounds.lower.filter(from_numpy(closed)), bounds.upper.filter(from_numpy(closed))
     axis = _Axis(lower, upper, kind)

@@ -20,7 +20,8 @@ The verbs run on the driver, in the caller's process:
     clustering        cluster: files rewritten so that similar rows lie together
     pruning           coarse, predicate, prune_partition: pruning in jobs of your own
 
-They stand on these; each imports from those above it, and verbs do not import each other (`tests/**/test_floors.py`):
+They stand on these, each of which imports from those above it; verbs import `session` too, and no other verb
+(`tests/house/test_floors.py` holds that):
 
     options           what a load or a save asks for, as options of a data source: texts
     wire_types        Arrow types and rows as Spark takes and hands them

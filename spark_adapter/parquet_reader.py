@@ -25,8 +25,8 @@ from ..engine.parquet.leaves import top_level
 from ..engine.partitions import hive
 from ..engine.predicates import columns_of, unknowns
 from ..engine.predicates.widening import plain_type
-from ..engine.scan.by_name import misread
 from ..engine.scan.file_reader import as_planned, check_identity
+from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
 from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside

@@ -22,9 +22,8 @@ from ..arrays import to_numpy
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import Constant, Node, col
-from ..engine.scan.index_join import best_index, leading_names, spoken_of
-from ..engine.scan.key_set import key_set
-from ..engine.scan.lookup import FEW_KEYS, span_of
+from ..engine.scan.keys import key_set
+from ..engine.scan.lookup import FEW_KEYS, best_index, covered_by, leading_names, span_of
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
@@ -203,7 +202,7 @@ def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndar
     """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    covered = units.is_alone & spoken_of(table.snapshot, index, ids)
+    covered = units.is_alone & covered_by(table.snapshot, index, ids)
     uncovered = np.zeros(units.count, dtype=bool)
     uncovered[units.unit_of[~covered]] = True
     return uncovered

@@ -22,8 +22,8 @@ from ..arrays import from_numpy, to_numpy
 from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
-from ..engine.scan.index_join import RowsAt, reader_of
-from ..engine.scan.key_set import KeySet, key_set
+from ..engine.scan.keys import KeySet, key_set
+from ..engine.scan.lookup import RowsAt, reader_of
 from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
 from ..engine.scan.tasks import ReadContext

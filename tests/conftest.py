@@ -25,6 +25,8 @@ from spark_cluster import running as running_cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["processor_time"]
+
 REPOSITORY = Path(__file__).parent.parent
 
 # No deadline: the first example of a kernel pays for its compiling, and CI shares its cores.
@@ -32,11 +34,9 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # By default the examples are the same in every run, so that what passed once is not refused by luck the next time; new
 # ones are looked for by `make test-all`.
 settings.register_profile(
-    "default", max_examples=24, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
+    "default", max_examples=12, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
 settings.register_profile("all", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
-
-
 settings.load_profile("all" if is_thorough() else "default")
 
 
@@ -54,16 +54,41 @@ if not is_thorough():
 os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run side by side by file; those that share a Spark or a server run in one process, and begin first, since
-    they take longest."""
-    groups = ("spark_cluster", "spark", "s3_server")
-    order = {}
-    for item in items:
-        shared = [name for name in groups if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
-        order[item] = groups.index(shared[0]) if shared else len(groups)
-    items.sort(key=order.__getitem__)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side, what takes longest begins first, so that no process is left alone with it at the end."""
+
+    def place(item: pytest.Item) -> int:
+        group, folder = _group(item.nodeid), item.path.parent.name
+        if group in _SHARED:
+            return _SHARED.index(group)
+        return len(_SHARED) + (_LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS))
+
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Side by side a file's tests run in one process, and those that share a Spark session or cluster too. (The marks
+    `xdist_group` of pytest-xdist 3.8 mean nothing to pytest 9.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return ByGroup(config, log)
+
+
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0].rpartition("/")[2]
+    if file in ("test_spark_cluster.py", "test_spark_worker_killed.py"):
+        return _SHARED[0]
+    return _SHARED[1] if file.startswith("test_spark_") else file
+
+
+_SHARED = ("Spark cluster", "Spark session")
+_LONG_FOLDERS = ("soundness", "faults", "house", "indexes", "hfile_like", "table", "scan")
 
 
 @pytest.fixture

@@ -4,16 +4,13 @@
     build      runs over files that are there already and that an index lacks
     commit     what the tasks of a commit carry for an index, in the same instant as the files
     merge      what `optimize` makes of an index's runs
-    questions  what an index can say of a predicate: for each file, the outcomes that parts of it may have
+    probes     what an index can say of a predicate: for each file, the outcomes that parts of it may have
 
 Coverage is kept for all kinds in one way, by their callers: an index speaks for the segments in its coverage, less the
 holes, and of nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
 that nobody knows here is left as it is, falls behind, and prunes nothing.
 
 What builds, commits and merges is loaded where it is called: a scan needs none of it.
-
-Statistics are asked by other ways, too: of partitions, and of whole blocks before any file is known by name
-(`scan.candidates`); what they say of files has the form that all kinds' answers have.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ import numpy as np
 
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
+from ..state.coverage import covered_files
 from ..state.run_writing import run_path
 
 if TYPE_CHECKING:
@@ -39,10 +37,9 @@ if TYPE_CHECKING:
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
-    from .bloom.format import FilterPlaces
     from .commit_work import CommitWork, MergeWork
     from .orphans import Leftovers
-    from .row_sets import RowsOf
+    from .outcomes import ProbeResult
 
 PUBLISH_S = 60.0
 _BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
@@ -98,24 +95,6 @@ class Built:
     only_alone: tuple[Run, ...] = ()
 
 
-@dataclass
-class Answer:
-    """What an index says of some files.
-
-    outcomes     a leaf of the predicate, or a conjunction or negation in it -> the outcomes that are possible, uint8
-                 [files]; ANY where nothing is said. A file's own rows are meant: they are brought together where files
-                 form slices
-    spoken       bool [files]: those of which it speaks at all
-    fine         where the fine part of each file lies, for executors
-    rows         a part of the predicate -> what is known of the rows, of the files spoken of, in which it is TRUE
-    """
-
-    outcomes: dict[Node, np.ndarray]
-    spoken: np.ndarray
-    fine: FilterPlaces | None = None
-    rows: dict[Node, RowsOf] = field(default_factory=dict)
-
-
 Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, Job], Built]"
 
 
@@ -124,20 +103,42 @@ def build_here(kind: IndexKind, handle: Handle, index: IndexState, files: pa.Tab
     return kind.build(handle, index, files, job)
 
 
-class Question(Protocol):
-    """An index, and the parts of a predicate that it can speak of.
+@dataclass
+class ProbedFiles:
+    """The files that a probe is run over.
 
-    step      the name of the step that asks, for `explain`
-    column    whose fine part the answer tells of, "" for none
-    parts     of the predicate: those that the answer will speak of
-    note      what a person should know of the choice, where several indexes could be asked
-    is_dear   to ask would cost more than it saves: it is told, and not asked
+    ids         uint64, ascending
+    damaged     the paths of runs that are not read
+    segments    int64; None: read from the manifest where a coverage takes them
+    is_base     bool; None: all are bases, none is a log
+    """
+
+    ids: np.ndarray
+    snapshot: Snapshot
+    damaged: Sequence[str] = ()
+    segments: np.ndarray | None = None
+    is_base: np.ndarray | None = None
+
+    def covered_by(self, index: IndexState) -> np.ndarray:
+        """bool: the files that an index covers. Of others it may say nothing."""
+        return covered_files(index, self.snapshot.instant.version, self.ids, self.segments_of)
+
+    def segments_of(self, ids: np.ndarray) -> np.ndarray:
+        """int64: the segments of these files."""
+        return self.snapshot.segments(ids) if self.segments is None else self.segments
+
+
+class Probe(Protocol):
+    """An index, and the parts of a predicate that it can say something of.
+
+    step            the name of its step in `explain`
+    note            what a person should know of the choice, where several indexes could be used
+    is_expensive    to run it would cost more than it saves: it is named, and not run
     """
 
     step: str
-    column: str
     note: str
-    is_dear: bool
+    is_expensive: bool
 
     @property
     def index(self) -> IndexState: ...
@@ -148,11 +149,12 @@ class Question(Protocol):
         ...
 
     @property
-    def parts(self) -> Collection[Node]: ...
+    def parts(self) -> Collection[Node]:
+        """Of the predicate: those of which the result will say something."""
+        ...
 
-    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
-        """What the index says of files, by number (uint64, ascending). It may speak of covered ones (bool) alone, and
-        by no run in `damaged`. Raises DamagedRun."""
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        """What the index says of files: of covered ones alone, and by no damaged run. Raises DamagedRun."""
         ...
 
 
@@ -201,11 +203,11 @@ class IndexKind(Protocol):
         """The index files that a run names, which must stay while it does."""
         ...
 
-    def questions(
+    def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
-    ) -> list[Question]:
-        """What indexes of this kind (current ones) can be asked about a bound predicate, the most telling first. No run
-        in `damaged` is read. Raises DamagedRun."""
+    ) -> Sequence[Probe]:
+        """What indexes of this kind (current ones) can say of a bound predicate, the most selective first. No run in
+        `damaged` is read. Raises DamagedRun."""
         ...
 
 
@@ -245,16 +247,26 @@ def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | N
     return None if kind is None else kind.fine_paths(readers, run)
 
 
-def questions_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[Question]:
-    """What all indexes of a version can be asked about a bound predicate. Those that know rows are asked before those
-    that know files. Raises DamagedRun."""
+def probes_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:
+    """The probes of all indexes of a version for a bound predicate, in the order in which they are run:
+
+    1. what knows rows (secondary indexes): after it others need not be run for the same parts, and only these rows are
+       read;
+    2. what knows values (filters, and kinds that others registered): a value that is nowhere is the commonest look-up,
+       which they decide by one small read;
+    3. statistics, which read an entry a file: for few files when others came first, and able to leave out whole blocks
+       before files are listed when none did.
+
+    Within a kind the most selective come first; each kind decides that (`IndexKind.probes`). Raises DamagedRun.
+    """
     by_kind: dict[str, list[IndexState]] = {}
     for index in snapshot.instant.indexes:
-        by_kind.setdefault(index.kind, []).append(index)
-    asked: list[Question] = []
-    for name, indexes in sorted(by_kind.items(), key=lambda item: item[0] != "secondary"):
+        if not only_stats or index.kind == "stats":
+            by_kind.setdefault(index.kind, []).append(index)
+    probes: list[Probe] = []
+    for name in sorted(by_kind, key=lambda name: {"secondary": 0, "stats": 2}.get(name, 1)):
         kind = known_kind(name)
         if kind is not None:
-            current = [index for index in indexes if kind.is_current(snapshot.instant, index)]
-            asked += kind.questions(snapshot, bound, current, damaged)
-    return asked
+            current = [index for index in by_kind[name] if kind.is_current(snapshot.instant, index)]
+            probes += kind.probes(snapshot, bound, current, damaged)
+    return probes

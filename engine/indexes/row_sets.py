@@ -28,24 +28,24 @@ class RowsOf:
     positions       rows, of these files and maybe of others
     is_all_but      the part is TRUE in all rows but these
     is_exact        in no others, and in all of them; else it is in no others
-    spoken          bool [files]: those of which the index speaks
+    covered         bool [files]: those of which the index knows
     """
 
     positions: Positions
     is_all_but: bool
     is_exact: bool
-    spoken: np.ndarray
+    covered: np.ndarray
 
     def selected(self, at: np.ndarray) -> RowsOf:
         """The same for the files at some places."""
-        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.spoken[at])
+        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.covered[at])
 
     def joined(self, other: RowsOf) -> RowsOf:
-        """The same with what another index knows of the same part, in the same files: where both speak, they agree."""
+        """The same with what another index knows of the same part, in the same files: where both do, they agree."""
         if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
             return other
         columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
-        return replace(self, positions=type(self.positions)(*columns), spoken=self.spoken | other.spoken)
+        return replace(self, positions=type(self.positions)(*columns), covered=self.covered | other.covered)
 
 
 KnownRows = dict[Node, RowsOf]
@@ -123,14 +123,14 @@ class _Located:
         return _unknown(len(self.ids))
 
     def _located(self, part: Node) -> RowSets:
-        told = self.known[part]
+        known = self.known[part]
         if not len(self.ids):
             return _unknown(0)
-        at = np.minimum(np.searchsorted(self.ids, told.positions.file_ids), len(self.ids) - 1)
+        at = np.minimum(np.searchsorted(self.ids, known.positions.file_ids), len(self.ids) - 1)
         place = self.order[at]
-        here = (self.ids[at] == told.positions.file_ids) & told.spoken[place]
-        keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | told.positions.rows[here])
-        return RowSets(keys, np.where(told.spoken, told.is_all_but, True), told.spoken & told.is_exact)
+        here = (self.ids[at] == known.positions.file_ids) & known.covered[place]
+        keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | known.positions.rows[here])
+        return RowSets(keys, np.where(known.covered, known.is_all_but, True), known.covered & known.is_exact)
 
 
 def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:

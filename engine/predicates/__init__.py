@@ -1,14 +1,23 @@
-"""Predicates: parse -> bind -> simplify -> evaluate, each a function of one value.
+"""Predicates: parse -> bind -> simplify -> outcomes -> rows, each a function of one value.
 
-    parse(where, schema)      text, tuples, Arrow expressions or built nodes to one tree (`ast`)
-    bind(node, schema)        names to columns, literals to values of the columns' types, exactly (`coerce`)
-    simplify(node)            the same meaning in fewer nodes
-    evaluate(bound, ...)      which outcomes are possible, unit by unit (`outcomes`, `leaves`): what an index answers
-    matches(bound, table)     which rows match (`rows`): what a reader does with the rows that are left
+    parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`);
+                  `prepare` goes on to a bound, simplified predicate
+      from_sql.py       SQL text: split at AND, OR, NOT; `sql_leaves.py` reads a leaf, `duckdb_meaning.py` says where we
+                        mean by it what DuckDB does, `implied.py` what follows from one that DuckDB tests
+      from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
+    bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`, `widening.py`,
+                  `patterns.py`); the leaves that result are in `bound.py`
+    simplify.py   the same meaning in fewer nodes
+    outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
+                  of 8 x 8 and 8. `leaves.py` gives the sets of a leaf from what an index knows (`evidence.py`)
+    rows.py       which rows match: ours where we understand, else the engine of the `Residual` (`residual.py`,
+                  `duckdb_rows.py`)
 
-What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals
-0.0; strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is
-`Unknown`: it never prunes, and `matches` refuses it by name.
+What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
+strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is `Unknown`
+until an engine is found that tests it on rows, then `Residual`: neither prunes. `matches` refuses an `Unknown` by name.
+
+Begin with `prepare` in `parse.py`. For users: `docs/predicates.md`.
 """
 
 from __future__ import annotations

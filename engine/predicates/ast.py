@@ -19,6 +19,7 @@ from ...errors import PredicateError
 from .literals import LiteralValue, literal_sql, literal_value, string_sql
 
 FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WILDCARD, _ESCAPED = re.compile(r"[\\%_]"), r"\\\g<0>"
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -379,6 +380,14 @@ class ColumnBuilder:
         if not isinstance(prefix, str | bytes):
             raise PredicateError(f"starts_with takes a text or bytes, not {prefix!r}")
         return StartsWith(self.operand, literal_value(prefix))  # type: ignore[arg-type]
+
+    def contains(self, text: str) -> Node:
+        """The text is somewhere in the value. It prunes nothing."""
+        if not isinstance(text, str):
+            raise PredicateError(f"contains takes a text, not {text!r}")
+        return Like(self.operand, f"%{_WILDCARD.sub(_ESCAPED, str(literal_value(text)))}%")
+
+    isin, startswith = is_in, starts_with  # as pandas and Spark call them
 
     def is_null(self) -> Node:
         """TRUE or FALSE, never NULL."""

@@ -26,6 +26,7 @@ from .bind import bind
 from .bound import unknowns
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
+from .implied import implied_by
 from .literals import Temporal, literal_sql, string_sql
 from .sql_leaves import LeafReader, NotUnderstoodError
 
@@ -234,7 +235,7 @@ class _Text:
         self.reader = LeafReader(dialect)
 
     def predicate(self) -> Node:
-        return self._any_of(0, len(self.tokens))
+        return self._any_of(0, len(self.tokens), False)
 
     def _match(self) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -277,27 +278,27 @@ class _Text:
             i = self.closing.get(i, i) + 1
         return [*spans, (begin, stop)]
 
-    def _any_of(self, start: int, stop: int) -> Node:
+    def _any_of(self, start: int, stop: int, is_negated: bool) -> Node:
         spans = self._split(start, stop, "OR")
-        parts = tuple(self._all_of(*span) for span in spans)
+        parts = tuple(self._all_of(*span, is_negated) for span in spans)
         return parts[0] if len(parts) == 1 else Or(parts)
 
-    def _all_of(self, start: int, stop: int) -> Node:
+    def _all_of(self, start: int, stop: int, is_negated: bool) -> Node:
         spans = self._split(start, stop, "AND")
-        parts = tuple(self._one(*span) for span in spans)
+        parts = tuple(self._one(*span, is_negated) for span in spans)
         return parts[0] if len(parts) == 1 else And(parts)
 
-    def _one(self, start: int, stop: int) -> Node:
+    def _one(self, start: int, stop: int, is_negated: bool) -> Node:
         if start == stop:
             token = self.tokens[min(start, len(self.tokens) - 1)]
             position = token.start if start < len(self.tokens) else len(self.text)
             raise PredicateError("not a predicate: something is missing here", text=self.text, position=position)
         is_whole = not _ARROWS.intersection(self._outside(start, stop))
         if self.kinds[start] == "NOT" and is_whole:
-            return Not(self._one(start + 1, stop))
+            return Not(self._one(start + 1, stop, True))
         if self.kinds[start] == "L_PAREN" and self.closing[start] == stop - 1 and stop - start > 2:
-            return self._any_of(start + 1, stop - 1)
-        return self._leaf(start, stop)
+            return self._any_of(start + 1, stop - 1, is_negated)
+        return self._leaf(start, stop, is_negated)
 
     def _outside(self, start: int, stop: int) -> Iterator[str]:
         """The kinds of tokens in no parentheses."""
@@ -308,12 +309,14 @@ class _Text:
 
     # -- leaves -------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, start: int, stop: int) -> Node:
+    def _leaf(self, start: int, stop: int, is_negated: bool) -> Node:
         tokens = self.tokens[start:stop]
         try:
             return self._understood(tokens)
         except NotUnderstoodError as reason:
-            return self._unknown(tokens, str(reason))
+            unknown = self._unknown(tokens, str(reason))
+            implied = None if is_negated else self._implied(tokens)
+            return unknown if implied is None else And((implied, unknown))
         except self.errors.SqlglotError as error:
             failure = _syntax_error(self.text, error)
         except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
@@ -351,6 +354,17 @@ class _Text:
             outcomes(text, pa.table({name: _null(schema.field(name).type) for name in columns}))
         else:
             bind(node, schema)
+
+    def _implied(self, tokens: list[Any]) -> Node | None:
+        """What follows from a leaf that DuckDB tests; nothing where DuckDB is not there to test it."""
+        if self.schema is None or self.dialect == "spark" or not is_installed():
+            return None
+        (tree,) = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
+        implied = implied_by(tree, self.schema, self.reader)
+        try:
+            return None if implied is None or unknowns(bind(implied, self.schema)) else implied
+        except PredicateError:
+            return None
 
     def _unknown(self, tokens: list[Any], reason: str) -> Unknown:
         return Unknown(self._source(tokens), reason, "" if self.dialect == "spark" else "duckdb")

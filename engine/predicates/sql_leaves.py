@@ -32,7 +32,7 @@ from .ast import (
 from .literals import Temporal, parse_temporal, parse_uuid
 from .patterns import parse_pattern
 
-_COMPARISONS = {
+COMPARISONS = {
     "EQ": "=",
     "NullSafeEQ": "<=>",
     "NEQ": "!=",
@@ -92,11 +92,11 @@ class LeafReader:
     def predicate(self, tree: Any) -> Node:
         """What a leaf means. Raises NotUnderstoodError, and PredicateError for a literal that is none of its type."""
         kind = type(tree).__name__
-        if kind in _COMPARISONS:
-            _check_arguments(tree, "this", "expression")
-            return Comparison(_COMPARISONS[kind], self._operand(tree.this), self._operand(tree.expression))
+        if kind in COMPARISONS:
+            check_arguments(tree, "this", "expression")
+            return Comparison(COMPARISONS[kind], self.operand(tree.this), self.operand(tree.expression))
         if kind in ("Column", "Dot"):
-            return Comparison("=", self._operand(tree), Literal(True))
+            return Comparison("=", self.operand(tree), Literal(True))
         reader = getattr(self, f"_{kind.lower()}", None)
         if reader is None:
             raise NotUnderstoodError(f"{kind} is not understood")
@@ -105,11 +105,11 @@ class LeafReader:
     # -- predicates ---------------------------------------------------------------------------------------------------
 
     def _paren(self, tree: Any) -> Node:
-        _check_arguments(tree, "this")
+        check_arguments(tree, "this")
         return self.predicate(tree.this)
 
     def _not(self, tree: Any) -> Node:
-        _check_arguments(tree, "this")
+        check_arguments(tree, "this")
         child = self.predicate(tree.this)
         return In(child.operand, child.values, negated=True) if isinstance(child, In) else Not(child)
 
@@ -120,27 +120,27 @@ class LeafReader:
         return Constant(None)
 
     def _nullsafeneq(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "expression")
-        return Not(Comparison("<=>", self._operand(tree.this), self._operand(tree.expression)))
+        check_arguments(tree, "this", "expression")
+        return Not(Comparison("<=>", self.operand(tree.this), self.operand(tree.expression)))
 
     def _in(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "expressions")
-        operand = self._operand(tree.this)
-        values = [self._operand(value) for value in tree.expressions]
+        check_arguments(tree, "this", "expressions")
+        operand = self.operand(tree.this)
+        values = [self.operand(value) for value in tree.expressions]
         if not all(isinstance(value, Literal) for value in values):
             raise NotUnderstoodError("IN over anything but literals is not understood")
         return In(operand, tuple(values))  # type: ignore[arg-type]
 
     def _between(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "low", "high")
-        operand = self._operand(tree.this)
-        low, high = (self._operand(tree.args[end]) for end in ("low", "high"))
+        check_arguments(tree, "this", "low", "high")
+        operand = self.operand(tree.this)
+        low, high = (self.operand(tree.args[end]) for end in ("low", "high"))
         return And((Comparison(">=", operand, low), Comparison("<=", operand, high)))
 
     def _like(self, tree: Any, escape: str | None = None) -> Node:
-        _check_arguments(tree, "this", "expression", "negate")
+        check_arguments(tree, "this", "expression", "negate")
         escape = ("\\" if self._is_spark else "") if escape is None else escape
-        operand, pattern = self._operand(tree.this), self._text(tree.expression)
+        operand, pattern = self.operand(tree.this), self._text(tree.expression)
         if not self._is_spark:
             try:
                 parse_pattern(pattern, escape)
@@ -150,48 +150,49 @@ class LeafReader:
         return Not(like) if tree.args.get("negate") else like
 
     def _escape(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "expression")
+        check_arguments(tree, "this", "expression")
         escape = self._text(tree.expression)
         if type(tree.this).__name__ != "Like" or len(escape) != 1:
             raise NotUnderstoodError("ESCAPE takes one character and follows LIKE")
         return self._like(tree.this, escape)
 
     def _startswith(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "expression")
-        prefix = self._operand(tree.expression)
+        check_arguments(tree, "this", "expression")
+        prefix = self.operand(tree.expression)
         if not isinstance(prefix, Literal) or not isinstance(prefix.value, str | bytes):
             raise NotUnderstoodError("starts_with takes a string literal")
-        return StartsWith(self._operand(tree.this), prefix.value)
+        return StartsWith(self.operand(tree.this), prefix.value)
 
     def _is(self, tree: Any) -> Node:
-        _check_arguments(tree, "this", "expression")
+        check_arguments(tree, "this", "expression")
         kind = type(tree.expression).__name__
-        operand = self._operand(tree.this)
+        operand = self.operand(tree.this)
         if kind == "Null":
             return IsNull(operand)
         if kind == "Boolean":
-            return Comparison("<=>", operand, self._operand(tree.expression))
+            return Comparison("<=>", operand, self.operand(tree.expression))
         raise NotUnderstoodError("IS takes NULL, TRUE or FALSE (for NaN: isnan(x))")
 
     def _isnan(self, tree: Any) -> Node:
         """Spark's is FALSE for null, DuckDB's NULL."""
-        _check_arguments(tree, "this")
-        operand = self._operand(tree.this)
+        check_arguments(tree, "this")
+        operand = self.operand(tree.this)
         return IsNaN(operand) if self._is_spark else Comparison("=", operand, Literal(float("nan")))
 
     def _coalesce(self, tree: Any) -> Node:
         """`coalesce(isnan(x), FALSE)`, as IsNaN is printed."""
-        _check_arguments(tree, "this", "expressions")
+        check_arguments(tree, "this", "expressions")
         rest = tree.expressions
         if type(tree.this).__name__ == "IsNan" and len(rest) == 1 and type(rest[0]).__name__ == "Boolean":
-            _check_arguments(tree.this, "this")
+            check_arguments(tree.this, "this")
             if not rest[0].this:
-                return IsNaN(self._operand(tree.this.this))
+                return IsNaN(self.operand(tree.this.this))
         raise NotUnderstoodError("Coalesce is not understood")
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
-    def _operand(self, tree: Any) -> Operand:
+    def operand(self, tree: Any) -> Operand:
+        """A column, a literal, or a cast of one. Raises NotUnderstoodError."""
         kind = type(tree).__name__
         if kind in ("Column", "Dot"):
             return Column(".".join(_path(tree)), any_case=not self._is_spark)
@@ -201,7 +202,7 @@ class LeafReader:
         return reader(tree)
 
     def _operand_paren(self, tree: Any) -> Operand:
-        return self._operand(tree.this)
+        return self.operand(tree.this)
 
     def _operand_null(self, tree: Any) -> Operand:
         return Literal(None)
@@ -221,7 +222,7 @@ class LeafReader:
             raise NotUnderstoodError(f"{text} is not a number") from None
 
     def _operand_neg(self, tree: Any) -> Operand:
-        operand = self._operand(tree.this)
+        operand = self.operand(tree.this)
         value = operand.value if isinstance(operand, Literal) else None
         if type(value) is decimal.Decimal:
             return Literal(value.copy_negate())  # unlike `-`, which rounds to the context's digits
@@ -232,14 +233,14 @@ class LeafReader:
         raise NotUnderstoodError("arithmetic is not understood")
 
     def _operand_hexstring(self, tree: Any) -> Operand:
-        _check_arguments(tree, "this")
+        check_arguments(tree, "this")
         try:
             return Literal(bytes.fromhex(tree.this))
         except ValueError:
             raise NotUnderstoodError("X'..' takes pairs of hexadecimal digits") from None
 
     def _operand_interval(self, tree: Any) -> Operand:
-        _check_arguments(tree, "this", "unit")
+        check_arguments(tree, "this", "unit")
         amount, unit = tree.args.get("this"), str(tree.args.get("unit") or "").upper().rstrip("S")
         try:
             numerator, denominator = decimal.Decimal(amount.this).as_integer_ratio()
@@ -251,8 +252,8 @@ class LeafReader:
         return Literal(Temporal("duration", ns))
 
     def _operand_cast(self, tree: Any) -> Operand:
-        _check_arguments(tree, "this", "to")
-        operand = self._operand(tree.this)
+        check_arguments(tree, "this", "to")
+        operand = self.operand(tree.this)
         if not isinstance(operand, Literal):
             return Cast(operand, self._arrow_type(tree.to))
         name, value = tree.to.this.name, operand.value
@@ -275,7 +276,7 @@ class LeafReader:
         return operand
 
     def _text(self, tree: Any) -> str:
-        operand = self._operand(tree)
+        operand = self.operand(tree)
         if not isinstance(operand, Literal) or not isinstance(operand.value, str):
             raise NotUnderstoodError("a pattern must be a string literal")
         return operand.value
@@ -308,7 +309,7 @@ class LeafReader:
         raise NotUnderstoodError(f"the type {to} is not understood")
 
 
-def _check_arguments(tree: Any, *known: str) -> None:
+def check_arguments(tree: Any, *known: str) -> None:
     """Refuses a tree that carries anything but the arguments named."""
     for name, value in tree.args.items():
         if name not in known and not name.startswith("_") and value not in (None, False, []):
@@ -325,7 +326,7 @@ def _path(tree: Any) -> list[str]:
         tree = tree.this
     if type(tree).__name__ != "Column":
         raise NotUnderstoodError("a path of names is expected")
-    _check_arguments(tree, "this", "table", "db", "catalog")
+    check_arguments(tree, "this", "table", "db", "catalog")
     parts = [part for level in ("catalog", "db", "table", "this") if (part := tree.args.get(level)) is not None]
     if any(type(part).__name__ != "Identifier" for part in parts):
         raise NotUnderstoodError("a path of names is expected")

@@ -23,22 +23,20 @@ from ...caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.bloom.coarse import section_name
 from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
+from ..indexes.stats.probe import Ranges
 from ..predicates import Node, columns_of, prepare
 from ..state import IndexState, Instant, Run, parse_instant
 from ..state.paths import paths_of
 from ..state.runs import RunReaders, reading_run
-from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
-from ..storage import Counted, StorageOptions, open_storage, options_of, relative_path
+from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.wrappers import CarriedStorage, ReadOnce
-from .candidates import Ranges
+from .evidence import EvidenceReader
 from .fine import row_groups_of
-from .gather import Gatherer
-from .plan_tasks import tasks_of
-from .prune import prune, prune_among
+from .prune import PruneRequest, prune
 from .steps import Steps
-from .survivors import Pruned
-from .tasks import FileTask, ReadContext
+from .survivors import Survivors
+from .tasks import FileTask, ReadContext, tasks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,8 +113,8 @@ class Coarse:
         storage = CarriedStorage(location, lambda: open_storage(location, options, is_index=True), sizes, self._parts)
         return Snapshot(self._instant, RunReaders(storage, shared=False))
 
-    def gatherer(self) -> Gatherer:
-        return Gatherer(self.opened, damaged=list(self._damaged))
+    def evidence(self) -> EvidenceReader:
+        return EvidenceReader(self.opened, damaged=list(self._damaged))
 
 
 # -- made on the driver -----------------------------------------------------------------------------------------------
@@ -133,8 +131,8 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
     before = snapshot.readers.in_memory
     noted = ReadOnce(handle.index_storage, before)
     copy = Snapshot(instant, RunReaders(noted, shared=False))
-    gatherer = Gatherer(copy, handle.strict)
-    _read_all(copy, gatherer, columns, filter_bytes)
+    evidence = EvidenceReader(copy, handle.strict)
+    _read_all(copy, evidence, columns, filter_bytes)
     sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
     return Coarse(
         handle.location,
@@ -143,7 +141,7 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
         instant,
         tuple(columns),
         noted.parts(sizes),
-        tuple(gatherer.damaged),
+        tuple(evidence.damaged),
     )
 
 
@@ -171,24 +169,24 @@ def _runs_of(instant: Instant) -> list[Run]:
     return [*instant.manifest, *(run for index in instant.indexes for run in index.runs)]
 
 
-def _read_all(snapshot: Snapshot, gatherer: Gatherer, columns: Sequence[str], filter_bytes: int) -> None:
+def _read_all(snapshot: Snapshot, evidence: EvidenceReader, columns: Sequence[str], filter_bytes: int) -> None:
     """Reads all that pruning by these columns may read, but for the fine parts."""
     snapshot.partitions()
     ids = to_numpy(snapshot.files().column("file_id"))
     every = Ranges.of_partitions(None)
 
     def read_entries(name: str) -> None:
-        source = gatherer.source(name)
-        if source is not None:
-            source.stats.entries(every.first, every.stop)
+        column = evidence.stats_column(name)
+        if column is not None:
+            column.stats.entries(every.first, every.stop)
 
     for name in columns:
-        gatherer.without_damaged(partial(read_entries, name))
-    gatherer.fine_locations(ids, columns)
+        evidence.without_damaged(partial(read_entries, name))
+    evidence.fine_locations(ids, columns)
     left = filter_bytes
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
-            left = gatherer.without_damaged(partial(_read_filters, snapshot, index, gatherer.damaged, left))
+            left = evidence.without_damaged(partial(_read_filters, snapshot, index, evidence.damaged, left))
 
 
 def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
@@ -216,12 +214,12 @@ class _Plan:
     def __init__(self, coarse: Coarse, bound: Node):
         self._coarse, self._bound = coarse, bound
         self._snapshot = snapshot = coarse.opened
-        self._gatherer = coarse.gatherer()
+        self._evidence = coarse.evidence()
         self._data = open_storage(coarse.location, coarse.storage_options)
-        self._whole: Pruned | None = None
+        self._whole: Survivors | None = None
         totals = snapshot.instant.totals
         self._is_plain = totals["plain"] == totals["files"]
-        known = {name: self._gatherer.column(name) for name in columns_of(bound)}
+        known = {name: self._evidence.in_files(name) for name in columns_of(bound)}
         self._context = ReadContext(
             location=coarse.location,
             index_location=coarse.index_location,
@@ -255,15 +253,12 @@ class _Plan:
     def _tasks(self, ids: np.ndarray) -> list[FileTask]:
         """Of the units that some files (ascending) are in, what is left."""
         if self._is_plain:
-            pruned = prune_among(self._snapshot, self._bound, self._gatherer, ids)
+            survivors = prune(PruneRequest(self._bound, ids=ids), self._evidence, Steps())
         else:  # a file says nothing without the others of its slice
             if self._whole is None:
-                counted = Counted(self._snapshot.readers.storage)
-                self._whole = prune(self._snapshot, self._bound, self._gatherer, Steps(counted), SNAPSHOT)
-            units = self._whole.units
-            mine = np.isin(to_numpy(units.files.column("file_id")), ids)
-            pruned = self._whole.selected(np.bincount(units.unit_of[mine], minlength=units.count) > 0)
-        return tasks_of(self._snapshot, self._gatherer, pruned, columns_of(self._bound))
+                self._whole = prune(PruneRequest(self._bound), self._evidence, Steps())
+            survivors = self._whole.with_files(ids)
+        return tasks_of(self._snapshot, self._evidence, survivors, columns_of(self._bound))
 
     def _is_there(self, task: FileTask, total: int | None) -> bool:
         """Whether a file is the one whose row groups are known."""

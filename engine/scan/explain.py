@@ -12,17 +12,16 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.outcomes import AnyLeaf, leaf_sets
-from ..predicates import Leaf, can_match, columns_of, evaluate, leaves_of, probe_values, residuals, unknowns
+from ..indexes.outcomes import AnyLeaf
+from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
-from .fine import RowGroups, evidence_in_row_groups
-from .fine_rows import read_fine_rows
+from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
 from .steps import Step
-from .tasks import FileTask
-from .units import Units, units_of
+from .survivors import Units, units_of
+from .tasks import FileTask, RowGroups
 
 if TYPE_CHECKING:
     from .planning import Planning
@@ -104,11 +103,11 @@ def judged(plan: Planning) -> list[Judged]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
-    known = _known(plan, pruned.units, filtered, pruned.outcomes)
+    known = _known(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
     for part, rows in pruned.rows.items():
+        covered = pruned.units.every_file(rows.covered)
         for leaf in leaves_of(part):
-            spoken = pruned.units.every_file(rows.spoken)
-            known.located[leaf] = known.located[leaf] | spoken if leaf in known.located else spoken
+            known.located[leaf] = known.located[leaf] | covered if leaf in known.located else covered
     return [judge(part, known) for part in parts_of(plan.bound)]
 
 
@@ -140,7 +139,7 @@ def why(plan: Planning) -> list[WhyKept]:
     pruned = plan.pruned
     count = pruned.units.count
     files = np.bincount(pruned.units.unit_of, minlength=count)
-    alone = can_match(evaluate(plan.bound, pruned.outcomes.__getitem__, count, pruned.inner))
+    alone = can_match(pruned.outcomes.of_predicate(plan.bound, count))
     return why_kept(judged(plan), pruned.only_true, alone, files) if count else []
 
 
@@ -283,9 +282,9 @@ def _of_skipped(plan: Planning, live: pa.Table, at: int, path: str) -> list[str]
     place = pc.index(units.files.column("path"), text(path)).as_py()
     if place < 0:
         return [f"{path}: skipped: it has no rows"]
-    known, unit = _known(plan, units, {}), int(units.unit_of[place])
-    verdict = evaluate(plan.bound, lambda leaf: leaf_sets(leaf, known.about, units.count), units.count)
-    by_filter = bool(can_match(verdict)[unit])
+    unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
+    known = _known(plan, units, {}, outcomes.of_leaf)
+    by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (judge(part, known) for part in parts_of(plan.bound)):
         leaf = one.part.node

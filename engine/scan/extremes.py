@@ -25,9 +25,8 @@ from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, leaf_type, top_level
 from ..predicates.evidence import NAN_CODE
 from .bounds import Bounds, bounds_of, value_of
-from .fine import RowGroups, evidence_in_row_groups, row_groups_of
-from .fine_rows import FineRows, read_fine_rows
-from .tasks import FileTask, ReadContext
+from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
+from .tasks import FileTask, ReadContext, RowGroups
 
 if TYPE_CHECKING:
     from ..indexes.columns import ColumnInFiles

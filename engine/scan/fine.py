@@ -1,53 +1,32 @@
 """The executor's part of a scan: which row groups of some files may hold a matching row.
 
 It reads only the files' own fine parts, at offsets that came with the tasks: ranges of statistics, and one small row a
-value from each filter. All row groups are evaluated at once. A part that is damaged says nothing.
+value from each filter. All row groups are evaluated at once, in the way that files are. A part that is damaged says
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...arrays import from_numpy, text, to_numpy
 from ...bloom import Probes, answers_together
-from ...errors import CorruptionError, StorageError
+from ...errors import CorruptionError, SkipstoneError, StorageError
+from ...hfile_like import read_block_range
 from ..indexes.bloom.hashed_values import probes_of
-from ..indexes.outcomes import About, AnyLeaf, leaf_sets
+from ..indexes.outcomes import About, AnyLeaf, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
-from ..predicates import (
-    Leaf,
-    can_match,
-    columns_of,
-    evaluate,
-    leaves_of,
-    member_outcomes,
-    only_true,
-    probe_values,
-)
-from ..storage import Storage
+from ..indexes.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
+from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
-from .fine_rows import FineRows, left_out, read_fine_rows
-from .positions import held_counts
-from .tasks import FileTask, ReadContext
-
-
-@dataclass
-class RowGroups:
-    """The row groups of a file that are left.
-
-    kept         row group numbers, ascending; None where the file's row groups are not known: all of it
-    total        how many the file has; None where not known
-    row_counts   rows of each kept one
-    all_match    bool, of each kept one: every row matches
-    """
-
-    kept: list[int] | None
-    total: int | None = None
-    row_counts: list[int] | None = None
-    all_match: list[bool] | None = None
+from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 
 
 def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
@@ -56,18 +35,21 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
     fine = read_fine_rows(tasks, storage, context.strict)
     count = len(fine.task)
     leaves = leaves_of(context.bound)
-    evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.bound)}
-    outcomes = {leaf: leaf_sets(leaf, evidence, count) for leaf in leaves}
-    for leaf, hits in _by_filters(tasks, leaves, fine, storage, context.strict).items():
-        outcomes[leaf] = outcomes[leaf] & member_outcomes(leaf, hits)
-    verdict = evaluate(context.bound, outcomes.__getitem__, count)
+    outcomes = Outcomes.unknown(leaves, count)
+    for result in (
+        _by_statistics(tasks, leaves, context, fine),
+        _by_filters(tasks, leaves, fine, storage, context.strict),
+    ):
+        for part, sets in result.outcomes.items():
+            outcomes.narrow(part, sets)
+    verdict = outcomes.of_predicate(context.bound, count)
     may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
     kept = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
     every = only_true(verdict) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
     for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
         if task.rows is not None and task.may_prune and end > start:
-            held = held_counts(task, fine.row_count[start:end])
+            held = row_counts_in_groups(task, fine.row_count[start:end])
             kept[start:end] &= held > 0
             every[start:end] &= held == fine.row_count[start:end]  # a look-up's predicate says nothing of its keys
     return [
@@ -93,6 +75,16 @@ def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) 
     )
 
 
+def _by_statistics(
+    tasks: Sequence[FileTask], leaves: list[AnyLeaf], context: ReadContext, fine: FineRows
+) -> ProbeResult:
+    """What fine statistics and partition values say of each row group."""
+    count = len(fine.task)
+    evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.bound)}
+    sets: dict[Node, np.ndarray] = {leaf: leaf_sets(leaf, evidence, count) for leaf in leaves}
+    return ProbeResult(sets, np.ones(count, dtype=bool))
+
+
 def evidence_in_row_groups(column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows) -> About:
     """What is known of a column in each row group."""
     count = len(fine.task)
@@ -102,67 +94,171 @@ def evidence_in_row_groups(column: str, tasks: Sequence[FileTask], context: Read
         units = np.bincount(fine.task, minlength=len(tasks)).tolist()
         values = [pa.repeat(task.partition[column], n) for task, n in zip(tasks, units, strict=True) if n]
         return [(stats.evidence_of_values(pa.concat_arrays(values)), np.ones(count, dtype=bool))]
-    known = context.known.get(column)
-    if known is None:
+    in_files = context.known.get(column)
+    if in_files is None:
         return []
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
     about: About = []
-    lacking = np.isin(schema_of, list(known.lacking))
+    lacking = np.isin(schema_of, list(in_files.lacking))
     if lacking.any():
-        about.append((known.evidence_where_lacking(count), lacking))
-    for path, kind in dict.fromkeys(known.located.values()):
-        ids = [number for number, place in known.located.items() if place == (path, kind)]
+        about.append((in_files.evidence_where_lacking(count), lacking))
+    for path, kind in dict.fromkeys(in_files.located.values()):
+        ids = [number for number, place in in_files.located.items() if place == (path, kind)]
         speaks = np.isin(schema_of, ids)
         if speaks.any():
             rows, at = fine.of_column(path)
-            known_rows = stats.StatRows.of({n: rows.column(n) for n in stats.EVIDENCE_FIELDS}, rows.num_rows)
-            about.append((stats.evidence_of(known_rows.take(np.where(speaks, at, -1)), kind), speaks))
+            entries = stats.StatRows.of({n: rows.column(n) for n in stats.EVIDENCE_FIELDS}, rows.num_rows)
+            about.append((stats.evidence_of(entries.take(np.where(speaks, at, -1)), kind), speaks))
     return about
 
 
 def _by_filters(
     tasks: Sequence[FileTask], leaves: list[AnyLeaf], fine: FineRows, storage: Storage, strict: bool
-) -> dict[Leaf, np.ndarray]:
-    """bool [value, row group] for each leaf that some file's filter speaks of: False where it cannot be there."""
+) -> ProbeResult:
+    """What fine filters say of each row group."""
     sought = {leaf: values for leaf in leaves if isinstance(leaf, Leaf) and (values := probe_values(leaf)) is not None}
-    asked: list[_Asked] = []
-    probes_by: dict[tuple[Leaf, str], Probes | None] = {}
+    probes: list[_FilterProbe] = []
+    hashed: dict[tuple[Leaf, str], Probes | None] = {}
     for i, task in enumerate(tasks):
-        by_column: dict[str, _Asked] = {}
+        by_column: dict[str, _FilterProbe] = {}
         for leaf, values in sought.items() if task.may_prune else ():
-            known = task.filters.get(leaf.column)
-            if known is None:
+            if leaf.column not in task.filters:
                 continue
-            name = known[1].hash_name
-            if (leaf, name) not in probes_by:
-                probes_by[leaf, name] = probes_of(values, name)
-            probes = probes_by[leaf, name]
-            if probes is not None:
-                by_column.setdefault(leaf.column, _Asked(i, leaf.column)).probes[leaf] = probes
-        asked += by_column.values()
-    hits = {leaf: np.ones((len(sought[leaf]), len(fine.task)), dtype=bool) for one in asked for leaf in one.probes}
+            name = task.filters[leaf.column][1].hash_name
+            if (leaf, name) not in hashed:
+                hashed[leaf, name] = probes_of(values, name)
+            hashes = hashed[leaf, name]
+            if hashes is not None:
+                by_column.setdefault(leaf.column, _FilterProbe(i, leaf.column)).hashes[leaf] = hashes
+        probes += by_column.values()
+    # bool [value, row group]: False where it cannot be there
+    hits = {leaf: np.ones((len(sought[leaf]), len(fine.task)), dtype=bool) for probe in probes for leaf in probe.hashes}
+    covered = np.zeros(len(fine.task), dtype=bool)
 
-    def answers_of(one: _Asked) -> list[np.ndarray] | CorruptionError | StorageError:
-        path, filters = tasks[one.task].filters[one.column]
+    def run(probe: _FilterProbe) -> list[np.ndarray] | CorruptionError | StorageError:
+        path, filters = tasks[probe.task].filters[probe.column]
         try:
-            return answers_together(list(one.probes.values()), lambda hashes: filters.probe(storage, path, hashes))
+            return answers_together(list(probe.hashes.values()), lambda hashes: filters.probe(storage, path, hashes))
         except (CorruptionError, StorageError) as error:
             return error
 
-    for one, answers in zip(asked, side_by_side(storage, answers_of, asked, "skipstone-filters"), strict=True):
-        if isinstance(answers, list):
-            units = np.flatnonzero(fine.task == one.task)
-            for leaf, answer in zip(one.probes, answers, strict=True):
-                hits[leaf][:, units] = answer[:, fine.row_group[units]]
-        else:
-            left_out(answers, strict)
-    return hits
+    for probe, by_leaf in zip(probes, side_by_side(storage, run, probes, "skipstone-filters"), strict=True):
+        if not isinstance(by_leaf, list):
+            left_out(by_leaf, strict)
+            continue
+        units = np.flatnonzero(fine.task == probe.task)
+        covered[units] = True
+        for leaf, one in zip(probe.hashes, by_leaf, strict=True):
+            hits[leaf][:, units] = one[:, fine.row_group[units]]
+    return ProbeResult({leaf: member_outcomes(leaf, one) for leaf, one in hits.items()}, covered)
 
 
 @dataclass
-class _Asked:
-    """What the filter of one column of a file is asked: of all leaves of that column at once."""
+class _FilterProbe:
+    """What is looked up in the filter of one column of a file: the hashes of all leaves of that column at once."""
 
     task: int
     column: str
-    probes: dict[Leaf, Probes] = field(default_factory=dict)
+    hashes: dict[Leaf, Probes] = field(default_factory=dict)
+
+
+# -- reading fine statistics -------------------------------------------------------------------------------------------
+
+Place = tuple[str, int, int]  # index file, offset, length
+
+
+@dataclass
+class FineRows:
+    """The row groups of some tasks, in the order of tasks and row groups: the units of the fine level.
+
+    task, row_group    int64 [units]: position of the task, and number within its file
+    row_count          int64 [units]
+    entries            the statistics of all columns; `entry_unit`, int64, is the unit that each speaks of
+    is_known           bool [tasks]: False where nothing fine could be read
+    """
+
+    task: np.ndarray
+    row_group: np.ndarray
+    row_count: np.ndarray
+    entries: pa.Table
+    entry_unit: np.ndarray
+    is_known: np.ndarray
+
+    def of_column(self, path: str) -> tuple[pa.Table, np.ndarray]:
+        """(entries of a physical path, int64 [units]: each unit's row among them, or -1)."""
+        mine = to_numpy(pc.equal(self.entries.column("column"), text(path)))
+        at = np.full(len(self.task), -1, dtype=np.int64)
+        at[self.entry_unit[mine]] = np.arange(int(mine.sum()))
+        return self.entries.filter(from_numpy(mine)), at
+
+
+def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> FineRows:
+    """Reads the fine statistics of tasks, neighbours in one range. What is damaged or gone is not known; where
+    `strict`, it is the CorruptionError or StorageError that it gave."""
+    tables, of_task = [], []
+    is_known = np.zeros(len(tasks), dtype=bool)
+    for members, table in _ranges(tasks, storage, strict):
+        # A range holds its files' entries in the order of their ordinals, which is that of their offsets.
+        ordinals, local = np.unique(KEYS.decode(table.column("key"))["file"], return_inverse=True)
+        if len(ordinals) != len(members):
+            left_out(CorruptionError("a range of fine statistics holds other files than it should"), strict)
+            continue
+        is_known[members] = True
+        tables.append(table)
+        of_task.append(np.array(members, dtype=np.int64)[local])
+    if not tables:
+        nothing = np.empty(0, dtype=np.int64)
+        fields = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
+        return FineRows(nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_known)
+    entries, task = pa.concat_tables(tables), np.concatenate(of_task)
+    row_group = KEYS.decode(entries.column("key"))["row_group"].astype(np.int64)
+    width = int(row_group.max(initial=0)) + 1
+    unit = task * width + row_group
+    is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN))))
+    # Every statistics index tells of the row groups; the first that does is believed.
+    units, first = np.unique(unit[is_group], return_index=True)
+    groups = entries.take(from_numpy(is_group[first]))
+    at = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
+    if not len(units) or not np.array_equal(units[at], unit):
+        left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
+        return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
+    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, at, is_known)
+
+
+def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterator[tuple[list[int], pa.Table]]:
+    """(positions of tasks by offset, their entries): ranges that touch are read as one; a damaged one file by file."""
+    located = sorted((place, i) for i, task in enumerate(tasks) for place in task.fine)
+    runs: list[list[tuple[Place, int]]] = []
+    end: tuple[str, int] | None = None
+    for (path, offset, length), i in located:
+        if end == (path, offset):
+            runs[-1].append(((path, offset, length), i))
+        else:
+            runs.append([((path, offset, length), i)])
+        end = (path, offset + length)
+    for members in runs:
+        try:
+            yield [i for _, i in members], _read(members, storage)
+        except (CorruptionError, StorageError) as error:
+            if len(members) == 1:
+                left_out(error, strict)
+                continue
+            for member in members:
+                try:
+                    yield [member[1]], _read([member], storage)
+                except (CorruptionError, StorageError) as own_error:
+                    left_out(own_error, strict)
+
+
+def _read(members: list[tuple[Place, int]], storage: Storage) -> pa.Table:
+    path, offset, _ = members[0][0]
+    _, last_offset, last_length = members[-1][0]
+    stop = last_offset + last_length
+    return read_block_range(Ranged(storage, path, stop), offset, stop - offset, FINE_SCHEMA)
+
+
+def left_out(error: SkipstoneError, strict: bool) -> None:
+    """A fine part that could not be read says nothing: a warning, or, where `strict`, the error itself."""
+    if strict:
+        raise error
+    warnings.warn(f"a fine index is left out, so more is read than need be: {error}", stacklevel=3)

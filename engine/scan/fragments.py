@@ -1,7 +1,9 @@
-"""A plan as a pyarrow Dataset: for engines that read Parquet themselves, and only want to know what to leave out."""
+"""Files as engines read them that find columns by name: a plan as a pyarrow Dataset, for those that read Parquet
+themselves and only want to know what to leave out; and what such a reader would get wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +11,6 @@ import pyarrow.compute as pc
 
 from ...errors import NotReadableError
 from ..lakes.log import parquet_options
-from .by_name import renamed
 from .file_reader import check_identity
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
     from ..state import FileSchema, Instant
     from ..storage import Counted
-    from .fine import RowGroups
-    from .tasks import FileTask
+    from .tasks import FileTask, RowGroups
 
 
 def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storage: Counted) -> ds.FileSystemDataset:
@@ -84,3 +84,32 @@ def _guarantee(values: dict[str, pa.Scalar]) -> pc.Expression | None:
         one = pc.field(name) == value if value.is_valid else pc.field(name).is_null()
         said = one if said is None else said & one
     return said
+
+
+def renamed(known: FileSchema, instant: Instant) -> list[tuple[str, str]]:
+    """(the table's name, the files' own) of columns that files of a physical schema hold under another name."""
+    names = {number: name for name, number in instant.fields.items()}
+    return [(names[n], own) for own, n in known.fields.items() if names.get(n, own) != own]
+
+
+def misread(
+    known: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
+) -> str | None:
+    """What a reader would get wrong that looks columns up by name, whatever the case of its letters, and takes null for
+    what is not there; None where it reads some top-level columns right. `can_read(type in the file, column)`."""
+    for name in columns:
+        own = known.name_of(instant.fields[name])
+        others = [other for other in known.schema.names if other.lower() == name.lower() and other != own]
+        if own is None and others:
+            return f"column {name!r} is none of theirs, but they hold another, {others[0]!r}"
+        if own is None and instant.fields[name] in instant.defaults:
+            return f"column {name!r} was added with a default, which is not in the files"
+        if own is None:
+            continue
+        if own != name:
+            return f"column {name!r} is {own!r} there, written before it was renamed"
+        if others:
+            return f"column {name!r} is beside another, {others[0]!r}, which differs in its case alone"
+        if not can_read(known.schema.field(own).type, name):
+            return f"column {name!r} is {known.schema.field(own).type} there, which cannot be read as the table has it"
+    return None

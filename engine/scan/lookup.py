@@ -8,33 +8,31 @@ What comes out is a plan as any other, of these very rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import to_numpy
 from ...errors import PredicateError, SchemaError
-from ..indexes.row_sets import RowsOf
-from ..indexes.secondary.reader import Positions
+from ..indexes.protocol import known_kind
+from ..indexes.secondary.reader import Positions, SecondaryReader
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
-from ..state import IndexState
+from ..state import IndexState, Instant
+from ..state.coverage import covered_files, without_lost
+from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead
-from .fine import RowGroups
-from .index_join import best_index, concatenated, index_names, leading_names, reader_of, spoken_of
-from .key_set import KeySet, is_rounded, key_set_of, keys_table
-from .key_values import values_in_column
+from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
 from .planning import THREADS, Planning
-from .prune import prune
+from .prune import PruneRequest, prune
 from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
-from .survivors import Pruned
-from .tasks import FileTask, ReadContext
+from .survivors import Survivors
+from .tasks import FileTask, ReadContext, RowGroups
 
 FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can speak of."""
@@ -75,15 +73,14 @@ class Lookup(Planning):
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
-    def _prune(self, steps: Steps) -> Pruned:
+    def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(self.snapshot, span, self._gatherer, steps, self.mode, asks=False)
+        found = prune(PruneRequest(span, self.mode, only_stats=True), self._evidence, steps)
         with steps.step("keys", "files") as step:
-            units = found.units
-            ids = to_numpy(units.files.column("file_id"))
+            units, ids = found.units, found.ids
             step.came_in = len(ids)
-            joined = self._gatherer.without_damaged(lambda: self._joined(ids))
+            joined = self._evidence.without_damaged(lambda: self._joined(ids))
             known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
@@ -100,9 +97,8 @@ class Lookup(Planning):
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[left]] = True
-        rows: dict[Node, RowsOf] = {self.bound: RowsOf(positions, False, True, alone)}
-        none_wholly = np.zeros(units.count, dtype=bool)
-        return Pruned(self.bound, units, none_wholly, {}, rows=rows).selected(units.together(kept))
+        survivors = Survivors.with_rows(self.bound, units, positions, alone)
+        return survivors.selected(units.together(kept))
 
     @property
     def _is_decided(self) -> bool:
@@ -111,10 +107,10 @@ class Lookup(Planning):
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
-        index, snapshot, damaged = self._index, self.snapshot, self._gatherer.damaged
+        index, snapshot, damaged = self._index, self.snapshot, self._evidence.damaged
         if index is None:
             return None
-        covered = spoken_of(snapshot, index, ids, damaged)
+        covered = covered_by(snapshot, index, ids, damaged)
         keys = self._keys
         if not self._is_decided:
             keys = self._key_set(self._given.select(self._leading(index)))
@@ -129,7 +125,7 @@ class Lookup(Planning):
     def _key_set(self, keys: pa.Table) -> KeySet:
         return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
-    def _compared(self, found: Pruned, asked: np.ndarray) -> list[Positions]:
+    def _compared(self, found: Survivors, asked: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
         columns."""
         units = found.units
@@ -138,7 +134,7 @@ class Lookup(Planning):
         chosen = np.zeros(units.count, dtype=bool)
         chosen[units.unit_of[asked]] = True
         tasks = self.tasks_of(found.selected(chosen))
-        ids = to_numpy(units.files.column("file_id"))[asked].tolist()
+        ids = found.ids[asked].tolist()
         names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
         context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too
 
@@ -205,3 +201,70 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
         return Plan(Planning(request, where))
     keys_of_columns = pa.table(values, names=given.column_names)
     return Plan(Lookup(keys_of_columns, request))
+
+
+# -- by parts, for who joins in one place and reads in another ---------------------------------------------------------
+
+
+def index_names(instant: Instant, index: IndexState) -> list[str]:
+    """The columns of an index's key."""
+    return [instant.path_of(column) for column in index.columns]
+
+
+def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
+    """The first columns of an index's key that are among some columns."""
+    key = index_names(instant, index)
+    return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
+
+
+def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
+    """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
+    None where there is none."""
+    kind = known_kind("secondary")
+    assert kind is not None
+    own = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
+
+    def rank(index: IndexState) -> tuple[bool, int]:
+        is_other = set(index_names(instant, index)) != set(names)
+        return is_other, -len(leading_names(instant, index, names))
+
+    ranked = sorted(own, key=rank)
+    return ranked[0] if ranked and leading_names(instant, ranked[0], names) else None
+
+
+def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
+    """The runs of an index, for asking, less those that are damaged."""
+    leaves = leaf_types(snapshot.instant.schema)
+    runs = [run for run in index.runs if run.path not in damaged]
+    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
+
+
+def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
+    """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
+    covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
+    return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
+
+
+class RowsAt(Planning):
+    """Planning for the rows that an index told of, by file and position; what it says of files that went, or that it
+    does not speak of, is left out."""
+
+    def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
+        super().__init__(request)
+        self._positions, self._index = positions, index
+
+    def _prune(self, steps: Steps) -> Survivors:
+        """The files that hold the rows."""
+        request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
+        survivors = prune(request, self._evidence, steps)
+        units = survivors.units
+        covered = units.is_alone & covered_by(self.snapshot, self._index, survivors.ids)
+        kept = np.zeros(units.count, dtype=bool)
+        kept[units.unit_of[covered]] = True
+        return Survivors.with_rows(self.bound, units, self._positions, covered).selected(kept)
+
+
+def concatenated(parts: Sequence[Positions]) -> Positions:
+    if not parts:
+        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
+    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -21,7 +21,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.outcomes import About
+from ..indexes.outcomes import About, Outcomes
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, prepare, unknowns
@@ -30,18 +30,15 @@ from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
 from ..storage.prefetch import ahead
-from .by_position import how_read, names_all_rows, rows_looked_at
+from .evidence import EvidenceReader
 from .file_reader import changed_file, check_identity
-from .fine import RowGroups, row_groups_of
-from .gather import Gatherer
-from .plan_tasks import tasks_of
-from .prune import prune
+from .fine import row_groups_of
+from .prune import PruneRequest, prune, statistics_outcomes
 from .request import DeletedRows, ScanRequest, checked_columns
-from .rows import count_matches, read_matches
+from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
-from .survivors import Pruned
-from .tasks import FileTask, ReadContext
-from .units import Units
+from .survivors import Survivors, Units
+from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -72,7 +69,7 @@ class Planning:
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self._deletes = _Deletes(request.deleted)
-        self._gatherer = Gatherer(request.snapshot, request.strict)
+        self._evidence = EvidenceReader(request.snapshot, request.strict)
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
@@ -100,7 +97,7 @@ class Planning:
     @property
     def damaged(self) -> list[str]:
         """Index runs that could not be read, and were left out."""
-        return list(dict.fromkeys(self._gatherer.damaged))  # threads may meet one at the same time
+        return list(dict.fromkeys(self._evidence.damaged))  # threads may meet one at the same time
 
     @property
     def steps(self) -> list[Step]:
@@ -141,40 +138,44 @@ class Planning:
     # -- files --------------------------------------------------------------------------------------------------------
 
     @property
-    def pruned(self) -> Pruned:
+    def pruned(self) -> Survivors:
         """What the coarse indexes keep."""
         return self._pruned[0]
 
     @cached_property
-    def _pruned(self) -> tuple[Pruned, list[Step]]:
+    def _pruned(self) -> tuple[Survivors, list[Step]]:
         """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
         steps = self._no_steps()
         return self._prune(steps), steps.steps
 
-    def _prune(self, steps: Steps) -> Pruned:
-        return prune(self.snapshot, self.bound, self._gatherer, steps, self.mode)
+    def _prune(self, steps: Steps) -> Survivors:
+        return prune(PruneRequest(self.bound, self.mode), self._evidence, steps)
 
     def about(self, column: str, units: Units | None = None) -> About:
         """The evidence about one column, for the units that are kept or for others."""
         units = self.pruned.units if units is None else units
-        return [(units.of_units(e), units.every_file(s)) for e, s in self._gatherer.of_files(column, units.files)]
+        return [(units.of_units(e), units.every_file(s)) for e, s in self._evidence.of_files(column, units.files)]
+
+    def statistics_outcomes(self, units: Units) -> Outcomes:
+        """What statistics and partition values alone leave possible in some units, kept or not."""
+        return statistics_outcomes(self.bound, units, self._evidence)
 
     @cached_property
     def tasks(self) -> list[FileTask]:
         """One task a file that may match: all that an executor needs, besides the context."""
         return self.tasks_of(self.pruned)
 
-    def tasks_of(self, pruned: Pruned, *more: str) -> list[FileTask]:
+    def tasks_of(self, pruned: Survivors, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
-        return tasks_of(self.snapshot, self._gatherer, pruned, [*columns_of(self.bound), *more])
+        return tasks_of(self.snapshot, self._evidence, pruned, [*columns_of(self.bound), *more])
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
         return self._whole_files(self.pruned)
 
-    def _whole_files(self, pruned: Pruned) -> list[FileTask]:
-        return tasks_of(self.snapshot, self._gatherer, pruned, (), with_fine=False)
+    def _whole_files(self, pruned: Survivors) -> list[FileTask]:
+        return tasks_of(self.snapshot, self._evidence, pruned, (), with_fine=False)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +219,7 @@ class Planning:
             known=self._columns_in_files(*more),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
-            strict=self._gatherer.strict,
+            strict=self._evidence.strict,
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
@@ -227,7 +228,7 @@ class Planning:
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:
-        columns = {c: self._gatherer.column(c) for c in [*columns_of(self.bound), *more]}
+        columns = {c: self._evidence.in_files(c) for c in [*columns_of(self.bound), *more]}
         return {name: column for name, column in columns.items() if column is not None}
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -258,7 +259,7 @@ class Planning:
 
     def _pairs_to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
-        if "_fine" in self.__dict__ or not names_all_rows(self.pruned):
+        if "_fine" in self.__dict__ or not self.pruned.all_rows_known:
             return self.pairs
         return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
 

@@ -1,218 +1,297 @@
 """The driver's part of a scan: which units may hold a matching row.
 
-    partitions by value and aggregate -> files by positions and filters -> files by statistics -> their names
+    partitions by value and aggregate -> for each probe of an index: run it, narrow outcomes, filter units -> names
 
-Each leaf of the predicate has a set of possible outcomes for each unit; every index that speaks of the leaf narrows
-the sets (&), and after each index the whole predicate is evaluated over them again. What an index does not cover it
-leaves as it was. Units in which TRUE is impossible are skipped.
-
-Where files form slices, the slice is the unit (`prune_slices`). Elsewhere each file is one, and files are known by
-number until few are left (`candidates`).
+Each leaf of the predicate has a set of possible outcomes for each unit. The result of a probe narrows the sets (&), and
+the predicate is evaluated over them again; what the index does not cover stays as it was. Units in which TRUE is
+impossible are left out. One order serves files and slices (`probes_of` decides it); what differs is when the manifest's
+rows of files are read: for slices first, since they say which files form a unit; otherwise last, for the survivors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import text, to_numpy
-from ..indexes.outcomes import About, AnyLeaf, is_judged_after, leaf_sets
-from ..indexes.protocol import Question, questions_of
-from ..indexes.row_sets import add_known
-from ..predicates import Constant, Leaf, Node, columns_of, leaves_of
-from ..state.coverage import covered_files
+from ..indexes.outcomes import About, AnyLeaf, Outcomes, ProbeResult, leaf_sets
+from ..indexes.protocol import Probe, ProbedFiles, probes_of
+from ..indexes.stats.evidence import aggregate_evidence, partition_value_evidence
+from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
+from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
-from .by_slices import prune_slices
-from .candidates import Candidates, Ranges, by_statistics
-from .gather import Gatherer
-from .partitions import surviving_partitions
-from .steps import Step, Steps
-from .survivors import Pruned
-from .units import plain_units
+from ..storage.prefetch import ahead
+from .evidence import EvidenceReader, probed_files
+from .steps import Reading, Step, Steps
+from .survivors import Survivors, Units, plain_units, units_of
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
+PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long
+THREADS = min(4, os.cpu_count() or 1)
+_EVALUATED_EACH_MAX = 8
 
 
-def prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str, *, asks: bool = True) -> Pruned:
-    """Applies every coarse index to a bound predicate, or, where it does not `ask` the others, statistics alone. `mode`
-    tells which files of a slice are read (`units_of`)."""
+@dataclass(frozen=True)
+class PruneRequest:
+    """What is pruned, and by what.
+
+    bound         the predicate, bound to the schema
+    mode          which files of a slice are read: see `units_of`
+    ids           only these files (uint64, ascending), with all of their slices; None: all
+    only_stats    no index but statistics is probed
+    """
+
+    bound: Node
+    mode: str = SNAPSHOT
+    ids: np.ndarray | None = None
+    only_stats: bool = False
+
+
+def prune(request: PruneRequest, reader: EvidenceReader, steps: Steps) -> Survivors:
+    """The units of a version that may match, with their files named."""
     before = len(steps.steps)
 
-    def attempt() -> Pruned:
-        del steps.steps[before:]  # what was begun before a run turned out damaged tells nobody anything
-        return _prune(snapshot, bound, gatherer, steps, mode, asks)
+    def attempt() -> Survivors:
+        del steps.steps[before:]  # what came before a run turned out damaged is of no interest
+        return _Pruning(request, reader, steps).survivors()
 
-    return gatherer.without_damaged(attempt)
-
-
-def pruned_to(snapshot: Snapshot, ids: np.ndarray, gatherer: Gatherer, steps: Steps) -> Pruned:
-    """Those of some files (uint64 ids, ascending) that are live and hold rows, with all of their slices."""
-    bound = Constant(True)
-    totals = snapshot.instant.totals
-    if totals["plain"] == totals["files"]:
-        return _named(snapshot, bound, Candidates.all_of(ids, []).judged(bound))
-    found = prune(snapshot, bound, gatherer, steps, SNAPSHOT, asks=False)
-    units = found.units
-    kept = np.zeros(units.count, dtype=bool)
-    kept[units.unit_of[np.isin(to_numpy(units.files.column("file_id")), ids)]] = True
-    return found.selected(units.together(kept))
+    return reader.without_damaged(attempt)
 
 
-def _prune(snapshot: Snapshot, bound: Node, gatherer: Gatherer, steps: Steps, mode: str, asks: bool) -> Pruned:
-    leaves = leaves_of(bound)
-    questions = questions_of(snapshot, bound, gatherer.damaged) if asks else []
-    asked = [column for question in questions for part in question.parts for column in columns_of(part)]
-    partition_ids = surviving_partitions(snapshot, bound, leaves, asked, gatherer, steps)
-    totals = snapshot.instant.totals
-    if totals["plain"] < totals["files"]:
-        return prune_slices(snapshot, bound, leaves, questions, partition_ids, gatherer, steps, mode)
-    found: Candidates | None = None
-    if questions:
-        # Filters first: a value that is nowhere is the commonest question, and they answer it with one small read.
-        found = _asked(Candidates.all_of(snapshot.numbers(partition_ids), leaves), bound, questions, gatherer, steps)
-    opening = steps.reading()
-    sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
-    # Of a few files that filters left, the row groups' own statistics are read next, and say more. Where the very rows
-    # are known, statistics say nothing new.
-    if sources and not (found is not None and _is_settled(found, leaves)):
-        with steps.step("statistics", "files", since=opening) as step:
-            step.index, step.came_in = (
-                "stats",
-                _file_count(snapshot, partition_ids) if found is None else len(found.ids),
-            )
-            if found is None and not any(source.is_complete for source in sources.values()):
-                found = Candidates.all_of(snapshot.numbers(partition_ids), leaves)
-            within = Ranges.of_partitions(partition_ids)
-            found, step.uncovered = by_statistics(bound, leaves, sources, within, found, snapshot.segments)
-            step.went_out = len(found.ids)
-    opening = steps.reading()
-    if found is None:
-        found = Candidates.all_of(snapshot.numbers(partition_ids), leaves).judged(bound)
-    with steps.step("files", "files", since=opening) as step:
-        step.index, step.came_in = "manifest", len(found.ids)
-        pruned = _named(snapshot, bound, _by_values(found, bound, leaves, gatherer))
-        step.went_out = pruned.units.count
-    return pruned
+class _Pruning:
+    """One attempt."""
+
+    def __init__(self, request: PruneRequest, reader: EvidenceReader, steps: Steps):
+        self._request, self._bound, self._reader, self._steps = request, request.bound, reader, steps
+        self._snapshot = reader.snapshot
+        self._leaves = leaves_of(request.bound)
+        self._probes = probes_of(self._snapshot, self._bound, reader.damaged, only_stats=request.only_stats)
+        totals = self._snapshot.instant.totals
+        self._has_slices = totals["plain"] < totals["files"]
+
+    def survivors(self) -> Survivors:
+        ids, probes = self._request.ids, self._probes
+        if ids is not None and not self._has_slices:
+            partition_ids = self._partitions(np.unique(split_file_ids(ids)[0]))
+            if partition_ids is not None:
+                ids = ids[np.isin(split_file_ids(ids)[0], partition_ids)]
+            return self._named(self._probed(Survivors.all_of(self._bound, ids), probes, self._steps))
+        partition_ids = self._partitions(None)
+        if self._has_slices:
+            survivors = self._probed(self._slices(partition_ids), probes, self._steps)
+            return survivors if ids is None else survivors.with_files(ids)
+        since = self._steps.reading()
+        if probes and all(isinstance(probe, StatsProbe) for probe in probes):
+            listed = self._listed(partition_ids, [probe for probe in probes if isinstance(probe, StatsProbe)])
+            if listed is not None:
+                return self._named(listed)
+        survivors = Survivors.all_of(self._bound, self._snapshot.numbers(partition_ids))
+        if not probes:
+            return self._named(survivors, since)
+        return self._named(self._probed(survivors, probes, self._steps, since))
+
+    # -- probes -------------------------------------------------------------------------------------------------------
+
+    def _probed(
+        self, survivors: Survivors, probes: Sequence[Probe], steps: Steps, since: Reading | None = None
+    ) -> Survivors:
+        """What the probes leave, one after the other."""
+        for _, group in groupby(probes, key=lambda probe: probe.step):
+            of_step = list(group)
+            settled: set[AnyLeaf] = survivors.known_leaves()
+            for number, probe in enumerate(of_step, 1):
+                if not len(survivors.ids):
+                    return survivors
+                if self._is_settled(probe, survivors, settled):
+                    continue
+                with steps.step(probe.step, "files", since, probe.label, joins=isinstance(probe, StatsProbe)) as step:
+                    since = None
+                    step.came_in, step.note = len(survivors.ids), probe.note
+                    if not probe.is_expensive:
+                        result = probe.run(self._files_of(survivors))
+                        step.note, step.uncovered = probe.note, int((~result.covered).sum())
+                        survivors.narrow(result)
+                    if _is_filtered_after(number, len(of_step)):
+                        survivors = survivors.filtered()
+                        settled = survivors.known_leaves()
+                    step.went_out = len(survivors.ids)
+            if survivors.verdict is None:
+                survivors = survivors.filtered()
+        return survivors
+
+    def _files_of(self, survivors: Survivors) -> ProbedFiles:
+        if survivors.named is None:
+            return ProbedFiles(survivors.ids, self._snapshot, self._reader.damaged)
+        return probed_files(self._reader, survivors.named.files)
+
+    def _is_settled(self, probe: Probe, survivors: Survivors, settled: set[AnyLeaf]) -> bool:
+        """True where a probe could say nothing new: the rows of every file are known in which its leaves are TRUE; or
+        it would read statistics of a few files of which a filter said that the very values may be there: their row
+        groups' own statistics are read next, and say more."""
+        missing = [leaf for part in probe.parts for leaf in leaves_of(part) if leaf not in settled]
+        if not missing or not isinstance(probe, StatsProbe) or len(survivors.ids) > SETTLED_FILES_MAX:
+            return not missing
+        for leaf in missing:
+            places = survivors.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in EQUALITIES else None
+            if places is None or not (places.run_of >= 0).all():
+                return False
+        return True
+
+    def _listed(self, partition_ids: np.ndarray | None, probes: Sequence[StatsProbe]) -> Survivors | None:
+        """The survivors of all files of some partitions by statistics alone, which list them themselves; None where
+        none of them lists every file."""
+        first = next((probe for probe in probes if probe.is_complete), None)
+        if first is None:
+            return None
+        others = [probe for probe in probes if probe is not first]
+        with self._steps.step(first.step, "files", index=first.label) as step:
+            step.came_in = self._file_count(partition_ids)
+            ranges = surviving_ranges(self._bound, probes, Ranges.of_partitions(partition_ids))
+            span = first.needed_span(self._bound)
+
+            def of_piece(piece: Ranges) -> tuple[Survivors, Sequence[Step]]:
+                ids, result = first.list(piece, span)
+                survivors = Survivors.all_of(self._bound, ids)
+                survivors.narrow(result)
+                steps = Steps()
+                return self._probed(survivors.filtered(), others, steps), steps.steps
+
+            pieces = ranges.cut(first.columns[0].stats.cuts(PIECE_ENTRIES))
+            if len(pieces) == 1:
+                results = [of_piece(pieces[0])]
+            else:
+                results = list(ahead(of_piece, pieces, THREADS, "skipstone-prune"))
+            survivors = Survivors.concat([part for part, _ in results]) if len(results) > 1 else results[0][0]
+            step.uncovered = sum(max((one.uncovered for one in steps), default=0) for _, steps in results)
+            step.went_out = len(survivors.ids)
+        return survivors
+
+    def _file_count(self, partition_ids: np.ndarray | None) -> int:
+        if partition_ids is None:
+            return self._snapshot.instant.totals["files"]
+        partitions = self._snapshot.partitions()
+        chosen = np.isin(to_numpy(partitions.column("partition_id")), partition_ids)
+        return int(to_numpy(partitions.column("file_count"))[chosen].sum())
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    def _partitions(self, among: np.ndarray | None) -> np.ndarray | None:
+        """The ids of the partitions that may match, ascending; None for all of them. `among`: only some are looked at,
+        and their aggregates are not.
+
+        Aggregates of columns that another index is probed for are left alone: that says more, and costs less. An
+        aggregate excludes a partition only where it is of every live file in it: of those, by a fingerprint, that the
+        manifest has there. Of files merged by other rules than "all their rows" aggregates say too little: what a
+        partial log inserts is null, and what a merge computes lies anywhere.
+        """
+        others = [probe for probe in self._probes if not isinstance(probe, StatsProbe)]
+        probed = {column for probe in others for part in probe.parts for column in columns_of(part)}
+        names = [c for c in dict.fromkeys(c for leaf in self._leaves for c in columns_of(leaf)) if c not in probed]
+        partitioning = self._snapshot.instant.partitioning
+        if not partitioning or not names:
+            return None
+        with self._steps.step("partitions", "partitions", index="partition values") as step:
+            partitions = self._snapshot.partitions()
+            ids = to_numpy(partitions.column("partition_id"))
+            if among is not None:
+                ids = among
+            step.came_in = len(ids)
+            outcomes = Outcomes.unknown(self._leaves, len(ids))
+            about: dict[str, About] = {name: [] for name in [*probed, *names]}
+            by_value = [leaf for leaf in self._leaves if set(columns_of(leaf)) <= set(partitioning)]
+            for name in names:
+                if name in partitioning:
+                    about[name] = partition_value_evidence(self._snapshot, name, ids)
+            for leaf in by_value:
+                outcomes.narrow(leaf, leaf_sets(leaf, about, len(ids)))
+            kept = can_match(outcomes.of_predicate(self._bound, len(ids)))
+            by_aggregate = [name for name in names if name not in partitioning]
+            if by_aggregate and among is None and not self._has_slices and kept.sum() > 1:
+                about.update(self._aggregates(by_aggregate, ids, to_numpy(partitions.column("fingerprint"))))
+                for leaf in self._leaves:
+                    outcomes.narrow(leaf, leaf_sets(leaf, about, len(ids)))
+                kept &= can_match(outcomes.of_predicate(self._bound, len(ids)))
+                step.index = "partition values, aggregates" if by_value else "aggregates"
+            step.went_out = int(kept.sum())
+        return None if kept.all() else ids[kept]
+
+    def _aggregates(self, names: Sequence[str], ids: np.ndarray, marks: np.ndarray) -> Iterator[tuple[str, About]]:
+        reader = self._reader
+        for name in names:
+            yield name, aggregate_evidence(self._snapshot, name, ids, marks, reader.damaged)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _slices(self, partition_ids: np.ndarray | None) -> Survivors:
+        """The units that the files of some partitions form."""
+        with self._steps.step("files", "files", index="manifest") as step:
+            files = self._snapshot.files(partition_ids)
+            step.came_in = files.num_rows
+            units = units_of(files, self._snapshot.instant.commit_states, self._request.mode)
+            survivors = Survivors.all_of(self._bound, to_numpy(units.files.column("file_id")), units)
+            survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
+            survivors = survivors.filtered()
+            step.went_out = len(survivors.ids)
+        return survivors
+
+    def _named(self, survivors: Survivors, since: Reading | None = None) -> Survivors:
+        """The survivors that are live, with the manifest's rows of them; files that have no rows are left out."""
+        with self._steps.step("files", "files", since, "manifest") as step:
+            step.came_in = len(survivors.ids)
+            survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
+            survivors = survivors.filtered()
+            rows = self._snapshot.rows(survivors.ids, NAME_FIELDS)
+            plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
+            for name, column in plain.items():
+                rows = rows.append_column(name, column)
+            live = to_numpy(rows.column("file_id"))
+            if len(live) != len(survivors.ids):
+                survivors = survivors.selected(np.isin(survivors.ids, live))
+            survivors.named = units = plain_units(rows)
+            is_empty = units.exact & (to_numpy(rows.column("row_count")) == 0)
+            if is_empty.any():
+                survivors = survivors.selected(~is_empty)
+            step.went_out = survivors.count
+        return survivors
 
 
-def prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.ndarray) -> Pruned:
-    """What of some live files (uint64 ids, ascending), each a base of its own, partition values, filters and statistics
-    keep: for who has some files of a table too large to be pruned whole."""
-    return gatherer.without_damaged(lambda: _prune_among(snapshot, bound, gatherer, ids))
-
-
-def _prune_among(snapshot: Snapshot, bound: Node, gatherer: Gatherer, ids: np.ndarray) -> Pruned:
-    leaves, unheard = leaves_of(bound), Steps()
-    found = _by_values(Candidates.all_of(ids, leaves).judged(bound), bound, leaves, gatherer)
-    found = _asked(found, bound, questions_of(snapshot, bound, gatherer.damaged), gatherer, unheard)
-    sources = {c: source for c in columns_of(bound) if (source := gatherer.source(c)) is not None}
-    if sources and len(found.ids):
-        found, _ = by_statistics(bound, leaves, sources, Ranges.of_partitions(None), found, snapshot.segments)
-    return _named(snapshot, bound, found)
-
-
-def _file_count(snapshot: Snapshot, partition_ids: np.ndarray | None) -> int:
-    if partition_ids is None:
-        return snapshot.instant.totals["files"]
-    known = snapshot.partitions()
-    return int(
-        to_numpy(known.column("file_count"))[np.isin(to_numpy(known.column("partition_id")), partition_ids)].sum()
-    )
-
-
-def _is_settled(found: Candidates, leaves: Sequence[AnyLeaf]) -> bool:
-    """True where an index knows the rows of each file in which each leaf is TRUE; or where a filter has said, for each
-    of a few files, that the very values sought may be there."""
-    known = _known_leaves(found)
-    left = [leaf for leaf in leaves if leaf not in known]
-    if left and len(found.ids) > SETTLED_FILES_MAX:
-        return False
-    for leaf in left:
-        places = found.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in ("=", "in") else None
-        if places is None or not (places.run_of >= 0).all():
-            return False
-    return True
-
-
-def _known_leaves(found: Candidates) -> set[AnyLeaf]:
-    """The leaves of which, or of a conjunction with which, each file's rows are known in which they are TRUE."""
-    exact = [part for part, known in found.rows.items() if known.is_exact and known.spoken.all()]
-    return {leaf for part in exact for leaf in leaves_of(part)}
-
-
-def _asked(
-    found: Candidates, bound: Node, questions: Sequence[Question], gatherer: Gatherer, steps: Steps
-) -> Candidates:
-    """Those that may match by what indexes answer; one that could tell only what is known to the row is not asked."""
-    known: set[AnyLeaf] = set()
-    is_judged = True
-    for number, question in enumerate(questions, 1):
-        if not len(found.ids):
-            break
-        if not all(leaf in known for part in question.parts for leaf in leaves_of(part)):
-            with steps.step(question.step, "files") as step:
-                _answered(found, question, gatherer, step)
-                is_judged = is_judged_after(number, len(questions))
-                if is_judged:
-                    found = found.judged(bound)
-                    known = _known_leaves(found)
-                step.went_out = len(found.ids)
-    return found if is_judged else found.judged(bound)
-
-
-def _answered(found: Candidates, question: Question, gatherer: Gatherer, step: Step) -> None:
-    """Narrows outcomes by what one index says of them."""
-    snapshot = gatherer.snapshot
-    step.index, step.came_in, step.note = question.label, len(found.ids), question.note
-    if question.is_dear:
-        return
-    covered = covered_files(question.index, snapshot.instant.version, found.ids, snapshot.segments)
-    answer = question.answer(found.ids, covered, snapshot, gatherer.damaged)
-    step.note, step.uncovered = question.note, int((~answer.spoken).sum())
-    for part, sets in answer.outcomes.items():
-        if part in found.outcomes:
-            found.outcomes[part] &= sets  # type: ignore[index]
-        else:
-            found.inner[part] = found.inner[part] & sets if part in found.inner else sets
-    add_known(found.rows, answer.rows)
-    if answer.fine is not None:
-        found.fine[question.column] = answer.fine
-
-
-def _by_values(found: Candidates, bound: Node, leaves: Sequence[AnyLeaf], gatherer: Gatherer) -> Candidates:
-    """Those that may match by the values of their own partition, where these alone decide a leaf: `p = 1 OR x = 5`."""
-    snapshot = gatherer.snapshot
+def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray) -> ProbeResult:
+    """What the values of its own partition say of each file, where these alone decide a leaf: `p = 1 OR x = 5`."""
     partitioning = snapshot.instant.partitioning
     by_value = [leaf for leaf in leaves if (names := columns_of(leaf)) and set(names) <= set(partitioning)]
-    if not by_value or not len(found.ids):
-        return found
-    partition, _ = split_file_ids(found.ids)
-    there = np.isin(partition, to_numpy(snapshot.partitions().column("partition_id")))
-    if not there.all():  # files that went, and their partition with them
-        found, partition = found.selected(there), partition[there]
-    ids, at = np.unique(partition, return_inverse=True)
-    about: dict[str, About] = {n: gatherer.of_partitions(n, ids) for leaf in by_value for n in columns_of(leaf)}
-    for leaf in by_value:
-        found.outcomes[leaf] &= leaf_sets(leaf, about, len(ids))[at]
-    return found.judged(bound)
+    sets: dict[Node, np.ndarray] = {}
+    if by_value and len(ids):
+        partitions, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
+        used = dict.fromkeys(name for leaf in by_value for name in columns_of(leaf))
+        about = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
+        sets = {leaf: leaf_sets(leaf, about, len(partitions))[of_file] for leaf in by_value}
+    return ProbeResult(sets, np.ones(len(ids), dtype=bool))
 
 
-def _named(snapshot: Snapshot, bound: Node, found: Candidates) -> Pruned:
-    """The candidates that are live, with the manifest's rows of them; files that have no rows are left out."""
-    rows = snapshot.rows(found.ids, NAME_FIELDS)
-    plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
-    for name, column in plain.items():
-        rows = rows.append_column(name, column)
-    ids = to_numpy(rows.column("file_id"))
-    if len(ids) != len(found.ids):
-        found = found.selected(np.isin(found.ids, ids))
-    units = plain_units(rows)
-    empty = units.exact & (to_numpy(rows.column("row_count")) == 0)
-    if empty.any():
-        units, found = units.selected(~empty), found.selected(~empty)
-    return Pruned(bound, units, found.only_true, found.outcomes, found.fine, found.inner, found.rows)
+def statistics_outcomes(bound: Node, units: Units, reader: EvidenceReader) -> Outcomes:
+    """What statistics and partition values alone leave possible in some units, kept or not."""
+
+    def work() -> Outcomes:
+        files = probed_files(reader, units.files)
+        survivors = Survivors.all_of(bound, files.ids, units)
+        for probe in stats_probes(reader.snapshot, bound, reader.damaged):
+            survivors.narrow(probe.run(files))
+        survivors.narrow(_by_partition(reader.snapshot, leaves_of(bound), files.ids))
+        return survivors.outcomes
+
+    return reader.without_damaged(work)
+
+
+def _is_filtered_after(number: int, total: int) -> bool:
+    """Whether the whole predicate is evaluated after the probe of that number (from 1) of so many: after each of the
+    first, then ever more seldom, so that a predicate of thousands of parts takes time as their number, not its square.
+    """
+    return number <= _EVALUATED_EACH_MAX or number & (number - 1) == 0 or number == total

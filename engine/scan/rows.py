@@ -1,8 +1,18 @@
-"""Reading the rows that match: the predicate's columns first, the others only where something matched."""
+"""Reading the rows of one file that match.
+
+Where an index named the rows by position, few of a row group are read from only the pages that hold them, all columns
+at once. Otherwise, and of many, the predicate's columns are read first, the others where something matched.
+
+What reads bytes: pyarrow whole row groups (`file_reader.py`), `parquet/pages.py` single pages of flat columns, and,
+where a scan asks for it, DuckDB few rows (`by_duckdb.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,18 +20,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import to_numpy
-from ..parquet.footers import open_parquet, reading
+from ...arrays import from_numpy, offsets_of, to_numpy
+from ...errors import CorruptionError
+from ..parquet.footers import chunk_ranges, open_parquet, reading
+from ..parquet.page_headers import PagesUnknownError, ReadAt
+from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
-from .by_position import matching_at, rows_at
-from .file_reader import FileReader, as_planned, joined_columns, selected_schema
-from .fine import RowGroups
-from .positions import held_counts
-from .tasks import FileTask, ReadContext
+from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
+from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+_SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
+_PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
+_GROUPS_AT_ONCE = 8
+_SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
+Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are wanted, ascending
 
 
 def read_matches(
@@ -52,7 +68,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     index tells that they do."""
     if task.rows is not None:
         if task.rows_exact and task.is_exact:
-            held_counts(task, np.array([task.row_count]))
+            row_counts_in_groups(task, np.array([task.row_count]))
             return len(task.rows)
         without = replace(context, columns=())
         return sum(rows.num_rows for rows in read_matches(task, groups, without, storage))
@@ -92,3 +108,169 @@ def matching_in(reader: FileReader, group: int) -> pa.Table | None:
         return None
     rest = [name for name in context.columns if name not in reader.tested]
     return joined_columns(tested.filter(mask), rows_at(reader, [(group, wanted)], rest), selected_schema(context))
+
+
+def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
+    """How many rows of a file are looked at, about."""
+    if task.rows is not None:
+        return len(task.rows)
+    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
+
+
+def how_read(context: ReadContext) -> str:
+    """What `explain` says of a reader that is not the usual one."""
+    if context.reader == "pyarrow":
+        return ""
+    others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
+    return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
+
+
+# -- by position -------------------------------------------------------------------------------------------------------
+
+
+def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
+    """The matching rows of a file whose task tells where they are, in the columns asked for, from the row groups that
+    are kept."""
+    task, context = reader.task, reader.context
+    count = reader.file.metadata.num_row_groups
+    row_counts = np.array([reader.row_count(group) for group in range(count)], dtype=np.int64)
+    kept = range(count) if groups.kept is None else groups.kept
+    is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
+    for places in _batches(within_groups(task, row_counts, kept, reader.deleted)):
+        with reading(task.path):
+            rows = rows_at(reader, places, context.columns) if is_sure else _matching(reader, places)
+        reader.check_identity()
+        if rows.num_rows:
+            yield rows
+
+
+def _batches(places: list[Place]) -> Iterator[list[Place]]:
+    """Row groups to be read together: each with many rows alone, some with few."""
+    few = [place for place in places if _is_few([place])]
+    yield from (few[at : at + _GROUPS_AT_ONCE] for at in range(0, len(few), _GROUPS_AT_ONCE))
+    yield from ([place] for place in places if not _is_few([place]))
+
+
+def _matching(reader: FileReader, places: list[Place]) -> pa.Table:
+    """Those of the rows that match."""
+    columns, tested = reader.context.columns, reader.tested
+    rest = [name for name in columns if name not in tested]
+    if _is_few(places):
+        found = rows_at(reader, places, [*tested, *rest])
+        mask = reader.mask_of(found)
+        return found.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
+    ((group, wanted),) = places
+    found = rows_at(reader, places, tested)
+    mask = reader.mask_of(found)
+    left = wanted[to_numpy(mask)]
+    if not len(left):
+        return rows_without_columns(0)
+    return joined_columns(found.filter(mask), rows_at(reader, [(group, left)], rest), selected_schema(reader.context))
+
+
+def _is_few(places: list[Place]) -> bool:
+    return len(places) > 1 or len(places[0][1]) <= _SOUGHT_ROWS_MAX
+
+
+def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa.Table:
+    """The rows at some places (as `Place`; several, where there are few rows in each), in the table's types."""
+    count = sum(len(wanted) for _, wanted in places)
+    if not names:
+        return rows_without_columns(count)
+    if not _is_few(places):
+        ((group, wanted),) = places
+        return reader.read(group, names).take(from_numpy(wanted))
+    stored = reader.stored(names)
+    return reader.shaped(reader.renamed(_few(reader, places, reader.own(stored)), stored), names, count)
+
+
+def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+    """Some rows of columns, which are called by the file's own names."""
+    found: dict[str, pa.ChunkedArray] = {}
+    if reader.context.reader == "duckdb":
+        found = _by_duckdb(reader, places, own)
+        own = [name for name in own if name not in found]
+    return {**found, **_by_pyarrow(reader, places, own)} if own else found
+
+
+def _by_duckdb(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+    from .by_duckdb import rows_by_duckdb
+
+    counts = np.array([reader.row_count(group) for group in range(places[-1][0])], dtype=np.int64)
+    firsts = offsets_of(counts)
+    found = rows_by_duckdb(reader, np.concatenate([wanted + firsts[group] for group, wanted in places]), own)
+    reader.context.left_to_pyarrow.update(name for name in own if name not in found)
+    return found
+
+
+def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+    is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
+    by_page = flat_columns(reader.file, own) if is_large else []
+    found: dict[str, pa.ChunkedArray] = {}
+    try:
+        if by_page:
+            found = _by_page(reader, places, by_page)
+    except (PagesUnknownError, pa.ArrowException, OSError):
+        found = {}  # damaged, or of a form that is not known: pyarrow reads it, or says what it is
+    others = [name for name in own if name not in found]
+    if others:
+        parts: list[pa.RecordBatch] = []
+        for group, wanted in places:
+            reader.count(group, others)
+            parts += sought(reader.file, group, others, wanted)
+        if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
+            raise CorruptionError("holds fewer rows than its footer tells", path=reader.task.path, check="parquet")
+        rows = pa.Table.from_batches(parts)
+        found.update((name, rows.column(name)) for name in others)
+    return found
+
+
+def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+    first: list[str] = own
+    second: list[str] = []
+    if reader.threads > 1 and len(own) >= _SPLIT_COLUMNS_MIN:
+        first, second = _dealt(reader, places[0][0], own)
+
+    with _reads(reader, places, own) as read_at:
+
+        def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
+            options = reader.context.parquet_options
+            return rows_by_page(reader.file.metadata, read_at, places, columns, options)
+
+        if not second:
+            return read(first)
+        with ThreadPoolExecutor(1, thread_name_prefix="skipstone-columns") as beside:
+            others = beside.submit(read, second)
+            return {**read(first), **others.result()}
+
+
+@contextlib.contextmanager
+def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[ReadAt]:
+    """What reads the bytes of a file; it may be called by several threads."""
+    remote = reader.file.remote
+    if remote is not None:
+        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, own)])
+        yield remote.read_at
+        return
+    path = reader.storage.open_file(reader.entry)
+    assert isinstance(path, str)
+    descriptor = os.open(path, os.O_RDONLY)
+    sizes: list[int] = []
+
+    def read_at(offset: int, length: int) -> bytes:
+        data = os.pread(descriptor, length, offset)
+        sizes.append(len(data))
+        return data
+
+    try:
+        yield read_at
+    finally:
+        os.close(descriptor)
+        reader.storage.count(len(sizes), sum(sizes))
+
+
+def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], list[str]]:
+    metadata = reader.file.metadata
+    row_group = metadata.row_group(group)
+    chunks = (row_group.column(i) for i in range(metadata.num_columns))
+    return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in own})

@@ -36,6 +36,13 @@ class Step:
     elapsed_ms: float = 0.0
     note: str = ""
 
+    def add(self, other: Step) -> None:
+        """Goes on with another step."""
+        self.went_out, self.uncovered = other.went_out, max(self.uncovered, other.uncovered)
+        self.requests += other.requests
+        self.bytes_read += other.bytes_read
+        self.elapsed_ms += other.elapsed_ms
+
 
 class Steps:
     """The steps of one plan, in order, each with what it cost on the counted storages."""
@@ -45,9 +52,12 @@ class Steps:
         self.steps: list[Step] = []
 
     @contextmanager
-    def step(self, name: str, unit: str, since: Reading | None = None) -> Iterator[Step]:
-        """One step, which costs what is read and waited from here, or from an earlier reading, to its end."""
-        step = Step(name, unit)
+    def step(
+        self, name: str, unit: str, since: Reading | None = None, index: str = "", *, joins: bool = False
+    ) -> Iterator[Step]:
+        """One step, which costs what is read and waited from here, or from an earlier reading, to its end. One that
+        `joins` goes on with the step before it, where that has the same name."""
+        step = Step(name, unit, index=index)
         before, start = since or self.reading()
         try:
             yield step
@@ -55,7 +65,10 @@ class Steps:
             after, stop = self.reading()
             step.requests, step.bytes_read = after[0] - before[0], after[1] - before[1]
             step.elapsed_ms = (stop - start) * 1e3
-            self.steps.append(step)
+            if joins and self.steps and self.steps[-1].name == name:
+                self.steps[-1].add(step)
+            else:
+                self.steps.append(step)
 
     def reading(self) -> Reading:
         """What was read until now, and the time."""

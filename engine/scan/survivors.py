@@ -1,55 +1,333 @@
-"""What is left of a table after the driver's pruning."""
+"""What survives pruning: units that may hold a match, and what is known of them.
+
+A unit is what the predicate is evaluated over: a file of its own, or the files of a slice that are read together.
+Where logs lie over a base, evidence about one file says nothing of the merged rows, so the slice is the unit and its
+evidence the union over its live files. Logs of whole rows are the exception: whichever of its versions wins, a merged
+row is one row of one file, so each file is a unit, and the slice is kept where one of them is. That holds in whatever
+order the versions win; which row groups of a file may be left out does not, so those are all read.
+
+Delete and rollback blocks carry no rows: they never keep a slice. A delete block makes it inexact, and readable by
+its own format alone; a rollback block undoes blocks, and over a base without any it changes nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...arrays import to_numpy
+from ...arrays import from_numpy, text, to_numpy
 from ...caching import cached_property
-from ..indexes.bloom.format import FilterPlaces
-from ..indexes.outcomes import AnyLeaf
-from ..indexes.row_sets import KnownRows, RowSets, rows_matching
-from ..predicates import Node
-from .units import Units
+from ..indexes.outcomes import AnyLeaf, Outcomes, ProbeResult
+from ..indexes.row_sets import KnownRows, RowSets, RowsOf, add_known, rows_matching
+from ..indexes.stats import format as stats
+from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
+from ..predicates.evidence import Evidence
+from ..state.manifest import BASE, DELETE, LOG
+from ..state.slices import any_of, slices_of
+
+if TYPE_CHECKING:
+    from ..indexes.bloom.format import FilterPlaces
+    from ..indexes.secondary.reader import Positions
 
 
 @dataclass
-class Pruned:
-    """What the driver keeps.
+class Survivors:
+    """The units of a table that may hold a match. Files are known by number until few are left: until their rows of
+    the manifest are read, each file is a unit of its own (which holds only where the table has no slices).
 
     bound       the predicate
-    units       the units that may hold a match, with their files
-    only_true   bool [units]: every row of the unit matches
-    outcomes    each leaf's possible outcomes, uint8 [units]
-    fine        column -> where the fine filter of each kept file lies
-    inner       the outcomes of conjunctions and negations, where more is known of them than their leaves tell
-    rows        the rows of each kept file in which parts of the predicate are TRUE, where an index knows them
+    ids         uint64 [files], ascending
+    outcomes    of the predicate's parts, in each unit
+    named       the units with their files' rows of the manifest; None before those are read
+    fine        column -> where the fine filter of each file is
+    rows        the rows of each file in which parts of the predicate are TRUE, where an index knows them
+    verdict     uint8 [units]: the outcomes of the predicate; None since outcomes were narrowed
     """
 
     bound: Node
-    units: Units
-    only_true: np.ndarray
-    outcomes: dict[AnyLeaf, np.ndarray]
+    ids: np.ndarray
+    outcomes: Outcomes
+    named: Units | None = None
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
-    inner: dict[Node, np.ndarray] = field(default_factory=dict)
     rows: KnownRows = field(default_factory=dict)
+    verdict: np.ndarray | None = None
+
+    @classmethod
+    def all_of(cls, bound: Node, ids: np.ndarray, named: Units | None = None) -> Survivors:
+        """Files, or the units that they form, of which nothing is known yet."""
+        count = len(ids) if named is None else named.count
+        return cls(bound, ids, Outcomes.unknown(leaves_of(bound), count), named)
+
+    @classmethod
+    def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> Survivors:
+        """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
+        rows: KnownRows = {bound: RowsOf(positions, False, True, covered)}
+        verdict = np.full(named.count, ANY, dtype=np.uint8)  # what the predicate says of whole units is not known
+        ids = to_numpy(named.files.column("file_id"))
+        return cls(bound, ids, Outcomes({}), named, rows=rows, verdict=verdict)
+
+    @property
+    def units(self) -> Units:
+        """The units with their files, once these are named."""
+        assert self.named is not None
+        return self.named
+
+    @property
+    def count(self) -> int:
+        """How many units."""
+        return len(self.ids) if self.named is None else self.named.count
+
+    @property
+    def only_true(self) -> np.ndarray:
+        """bool [units]: every row of the unit matches."""
+        assert self.verdict is not None
+        return only_true(self.verdict)
 
     @cached_property
     def rows_matching(self) -> RowSets | None:
-        """The rows of each kept file in which the predicate may be TRUE; None where no index knows any."""
-        return rows_matching(self.bound, self.rows, to_numpy(self.units.files.column("file_id")))
+        """The rows of each file in which the predicate may be TRUE; None where no index knows any."""
+        return rows_matching(self.bound, self.rows, self.ids)
 
-    def selected(self, chosen: np.ndarray) -> Pruned:
-        """Some of the kept units (bool [units])."""
-        of_files = chosen[self.units.unit_of]
-        return Pruned(
-            bound=self.bound,
-            units=self.units.selected(chosen),
-            only_true=self.only_true[chosen],
-            outcomes={leaf: found[chosen] for leaf, found in self.outcomes.items()},
-            fine={column: places.selected(of_files) for column, places in self.fine.items()},
-            inner={node: found[chosen] for node, found in self.inner.items()},
-            rows={node: known.selected(np.flatnonzero(of_files)) for node, known in self.rows.items()},
+    @property
+    def all_rows_known(self) -> bool:
+        """An index has named the very rows that match, in every file."""
+        rows = self.rows_matching
+        return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_alone).all())
+
+    def known_leaves(self) -> set[AnyLeaf]:
+        """The leaves for which, or for a conjunction with which, the rows of every file are known in which they are
+        TRUE."""
+        exact = [part for part, rows in self.rows.items() if rows.is_exact and rows.covered.all()]
+        return {leaf for part in exact for leaf in leaves_of(part)}
+
+    def narrow(self, result: ProbeResult) -> None:
+        """Takes over what a probe said of the files. `filtered` then leaves out what cannot match."""
+        if not result.outcomes:
+            return
+        units, rows = self.named, result.rows
+        for part, sets in result.outcomes.items():
+            self.outcomes.narrow(part, sets if units is None else units.combined(part, sets))
+        if units is not None and rows:
+            alone = units.is_alone
+            rows = {part: replace(one, covered=one.covered & alone) for part, one in rows.items()}
+        add_known(self.rows, rows)
+        self.fine |= result.fine
+        self.verdict = None
+
+    def filtered(self) -> Survivors:
+        """Those in which the predicate may be TRUE."""
+        if self.verdict is None:
+            self.verdict = self.outcomes.of_predicate(self.bound, self.count)
+        kept = can_match(self.verdict)
+        if self.named is not None:
+            kept = self.named.together(kept)
+        return self if kept.all() else self.selected(kept)
+
+    def selected(self, kept: np.ndarray) -> Survivors:
+        """Some of the units (bool [units])."""
+        units = np.flatnonzero(kept)  # few of many, mostly: their places are cheaper than a mask for each array
+        files = units if self.named is None else np.flatnonzero(kept[self.named.unit_of])
+        return Survivors(
+            self.bound,
+            self.ids[files],
+            self.outcomes.selected(units),
+            None if self.named is None else self.named.selected(kept),
+            {column: places.selected(files) for column, places in self.fine.items()},
+            {part: rows.selected(files) for part, rows in self.rows.items()},
+            None if self.verdict is None else self.verdict[units],
         )
+
+    def with_files(self, ids: np.ndarray) -> Survivors:
+        """The units that some files (uint64 ids) are in, and all that share a slice with one."""
+        units = self.units
+        kept = np.zeros(units.count, dtype=bool)
+        kept[units.unit_of[np.isin(self.ids, ids)]] = True
+        return self.selected(units.together(kept))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Survivors]) -> Survivors:
+        """Filtered parts without names, filters and rows, one after the other."""
+        return cls(
+            parts[0].bound,
+            np.concatenate([part.ids for part in parts]),
+            Outcomes.concat([part.outcomes for part in parts]),
+            verdict=np.concatenate([part.verdict for part in parts if part.verdict is not None]),
+        )
+
+
+@dataclass
+class Units:
+    """How files that are read (in their order) form units.
+
+    files       as `Snapshot.files`
+    unit_of     int64 [files]
+    count       units
+    slice_of    int64 [units]: units of one slice share a number, and are kept together; None where each is a slice
+    has_rows    bool [files]: False for files that carry no rows
+    partial     bool [files]: logs that lack columns: what they insert is null there
+    opaque      bool [units]: merged by computing, so evidence about files says nothing
+    exact       bool [units]: one base whose rows are counted and to which no logs and no deletes apply
+    readable    bool [units]: we may read its rows ourselves
+    """
+
+    files: pa.Table
+    unit_of: np.ndarray
+    count: int
+    slice_of: np.ndarray | None
+    has_rows: np.ndarray
+    partial: np.ndarray
+    opaque: np.ndarray
+    exact: np.ndarray
+    readable: np.ndarray
+
+    @property
+    def is_plain(self) -> bool:
+        """True where every file is a unit of its own, in the order of files."""
+        return self.count == len(self.unit_of)
+
+    def of_units(self, evidence: Evidence) -> Evidence:
+        """Evidence about files, brought together for units."""
+        if self.partial.any():
+            evidence = replace(evidence, may_be_null=evidence.may_be_null | self.partial)
+        if not self.is_plain or not self.has_rows.all():
+            where = np.where(self.has_rows, self.unit_of, -1)
+            evidence = stats.union_by_slice(evidence, where, self.count)
+        if self.opaque.any():
+            wide = Evidence.unknown(evidence.type, self.count)
+            evidence = replace(
+                evidence,
+                may_be_null=evidence.may_be_null | self.opaque,
+                may_be_nan=evidence.may_be_nan | (self.opaque & wide.may_be_nan),
+                may_be_value=evidence.may_be_value | self.opaque,
+                has_lower=evidence.has_lower & ~self.opaque,
+                has_upper=evidence.has_upper & ~self.opaque,
+            )
+        return evidence
+
+    @property
+    def is_alone(self) -> np.ndarray:
+        """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else."""
+        slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
+        is_base = to_numpy(pc.equal(self.files.column("kind"), text(BASE)))
+        return self.has_rows & is_base & ~self.opaque[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
+
+    def combined(self, part: Node, sets: np.ndarray) -> np.ndarray:
+        """uint8 [units]: what a part of the predicate may come out as in each unit, from its outcomes in each file."""
+        sets = np.where(sets == 0, np.uint8(ANY), sets)  # of one file a contradiction; of several it must not vanish
+        is_partial = self.partial if self.is_plain else any_of(self.unit_of, self.partial, self.count)
+        if self.is_plain:
+            outcomes = np.where(self.has_rows, sets, np.uint8(ANY))
+        else:
+            outcomes = np.zeros(self.count, dtype=np.uint8)
+            np.bitwise_or.at(outcomes, self.unit_of, np.where(self.has_rows, sets, np.uint8(0)))
+        if isinstance(part, Leaf):  # a merged row has the column's value in one of the files, or null
+            if is_partial.any():
+                outcomes[is_partial] |= _outcome_of_null(part)
+        else:  # its columns may be of different files
+            several = np.bincount(self.unit_of[self.has_rows], minlength=self.count) > 1
+            outcomes[several | is_partial] = ANY
+        outcomes[self.opaque] = ANY
+        return outcomes
+
+    def every_file(self, flags: np.ndarray) -> np.ndarray:
+        """bool [units] from bool [files]: true where it is for every file with rows."""
+        bad = np.zeros(self.count, dtype=bool)
+        np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
+        return ~bad
+
+    def together(self, kept: np.ndarray) -> np.ndarray:
+        """bool [units]: the units that are kept, and all that share a slice with one."""
+        if self.slice_of is None:
+            return kept
+        return any_of(self.slice_of, kept, int(self.slice_of.max(initial=-1)) + 1)[self.slice_of]
+
+    def selected(self, kept: np.ndarray) -> Units:
+        """The units that are kept (bool [units]), with their files."""
+        files = kept[self.unit_of]
+        number = np.cumsum(kept) - 1
+        return Units(
+            files=self.files.filter(from_numpy(files)),
+            unit_of=number[self.unit_of[files]],
+            count=int(kept.sum()),
+            slice_of=None if self.slice_of is None else self.slice_of[kept],
+            has_rows=self.has_rows[files],
+            partial=self.partial[files],
+            opaque=self.opaque[kept],
+            exact=self.exact[kept],
+            readable=self.readable[kept],
+        )
+
+
+def _outcome_of_null(leaf: Leaf) -> np.uint8:
+    """What a leaf comes out as where its column is null."""
+    null = Evidence.unknown(leaf.type, 1)
+    null = replace(null, may_be_value=np.zeros(1, dtype=bool), may_be_nan=np.zeros(1, dtype=bool))
+    return np.uint8(leaf_outcomes(leaf, {leaf.column: null}, 1)[0])
+
+
+def plain_units(files: pa.Table) -> Units:
+    """The units of files that are each a base of its own, to which nothing else applies."""
+    count = files.num_rows
+    every, none = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
+    counted = to_numpy(files.column("rows_exact"))
+    return Units(files, np.arange(count), count, None, every, none, none, counted, every)
+
+
+def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
+    """The units that a snapshot's files form, less slices that hold no row, known exactly.
+
+    Args:
+        files: as `Snapshot.files`, of whole partitions.
+        states: what is known of the commits that wrote them, as `Instant.commit_states`.
+        mode: "snapshot", or "read_optimized": bases alone.
+    """
+    slices = slices_of(files, states)
+    live = slices.live(mode)
+    custom = to_numpy(pc.equal(files.column("merge"), text("custom")))
+    # A base may say how its group merges, whichever slice it lies in.
+    is_custom = any_of(slices.group_of, custom & (slices.is_base | live), slices.groups)
+    rows, counted = to_numpy(files.column("row_count")), to_numpy(files.column("rows_exact"))
+    is_log = to_numpy(pc.equal(files.column("kind"), text(LOG)))
+    has_rows = live & (is_log | (slices.is_base & ((rows > 0) | ~counted)))
+    live &= any_of(slices.group_of, has_rows, slices.groups)[slices.group_of]
+    if not live.all():
+        files = files.filter(from_numpy(live))
+    return _units(files, slices.group_of[live], slices.groups, has_rows[live], is_custom)
+
+
+def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndarray, is_custom: np.ndarray) -> Units:
+    """The units of live files whose groups all hold one with rows. `is_custom`: bool [groups]."""
+    kinds, merge = files.column("kind"), files.column("merge")
+    is_log = to_numpy(pc.equal(kinds, text(LOG)))
+    is_delete = to_numpy(pc.equal(kinds, text(DELETE)))
+    partial = is_log & ~to_numpy(pc.equal(merge, text("whole")))
+    untouched = to_numpy(files.column("deletes").is_null())
+    counted = to_numpy(files.column("rows_exact"))
+    own = np.arange(files.num_rows)
+    opaque = is_custom & any_of(group_of, is_log, groups)
+    by_file = ~opaque & ~any_of(group_of, partial, groups)
+    first = np.zeros(groups, dtype=np.int64)
+    first[group_of[has_rows][::-1]] = own[has_rows][::-1]
+    lead = np.where(by_file[group_of] & has_rows, own, first[group_of])
+    leads, unit_of = (own, own) if (lead == own).all() else np.unique(lead, return_inverse=True)
+    unreadable = any_of(group_of, is_log | is_delete | (has_rows & ~untouched), groups) | (
+        np.bincount(group_of[has_rows], minlength=groups) > 1
+    )
+    slice_of = group_of[leads]
+    is_whole = int(any_of(group_of, has_rows, groups).sum()) == len(leads)
+    return Units(
+        files=files,
+        unit_of=unit_of,
+        count=len(leads),
+        slice_of=None if is_whole else slice_of,
+        has_rows=has_rows,
+        partial=partial,
+        opaque=opaque[slice_of],
+        exact=~(unreadable | any_of(group_of, has_rows & ~counted, groups))[slice_of],
+        readable=~unreadable[slice_of],
+    )

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from ...arrays import from_numpy, offsets_of, to_numpy
+from ...errors import CorruptionError
 from ..indexes.bloom.file_filter import FileFilter
 from ..indexes.columns import ColumnInFiles
 from ..predicates import Node
 from ..storage import StorageOptions
+
+if TYPE_CHECKING:
+    from ..state.snapshot import Snapshot
+    from .evidence import EvidenceReader
+    from .survivors import Survivors
+
+_TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 
 
 @dataclass(frozen=True)
@@ -84,3 +95,117 @@ class ReadContext:
     reader: str = "pyarrow"
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
     unopened: frozenset[int] = frozenset()
+
+
+@dataclass
+class RowGroups:
+    """The row groups of a file that may match.
+
+    kept         row group numbers, ascending; None where the file's row groups are not known: all of it
+    total        how many the file has; None where not known
+    row_counts   rows of each kept one
+    all_match    bool, of each kept one: every row matches
+    """
+
+    kept: list[int] | None
+    total: int | None = None
+    row_counts: list[int] | None = None
+    all_match: list[bool] | None = None
+
+
+# -- made on the driver ------------------------------------------------------------------------------------------------
+
+
+def tasks_of(
+    snapshot: Snapshot, evidence: EvidenceReader, survivors: Survivors, columns: Sequence[str], with_fine: bool = True
+) -> list[FileTask]:
+    """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
+    asks for them (`with_fine=False`)."""
+    units, files, ids = survivors.units, survivors.units.files, survivors.ids
+    if files.num_rows == 0:
+        return []
+    partitions = _partition_values(snapshot, files)
+    located = evidence.fine_locations(ids, columns) if with_fine else [()] * len(ids)
+    rows = survivors.rows_matching
+    filters = {
+        column: evidence.without_damaged(lambda places=places: places.located(evidence.damaged))  # type: ignore[misc]
+        for column, places in (survivors.fine.items() if with_fine else ())
+    }
+    tasks = []
+    for i, row in enumerate(snapshot.rows(ids, _TASK_FIELDS).to_pylist()):
+        unit = units.unit_of[i]
+        tasks.append(
+            FileTask(
+                path=row["path"],
+                size_bytes=row["size_bytes"],
+                modified_ns=row["modified_ns"],
+                etag=row["etag"],
+                partition=partitions[i],
+                row_count=row["row_count"],
+                is_exact=bool(units.exact[unit]),
+                schema_id=row["schema_id"],
+                all_match=bool(survivors.only_true[unit]),
+                may_prune=bool(units.readable[unit]),
+                has_rows=bool(units.has_rows[i]),
+                fine=located[i],
+                rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
+                rows_exact=rows is not None and bool(rows.is_exact[i]),
+                filters={column: fine for column, told in filters.items() if (fine := told[i]) is not None},
+            )
+        )
+    return tasks
+
+
+def _partition_values(snapshot: Snapshot, files: pa.Table) -> list[dict[str, pa.Scalar]]:
+    """The partition columns' values of each file."""
+    names = snapshot.instant.partitioning
+    if not names:
+        return [{}] * files.num_rows
+    known = to_numpy(snapshot.partitions().column("partition_id"))
+    used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
+    at = from_numpy(np.searchsorted(known, used))
+    values = snapshot.partition_values()
+    rows = zip(*(list(values[name].take(at)) for name in names), strict=True)
+    by_partition = [dict(zip(names, row, strict=True)) for row in rows]
+    return [by_partition[i] for i in of_file.tolist()]
+
+
+# -- rows that an index names by their positions in a file -------------------------------------------------------------
+
+
+def row_counts_in_groups(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
+    """int64 [row groups]: how many rows of `task.rows` each holds; `row_counts` is of all row groups of the file.
+
+    Raises CorruptionError for a position that the file does not have.
+    """
+    return np.diff(_cuts(task, row_counts))
+
+
+def within_groups(
+    task: FileTask, row_counts: np.ndarray, kept: Sequence[int], deleted: np.ndarray | None
+) -> list[tuple[int, np.ndarray]]:
+    """(row group, positions within it) of `task.rows` that were not deleted, for those of the kept row groups that hold
+    some. Raises as `row_counts_in_groups`."""
+    cuts, firsts = _cuts(task, row_counts), offsets_of(row_counts)
+    found = []
+    for group in kept:
+        here = task.rows[cuts[group] : cuts[group + 1]]  # type: ignore[index]
+        if deleted is not None:
+            here = np.setdiff1d(here, deleted, assume_unique=True)
+        if len(here):
+            found.append((group, here - firsts[group]))
+    return found
+
+
+def _cuts(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
+    """int64 [row groups + 1]: where the positions of each row group begin in `task.rows`."""
+    rows, firsts = task.rows, offsets_of(row_counts)
+    assert rows is not None
+    if len(rows) and (rows[0] < 0 or rows[-1] >= firsts[-1]):
+        raise CorruptionError(
+            f"an index names row {int(rows[0] if rows[0] < 0 else rows[-1]):,} of this file, which has "
+            f"{int(firsts[-1]):,} rows; drop the index and create it anew",
+            path=task.path,
+            check="positions",
+        )
+    return np.searchsorted(rows, firsts)

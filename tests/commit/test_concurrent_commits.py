@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 
 SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
 WRITERS, COMMITS, ROWS = 4, 10, 3
@@ -51,6 +52,7 @@ def _check(root: Path, writers: int, commits: int) -> None:
     assert len(named) <= 8  # look-ups stay bounded to a few runs
 
 
+@only_in_test_all  # by default three do, which take out files too: test_concurrent_writers.py
 def test_four_processes_commit_ten_times_each(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
     table.create_index("n", kind="bloom")

@@ -25,8 +25,8 @@ from skipstone.engine.storage.local import TEMPORARY_PREFIX
 from table_actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
 
 RANDOM_CUTS = 5  # a call, where many examples are asked for
-WHOLE_EVERY = 1 if is_thorough() else 5  # trees
-TREES_MAX = 1 << 30 if is_thorough() else 16
+WHOLE_EVERY = 1 if is_thorough() else 3  # trees
+TREES_MAX = 1 << 30 if is_thorough() else 7
 
 
 @dataclass

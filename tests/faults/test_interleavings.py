@@ -32,7 +32,7 @@ OTHERS: dict[str, Callable[[ss.Table], object]] = {
 }
 NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)  # the lake as it is then
 KEEP_ROWS = ("clean", "commit", "optimize", "index", "savepoint")
-STRIDE = 13  # calls, unless many examples are asked for
+STRIDE = 29  # calls, unless many examples are asked for
 SOME = ("write", "sync", "create_index bloom", "restore", "clean")
 
 

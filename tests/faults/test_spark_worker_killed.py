@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import spark_sessions
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -31,6 +32,7 @@ DRIVER = f"""
 import sys
 from pathlib import Path
 import spark_sessions
+from example_counts import only_in_test_all
 from skipstone import spark_adapter as sks
 
 spark = spark_sessions.elsewhere(sys.argv[1], Path(sys.argv[2]))
@@ -57,6 +59,7 @@ spark.stop()
 """
 
 
+@only_in_test_all
 def test_a_worker_killed_in_a_build_and_in_a_write(spark_cluster: Cluster, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     _write_lake(lake)

@@ -105,7 +105,7 @@ import io, resource, sys
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
 
-target, value = io.BytesIO(), bytes(8 << 20)
+target, value = io.BytesIO(), bytes(4 << 20)
 schema = pa.schema([("v", pa.binary())])
 with SortedFileWriter(target, schema=schema, block_size=8 << 20, compression="zstd") as writer:
     for i in range(80):
@@ -118,12 +118,12 @@ if sys.argv[1] == "compiled":
     for family in ("keys", "names", "columns"):
         lazy.load(family)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (held + (420 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+resource.setrlimit(resource.RLIMIT_AS, (held + (230 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 reader = SortedFileReader(data)
 assert sum(len(batch) for batch in reader.scan()) == 80
 assert reader.verify() == []
 assert merge_runs([data, data], io.BytesIO()).num_entries == 80
-cached = SortedFileReader(data, cache_bytes=40 << 20)
+cached = SortedFileReader(data, cache_bytes=20 << 20)
 assert all(cached.get(b"%02d" % i) for i in range(80))
 assert reader.scan_table(columns=[]).num_rows == 80
 """
@@ -131,6 +131,6 @@ assert reader.scan_table(columns=[]).num_rows == 80
 
 @pytest.mark.parametrize("how", ["plain", "compiled"])
 def test_many_blocks_that_grow_are_held_one_by_one(how: str) -> None:
-    """640 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
+    """320 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
     done = subprocess.run([sys.executable, "-c", _BOMBS, how], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

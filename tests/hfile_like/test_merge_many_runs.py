@@ -110,7 +110,7 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=1000 if is_thorough() else 150)
+@settings(max_examples=1000 if is_thorough() else 60)
 @given(st.lists(st.sets(KEYS, max_size=25).map(sorted), max_size=9))
 def test_compiled_order_is_that_of_its_plain_twin(runs):
     keys = binary_array([key for run in runs for key in run], pa.binary())
@@ -148,7 +148,7 @@ def entries_of(make: str, parts: list, seed: int) -> dict[bytes, int | None]:
     }
 
 
-@settings(max_examples=500 if is_thorough() else 40)
+@settings(max_examples=500 if is_thorough() else 20)
 @given(
     make=st.sampled_from(sorted(MAKES)),
     runs=RUNS,

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import live_paths
 from skipstone import col
 from skipstone.engine.indexes import protocol as kinds
 from skipstone.engine.indexes.columns import checked_options, column_ids
-from skipstone.engine.indexes.protocol import Answer, Built, Job
+from skipstone.engine.indexes.outcomes import ProbeResult
+from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
 from skipstone.engine.state import IndexState, Run
 from skipstone.engine.state.run_writing import run_path
@@ -90,14 +92,14 @@ class LastDigit:
     def fine_paths(self, readers, run: Run) -> set[str]:
         return set()
 
-    def questions(self, snapshot, bound, indexes: Sequence[IndexState], damaged: Sequence[str]) -> list:
+    def probes(self, snapshot, bound, indexes: Sequence[IndexState], damaged: Sequence[str]) -> list:
         found = []
         for index in indexes:
             column = snapshot.instant.path_of(index.columns[0])
             sought = [leaf for leaf in leaves_of(bound) if isinstance(leaf, Leaf) and leaf.column == column]
             sought = [leaf for leaf in sought if leaf.op in ("=", "in", "!=", "is_null")]
             if sought:
-                found.append(AskedDigits(self, index, column, sought))
+                found.append(DigitsProbe(self, index, column, sought))
         return found
 
     @staticmethod
@@ -109,15 +111,14 @@ class LastDigit:
 
 
 @dataclass
-class AskedDigits:
+class DigitsProbe:
     kind: LastDigit
     index: IndexState
     on: str
     leaves: list[Leaf]
     step: str = "digits"
-    column: str = ""
     note: str = ""
-    is_dear: bool = False
+    is_expensive: bool = False
 
     @property
     def label(self) -> str:
@@ -127,11 +128,12 @@ class AskedDigits:
     def parts(self) -> Collection:
         return self.leaves
 
-    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot, damaged: Sequence[str]) -> Answer:
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        ids, covered = files.ids, files.covered_by(self.index)
         masks: dict[int, int] = {}
         for run in self.index.runs:
-            if run.path not in damaged:
-                masks.update(self.kind._masks(snapshot.readers, run))
+            if run.path not in files.damaged:
+                masks.update(self.kind._masks(files.snapshot.readers, run))
         spoken = covered & np.array([i in masks for i in ids.tolist()], dtype=bool)
         outcomes = {}
         for leaf in self.leaves:
@@ -141,7 +143,7 @@ class AskedDigits:
                 if spoken[at] and not masks[number] & wanted:
                     sets[at] = ANY & ~(FALSE if leaf.op == "!=" else TRUE)
             outcomes[leaf] = sets
-        return Answer(outcomes, spoken)
+        return ProbeResult(outcomes, spoken)
 
 
 @pytest.fixture(autouse=True)
@@ -266,7 +268,7 @@ def test_a_build_publishes_what_it_has_and_a_killed_one_goes_on(
     assert opened.verify(deep=True) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(10, 400))
 @given(
     files=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), min_size=1, max_size=5),
     later=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), max_size=3),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cut_disk import without_flushes
@@ -72,7 +73,7 @@ def test_runs_and_reads_stay_few_over_many_commits(tmp_path: Path) -> None:
     print(f"requests of a look-up after 8 and 64 commits: {told}; runs: {len(_filter_runs(table))}")
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5, 200))
 @given(data=st.data())
 def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())

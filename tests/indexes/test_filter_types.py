@@ -70,7 +70,7 @@ def _lake(data: st.DataObject, root: Path, name: str) -> ss.Table:
 
 
 @pytest.mark.parametrize("name", FILTERED)
-@settings(max_examples=examples(3, 60))
+@settings(max_examples=examples(2, 60))
 @given(data=st.data())
 def test_no_filter_of_any_type_loses_a_row(name: str, data: st.DataObject) -> None:
     with _folder() as root, warnings.catch_warnings():

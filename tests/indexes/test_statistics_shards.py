@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import examples
+from example_counts import examples, is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.stats import format as stats
@@ -210,7 +210,7 @@ def test_runs_stay_few_and_shards_apart_over_sixty_commits(tmp_path: Path, monke
     rng = np.random.default_rng(1)
     live: dict[str, int] = {}
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    for commit in range(60):
+    for commit in range(60 if is_thorough() else 30):
         values = rng.integers(0, 10_000, int(rng.integers(20, 60)))
         names = [f"{commit}-{n}" for n in range(len(values))]
         gone = [name for name in live if commit % 5 == 4 and rng.random() < 0.2]
@@ -239,7 +239,7 @@ VALUES = st.integers(-20, 20)
 
 
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
     """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.commit import attaching
@@ -129,7 +130,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16, 400))
 @given(data=st.data())
 def test_sync_follows_whatever_was_done_to_the_directory(data: st.DataObject) -> None:
     """After every sync the table holds what lies there whole, but for files that were taken out and lie there still; a

@@ -203,6 +203,8 @@ def test_the_builder_builds():
     assert x.not_in([None]) == In(X, (Literal(None),), negated=True)
     assert x.between(1, 2) == And((x >= 1, x <= 2))
     assert x.is_not_null() == Not(IsNull(X))
+    assert x.isin([1]) == x.is_in([1]) and x.startswith("a") == x.starts_with("a")
+    assert x.contains("a_%\\") == Like(X, "%a\\_\\%\\\\%")
     assert (x & ~col("y")) == And((parse("x"), Not(parse("y"))))
     assert ((x == 1) & (x == 2) & (x == 3)) == And((x == 1, x == 2, x == 3))
     assert ((x == 1) | x) == Or((x == 1, parse("x")))
@@ -346,7 +348,7 @@ def test_predicates_import_neither_sqlglot_nor_numba_nor_pandas():
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_strategies_make_tables_of_their_schemas(data):
     schema = data.draw(schemas())
     assert data.draw(tables(schema)).schema == schema

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples, is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicate_strategies import predicates, row_matches
@@ -33,7 +33,7 @@ from soundness_lakes import make_lake
 from soundness_predicates import FORMS, Pool, outcomes_of, random_tree, where_of
 from test_slice_scan import TABLE_SCHEMA, groups, live, table_of, worlds
 
-LAKES, ASKED = (300, 40) if is_thorough() else (6, 20)
+LAKES, ASKED = (300, 40) if is_thorough() else (4, 20)
 
 
 def _carried(path: object, columns: list[str], **options) -> sks.Coarse:
@@ -90,7 +90,7 @@ def test_no_row_is_lost() -> None:
 
 
 @given(st.data())
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=examples(6, 300))
 def test_rule_15_slices_come_back_whole_or_not_at_all(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import live_paths
@@ -54,7 +55,7 @@ def _found(table: ss.Table, keys: object, on: object = None) -> list[int]:
     return numbers
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 1000))
 @given(data=st.data())
 def test_it_is_a_semi_join_whatever_the_index_covers(data: st.DataObject) -> None:
     import skipstone.engine.scan.lookup as module

@@ -191,7 +191,7 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
     assert groups < 0.4 * 80, "row groups within a file lie along the curve, too"
 
 
-@settings(max_examples=300 if is_thorough() else 10)
+@settings(max_examples=300 if is_thorough() else 5)
 @given(st.data())
 def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 80))

@@ -1,7 +1,8 @@
 """One suite of queries, compared with Spark over plain Parquet: rows and types, exactly.
 
 It runs here on two local cores, and from test_spark_cluster.py on a standalone cluster and over Spark Connect. So it
-uses nothing that only one of them has, and its lake holds in a few files what answers go wrong by: a session in a zone
+uses nothing that only one of them has; what a local session's own tests (test_spark_scan.py, test_spark_lookup.py)
+ask, too, runs by default nowhere else. Its lake holds in a few files what answers go wrong by: a session in a zone
 that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that are escaped or null.
 """
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -165,6 +167,7 @@ def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
     return [sorted(rows) for rows in found]
 
 
+@only_in_test_all
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     expected = plain.where("k = 5 OR k = 700")
     forms = [
@@ -204,6 +207,7 @@ def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, pl
     assert _same(found, plain.where("k < 90 AND place.code = 1").select(names)) > 0
 
 
+@only_in_test_all
 def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     found = sks.scan(spark, lake, "k < 90 AND place.code = 1", columns=["region", "place", "k"])
     assert _same(found, plain.where("k < 90 AND place.code = 1").select("region", "place", "k")) > 0
@@ -213,6 +217,7 @@ def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: Data
 # -- several scans in one query ---------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_union_and_join_of_scans(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     first, second = (sks.scan(spark, lake, f"k = {k}", columns=["k", "year"]) for k in (5, 1001))
     assert _rows(first.union(second)) == ["(1001, 2021)", "(5, 2020)"]
@@ -226,6 +231,7 @@ def test_union_and_join_of_scans(spark: SparkSession, lake: Path, plain: DataFra
     assert _same(found, joined(plain.where(low).select(names), plain.where(high).select(names))) > 0
 
 
+@only_in_test_all
 def test_counting_after_collecting(spark: SparkSession, lake: Path) -> None:
     frame = sks.scan(spark, lake, "k < 600")
     assert [row.k for row in frame.filter("k = 5").collect()] == [5]
@@ -236,6 +242,7 @@ def test_counting_after_collecting(spark: SparkSession, lake: Path) -> None:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     sks.register(spark)
     reader = spark.read.format("skipstone").option("where", "k >= 1100 AND x IS NULL")
@@ -244,6 +251,7 @@ def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None
     assert _same(reader.schema("region string, k bigint").load(str(lake)), expected.select("region", "k")) > 0
 
 
+@only_in_test_all
 def test_sql_over_a_view(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     sks.register(spark)
     spark.sql(f"CREATE TEMPORARY VIEW of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 120')")
@@ -397,6 +405,7 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
 # -- many keys -------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_many_keys_looked_up(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
     """A left semi-join, by an index of the key that executors built, and without one; progress as it is built."""
     place = {"index_path": tmp_path / "index"}

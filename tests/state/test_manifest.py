@@ -72,7 +72,7 @@ class TestCreateFromATable:
         assert not list((tmp_path / "t").rglob("*.json")) if (tmp_path / "t").exists() else True
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 200), deadline=None)
 @given(
     steps=st.lists(st.tuples(st.integers(1, 40), st.sets(st.integers(0, 10**6), max_size=5)), min_size=1, max_size=12),
     data=st.data(),

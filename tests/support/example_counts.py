@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 
 def is_thorough() -> bool:
     """True where many more examples are asked for."""
     return os.environ.get("SKIPSTONE_TEST") == "all"
+
+
+# Of a test that is long, or random by nature, or whose promise a cheaper one holds too.
+only_in_test_all = pytest.mark.skipif(not is_thorough(), reason="run by `make test-all`")
 
 
 def examples(few: int, many: int | None = None) -> int:

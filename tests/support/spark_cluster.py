@@ -27,12 +27,11 @@ from pathlib import Path
 
 import numpy
 from server_processes import die_with_parent, free_ports
+from spark_sessions import JAVA_OPTIONS
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S_MAX = 90.0
 _WORKERS = 2
-# Small heaps, and no time for the best code: what they do is short.
-_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _without_proxies = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -59,7 +58,7 @@ class Cluster:
             "spark.cores.max": str(_WORKERS),
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         }
 
     def alive(self) -> int:
@@ -104,7 +103,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         "SPARK_PUBLIC_DNS": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
     }
     cluster = Cluster(folder, f"spark://127.0.0.1:{port}", f"http://127.0.0.1:{status_port}/json/", environment)
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(status_port)]
@@ -131,7 +130,8 @@ def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Ma
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={cluster.folder}",  # a killed JVM removes nothing
+        # A killed JVM removes nothing.
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Djava.io.tmpdir={cluster.folder}",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(cluster.folder / "connect-warehouse"),
         "spark.sql.artifact.isolation.enabled": "true",

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+# Small heaps, and no time for the best code: what a JVM does here is short.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 
 
@@ -25,7 +27,7 @@ def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.sql.warehouse.dir": str(workdir / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={workdir / 'derby'}",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.home={workdir / 'derby'}",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         **(options or {}),

@@ -51,7 +51,7 @@ class Model:
         return Counter((row["a"], row["s"], row["p"]) for row in rows)
 
 
-@settings(max_examples=examples(5, 250))
+@settings(max_examples=examples(3, 250))
 @given(st.data())
 def test_rollbacks_and_restores_among_other_actions(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -66,7 +66,7 @@ def test_rollbacks_and_restores_among_other_actions(data: st.DataObject) -> None
         assert ss.open(root).verify(deep=True) == []
 
 
-@settings(max_examples=examples(12, 750))
+@settings(max_examples=examples(5, 750))
 @given(st.data())
 def test_indexes_that_came_and_went_while_a_file_was_away(data: st.DataObject) -> None:
     """What an index is told of a file that comes back: what was known of it then, if it was, and else nothing."""

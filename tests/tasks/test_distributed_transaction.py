@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import make_file
@@ -442,7 +443,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(10, 400))
 @given(JOBS)
 def test_any_jobs_leave_the_rows_that_a_list_would_have(jobs: list) -> None:
     with tempfile.TemporaryDirectory() as folder:

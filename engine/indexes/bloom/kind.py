@@ -17,9 +17,10 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
-from ..protocol import Answer, Built, Job, Question
+from ..outcomes import ProbeResult
+from ..protocol import Built, Job, Probe, ProbedFiles
 from .format import KEYS, KIND_FILE
-from .probe import ask
+from .probe import probe_filters
 from .sizing import FilterSizing
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ class BloomKind:
         named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
-    def questions(
+    def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
-    ) -> list[Question]:
-        asked: list[Question] = []
+    ) -> Sequence[Probe]:
+        probes = []
         leaves = leaves_of(bound)
         for index in indexes:
             column = snapshot.instant.path_of(index.columns[0])
@@ -92,20 +93,20 @@ class BloomKind:
                     values[leaf] = wanted
             if values:
                 told = FilterSizing.told_of(index.options)
-                asked.append(AskedFilter(index, column, values, note=f"bloom({column}) is {told}"))
-        return asked
+                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {told}"))
+        return probes
 
 
 @dataclass
-class AskedFilter:
-    """A filter index, and the leaves that it can speak of with the values that it is asked for."""
+class FilterProbe:
+    """A filter index, and the leaves that it can decide, each with the values that are looked up."""
 
     index: IndexState
     column: str
     values: dict[Leaf, pa.Array] = field(default_factory=dict)
     step: str = "filter"
     note: str = ""
-    is_dear: bool = False
+    is_expensive: bool = False
 
     @property
     def parts(self) -> Collection[Node]:
@@ -115,10 +116,10 @@ class AskedFilter:
     def label(self) -> str:
         return f"bloom({self.column})"
 
-    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
-        may, places = ask(self.index, self.values, ids, covered, snapshot.readers, damaged)
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        may, places = probe_filters(self.index, self.values, files)
         outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
-        return Answer(outcomes, places.run_of >= 0, fine=places)
+        return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})
 
 
 KIND = BloomKind()

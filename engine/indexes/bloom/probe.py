@@ -1,8 +1,8 @@
-"""Asking the coarse filters: which files may hold the values that a predicate looks for."""
+"""Probing the coarse filters: which files may hold the values that a predicate looks for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,26 +10,23 @@ import pyarrow as pa
 from ....arrays import positions
 from ...predicates import Leaf
 from ...state import IndexState, Run
-from ...state.runs import RunReaders, reading_run
+from ...state.runs import reading_run
 from ...storage.prefetch import side_by_side
+from ..protocol import ProbedFiles
 from .coarse import Asks
 from .format import FilterPlaces, FilterRun
 from .hashed_values import probes_of
 
 
-def ask(
-    index: IndexState,
-    asked: Mapping[Leaf, pa.Array],
-    ids: np.ndarray,
-    covered: np.ndarray,
-    readers: RunReaders,
-    damaged: Sequence[str],
+def probe_filters(
+    index: IndexState, sought: Mapping[Leaf, pa.Array], files: ProbedFiles
 ) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [1, file] for each leaf: False where none of the values that it asks for can be there; where the fine
-    filters lie) of files by number, of which the index may speak of those covered. Raises DamagedRun."""
-    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in asked}
+    """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
+    the fine filters). Raises DamagedRun."""
+    ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
+    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
     places = FilterPlaces.nowhere(ids)
-    asks = [_asks(values) for values in asked.values()]
+    asks = [_hashes_of(values) for values in sought.values()]
     readers.begin_question()
 
     def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
@@ -38,17 +35,17 @@ def ask(
             here = np.flatnonzero(opened.coarse.holds(ids) & covered)
             return opened, here, opened.files_with(asks) if len(here) else []
 
-    runs = [run for run in index.runs if run.path not in damaged]
-    for opened, here, answer in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
+    runs = [run for run in index.runs if run.path not in files.damaged]
+    for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
         if len(here):
-            for flags, with_it in zip(may.values(), answer, strict=True):
+            for flags, with_it in zip(may.values(), files_with, strict=True):
                 flags[0, here] &= positions(with_it, ids[here]) >= 0
             places.add(opened, here)
     return may, places
 
 
-def _asks(values: pa.Array) -> Asks:
-    """The question whether one of some values may be there."""
+def _hashes_of(values: pa.Array) -> Asks:
+    """The hashes of some values under each hash that a filter may have, worked out once."""
     known: dict[str, np.ndarray | None] = {}
 
     def hashes_under(name: str) -> np.ndarray | None:

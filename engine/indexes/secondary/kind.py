@@ -20,7 +20,8 @@ from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, column_in_files
-from ..protocol import Answer, Built, Job, Question
+from ..outcomes import ProbeResult
+from ..protocol import Built, Job, Probe, ProbedFiles
 from ..row_sets import RowsOf
 from .format import SecondaryForm
 from .questions import Fit, KeyRanges, fits_of, key_ranges
@@ -109,10 +110,10 @@ class SecondaryKind:
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
         return set()
 
-    def questions(
+    def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
-    ) -> list[Question]:
-        asked = []
+    ) -> Sequence[Probe]:
+        probes = []
         row_counts = _RowCounts(snapshot)
         for index in indexes:
             names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
@@ -120,9 +121,9 @@ class SecondaryKind:
             reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
             for fit in fits_of(bound, names):
                 ranges = key_ranges(code, fit.key_parts)
-                asked.append(AskedPositions(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
-        ranked = sorted(asked, key=lambda q: (not q.fit.is_whole, -len(q.fit.key_parts), q.entries))
-        return list(_worth_asking(ranked, snapshot.instant.version))
+                probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
+        ranked = sorted(probes, key=lambda p: (not p.fit.is_whole, -len(p.fit.key_parts), p.entries))
+        return _worthwhile(ranked, snapshot.instant.version)
 
 
 def _up_to(files: pa.Table, rows: int) -> int:
@@ -140,39 +141,38 @@ def _names(instant: Instant, index: IndexState) -> list[str]:
     return [instant.path_of(column) for column in index.columns]
 
 
-def _worth_asking(ranked: Sequence[AskedPositions], version: int) -> list[AskedPositions]:
-    """The best of the questions, and of the others those that are cheap beside it, or may speak of files that it does
-    not cover. What the choice went by stands in their notes. Where all are too dear: the best, which says so."""
-    asked: list[AskedPositions] = []
-    dear: list[AskedPositions] = []
+def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:
+    """The best of the probes, and of the others those that are cheap beside it, or may know of files that it does not
+    cover. What the choice went by is in their notes. Where all are too expensive: the best, which says so."""
+    chosen: list[PositionsProbe] = []
+    expensive: list[PositionsProbe] = []
     limit = ENTRIES_MAX
-    for question in ranked:
-        if question.entries > limit:
-            dear.append(question)
+    for probe in ranked:
+        if probe.entries > limit:
+            expensive.append(probe)
             continue
-        asked.append(question)
-        if question.index.coverage.is_whole(version):
-            limit = min(limit, max(_LITTLE, _AS_MUCH * question.entries))
-    for place, question in enumerate(asked):
-        others = [f"{other.label}, {other.entries:,}" for other in dear] if place == 0 else []
-        question.note = f"{question.label}: {question.fitness}, at most {question.entries:,} entries" + (
+        chosen.append(probe)
+        if probe.index.coverage.is_whole(version):
+            limit = min(limit, max(_LITTLE, _AS_MUCH * probe.entries))
+    for place, probe in enumerate(chosen):
+        others = [f"{other.label}, {other.entries:,}" for other in expensive] if place == 0 else []
+        probe.note = f"{probe.label}: {probe.fitness}, at most {probe.entries:,} entries" + (
             f"; dearer and not asked: {'; '.join(others)}" if others else ""
         )
-    if dear and not asked:
-        dear[0].is_dear, dear[0].note = (
-            True,
-            f"{dear[0].label} is not asked: it holds up to {dear[0].entries:,} entries of what is sought",
-        )
-        return dear[:1]
-    return asked
+    if expensive and not chosen:
+        best = expensive[0]
+        best.is_expensive = True
+        best.note = f"{best.label} is not asked: it holds up to {best.entries:,} entries of what is sought"
+        return [best]
+    return chosen
 
 
 @dataclass
-class AskedPositions:
-    """A secondary index, and the part of a predicate whose rows it tells.
+class PositionsProbe:
+    """A secondary index, and the part of a predicate whose rows it knows.
 
     entries       how many it holds of what is sought, at most
-    row_counts    of files; shared by all questions about one predicate
+    row_counts    of files; shared by all probes for one predicate
     """
 
     index: IndexState
@@ -183,9 +183,8 @@ class AskedPositions:
     entries: int
     row_counts: _RowCounts
     step: str = "positions"
-    column: str = ""
     note: str = ""
-    is_dear: bool = False
+    is_expensive: bool = False
 
     @property
     def label(self) -> str:
@@ -203,8 +202,9 @@ class AskedPositions:
     def parts(self) -> Collection[Node]:
         return (self.fit.part,)
 
-    def answer(self, ids: np.ndarray, covered: np.ndarray, snapshot: Snapshot, damaged: Sequence[str]) -> Answer:
-        covered = without_lost(covered, ids, self.index.runs, damaged, snapshot.segments)
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        ids, covered = files.ids, files.covered_by(self.index)
+        covered = without_lost(covered, ids, self.index.runs, files.damaged, files.segments_of)
         positions = self.reader.positions(self.ranges, rows_max=ROWS_MAX)
         rows: dict[Node, RowsOf] = {}
         if positions is not None:
@@ -217,7 +217,7 @@ class AskedPositions:
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
         impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
         outcomes[impossible] = ANY & ~TRUE
-        return Answer({self.fit.part: outcomes}, covered, rows=rows)
+        return ProbeResult({self.fit.part: outcomes}, covered, rows=rows)
 
 
 class _RowCounts:

@@ -14,7 +14,7 @@ from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
-from ..protocol import Built, Job, Question
+from ..protocol import Built, Job, Probe
 from . import format as stats
 
 if TYPE_CHECKING:
@@ -72,10 +72,12 @@ class StatsKind:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
-    def questions(
+    def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
-    ) -> list[Question]:
-        return []  # they are asked of partitions and blocks first, before any file is known: `scan.candidates`
+    ) -> Sequence[Probe]:
+        from .probe import stats_probes
+
+        return stats_probes(snapshot, bound, damaged)
 
 
 KIND = StatsKind()

@@ -1,8 +1,8 @@
-"""Keys of any type as values of the column that they are looked up in: what `=` says, for many keys at once.
+"""Very many keys to be found among rows: as values of the columns that they are looked up in, encoded and sorted.
 
 A key becomes the one value of the column that it equals, exactly; null where it equals none. Nothing is rounded into
-the column: 0.123 is no value of a decimal(10, 2). What a key equals is said by `predicates.coerce`, key by key; the
-kinds of keys that come in millions are converted as arrays here, to the same.
+the column: 0.123 is no value of a decimal(10, 2). What a key equals is defined by `predicates.coerce`, key by key; the
+kinds of keys that come in millions are converted as arrays here, with the same result.
 
 A float key may equal several values of a wide decimal column, which is compared with it as doubles: then the keys stay
 doubles, and the column's values are made doubles (`doubles_of`) to be compared.
@@ -10,14 +10,20 @@ doubles, and the column's values are made doubles (`doubles_of`) to be compared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
-from ...errors import PredicateError, SchemaError
-from ...hfile_like.ordered import ordered_class
+from ...bloom import hash_array
+from ...errors import InvalidArgumentError, PredicateError, SchemaError
+from ...hfile_like.key_order import sorted_keys, taken_keys
+from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef
 from ..predicates.coerce import NoMeaningError, array_of
@@ -29,6 +35,123 @@ _USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
 _EXACT_PRODUCT = 2.0**51  # numbers below have doubles less than a half apart, whose products with 10**22 round but once
 _EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
 _INT64_END, _UINT64_END = 2.0**63, 2.0**64
+
+
+@dataclass
+class KeySet:
+    """Distinct tuples of values, none of them null.
+
+    code       how they are encoded
+    columns    the table's columns that they are values of, or whose values as doubles they are
+    encoded    ascending, each once
+    place      int64: of each, the row of the keys as they were given (the first of equal ones)
+    """
+
+    code: OrderedCode
+    columns: list[str]
+    encoded: pa.BinaryArray
+    place: np.ndarray
+
+    def __post_init__(self) -> None:
+        hashes = hash_array(self.encoded).hashes
+        self._order = np.argsort(hashes)
+        self._hashes = hashes[self._order]
+        again = np.flatnonzero(self._hashes[1:] == self._hashes[:-1]) if len(hashes) else np.empty(0, dtype=np.int64)
+        # Keys of one hash, should there ever be some: these are compared as they are.
+        self._alike = {self.encoded[int(i)].as_py() for i in self._order[np.union1d(again, again + 1)]}
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def contains(self, values: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:
+        """bool [n]: the tuple of `values`, a column each, is one of the keys."""
+        pairs = zip(values, self.code.kinds, strict=True)
+        compared = [doubles_of(array) if is_rounded(array.type, kind) else array for array, kind in pairs]
+        encoded = self.code.encode(compared)
+        found = np.zeros(len(encoded), dtype=bool)
+        if not len(self) or not len(encoded):
+            return found
+        hashes = hash_array(encoded).hashes
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        maybe = np.flatnonzero(self._hashes[at] == hashes)
+        mine, others = taken_keys(encoded, maybe), taken_keys(self.encoded, self._order[at[maybe]])
+        found[maybe] = to_numpy(pc.equal(mine, others))
+        for i in maybe[~found[maybe]].tolist() if self._alike else ():
+            found[i] = encoded[i].as_py() in self._alike
+        return found
+
+
+def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:
+    """Whether a column's values are made doubles before they are compared."""
+    return pa.types.is_decimal(kind) and pa.types.is_floating(compared_as)
+
+
+def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
+    """The tuples of a table of keys, whose columns bear the names of the table's, of which these are the types. Those
+    with a null are no key: null equals nothing. Numbers, timestamps and bytes may be of other types than the columns.
+
+    Raises SchemaError for keys of types that are not compared with the columns', and for a float that is several values
+    of a column of decimals.
+    """
+    columns = []
+    for name, kind in zip(keys.column_names, kinds, strict=True):
+        ref = ColumnRef(name, (name,), canon.compared_type(kind), canon.is_uuid(kind))
+        column = values_in_column(keys.column(name), ref, reads_text=False)
+        if is_rounded(kind, column.type):
+            raise SchemaError(f"keys of {name!r} are floats, of which one is several values of {kind}: cast them to it")
+        columns.append(column)
+    return key_set_of(pa.table(columns, names=keys.column_names), kinds)
+
+
+def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
+    """`key_set` of keys that `values_in_column` gave, of the columns' classes or doubles beside decimals."""
+    columns = keys.columns
+    code = OrderedCode(
+        [pa.float64() if is_rounded(kind, c.type) else kind for c, kind in zip(columns, kinds, strict=True)]
+    )
+    whole = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
+    given = np.flatnonzero(whole)
+    if len(given) < len(whole):
+        columns = [column.filter(from_numpy(whole)) for column in columns]
+    encoded = code.encode(columns)
+    order, is_again = sorted_keys(encoded)
+    order = order[~is_again]
+    return KeySet(code, keys.column_names, taken_keys(encoded, order), given[order])
+
+
+def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
+    """Keys as people have them, as a table of the columns that they are sought in: a table, batch, or whatever speaks
+    the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values of the one column
+    `on`."""
+    names = None if on is None else [on] if isinstance(on, str) else list(on)
+    table = _table(keys, names)
+    missing = [name for name in names or [] if name not in table.column_names]
+    if missing:
+        raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(table.column_names)}")
+    found = table if names is None else table.select(names)
+    if not found.num_columns or len(set(found.column_names)) < found.num_columns:
+        raise InvalidArgumentError("keys need one column or more, each of another name")
+    return found
+
+
+def _table(keys: Any, names: list[str] | None) -> pa.Table:
+    if isinstance(keys, pa.Table):
+        return keys
+    if isinstance(keys, pa.RecordBatch):
+        return pa.Table.from_batches([keys])
+    if not isinstance(keys, (pa.Array, pa.ChunkedArray)) and hasattr(keys, "__arrow_c_stream__"):
+        return pa.table(keys)
+    if names is None or len(names) != 1:
+        raise InvalidArgumentError("keys that are values of one column need its name: on=")
+    if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        try:
+            keys = pa.array(keys)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
+    return pa.table({names[0]: keys})
+
+
+# -- values of a column ------------------------------------------------------------------------------------------------
 
 
 def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool = True) -> pa.Array:

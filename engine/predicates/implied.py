@@ -1,0 +1,196 @@
+"""What follows from a leaf that DuckDB tests: a range, or a prefix, of its one column, which prunes beside it.
+
+    TRUE(leaf)  implies  TRUE(what is given here),      for every row, whatever is in it
+
+It never replaces the leaf, and stands under no NOT: where the leaf is NULL it may be FALSE. Each rule says why it
+holds.
+Trees are sqlglot's, read as in `sql_leaves`: nothing follows from a tree with an argument that we do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import FLIPPED, And, Column, Comparison, Literal, Node, StartsWith
+from .bind import resolve
+from .literals import DAY_NS, Temporal, parse_temporal
+from .patterns import is_text
+from .sql_leaves import COMPARISONS, LeafReader, NotUnderstoodError, check_arguments
+from .widening import plain_type
+
+_DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
+_NS_AT_MOST = {
+    "second": DAY_NS // 86_400,
+    "minute": DAY_NS // 1_440,
+    "hour": DAY_NS // 24,
+    "day": DAY_NS,
+    **{unit: days * DAY_NS for unit, days in _DAYS_AT_MOST.items()},
+}
+_YEARS = range(1, 9_999)
+
+
+def implied_by(tree: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """What follows from a comparison of a function of one column with a literal; None where nothing that we know."""
+    op = COMPARISONS.get(type(tree).__name__)
+    if op is None or op in ("<=>", "!="):
+        return None
+    left, right = tree.this, tree.expression
+    for call, other, direction in ((left, right, op), (right, left, FLIPPED[op])):
+        rule = _RULES.get(type(_bare(call)).__name__)
+        try:
+            check_arguments(tree, "this", "expression")
+            found = None if rule is None else rule(_bare(call), direction, other, schema, reader)
+        except (NotUnderstoodError, PredicateError):
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _bare(tree: Any) -> Any:
+    while type(tree).__name__ == "Paren":
+        tree = tree.this
+    return tree
+
+
+def _column(tree: Any, schema: pa.Schema, reader: LeafReader) -> tuple[Column, pa.DataType] | None:
+    operand = reader.operand(tree)
+    if not isinstance(operand, Column):
+        return None
+    ref = resolve(operand.name, schema, operand.any_case)
+    return None if ref.is_uuid else (operand, plain_type(ref.type))
+
+
+def _literal(tree: Any, reader: LeafReader) -> Any:
+    operand = reader.operand(tree)
+    return operand.value if isinstance(operand, Literal) else None
+
+
+# -- times, cut down to a unit ----------------------------------------------------------------------------------------
+
+
+def _cast(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """CAST(ts AS DATE) is the day that ts is in, counted down also before 1970: day <= ts < day + 1."""
+    check_arguments(tree, "this", "to")
+    if tree.to.this.name != "DATE" or tree.to.expressions:
+        return None
+    day = _moment(_literal(other, reader))
+    found = _column(tree.this, schema, reader)
+    if found is None or not pa.types.is_timestamp(found[1]) or day is None or day % DAY_NS:
+        return None
+    return _cut_down(found[0], op, day, DAY_NS)
+
+
+def _timestamptrunc(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """date_trunc(unit, ts) is the start of the unit that ts is in: start <= ts < start + the longest that a unit is."""
+    check_arguments(tree, "this", "unit")
+    unit = str(getattr(tree.args.get("unit"), "name", "")).lower()
+    moment = _moment(_literal(other, reader))
+    found = _column(tree.this, schema, reader)
+    if found is None or unit not in _NS_AT_MOST or moment is None:
+        return None
+    if not (pa.types.is_timestamp(found[1]) or pa.types.is_date32(found[1])):
+        return None
+    return _cut_down(found[0], op, moment, _NS_AT_MOST[unit])
+
+
+def _moment(value: Any) -> int | None:
+    if isinstance(value, str):
+        value = parse_temporal(value, "timestamp")
+    return value.ns if isinstance(value, Temporal) and value.kind in ("date", "timestamp") else None
+
+
+def _cut_down(column: Column, op: str, moment: int, width: int) -> Node:
+    """Of f(x) op moment, where f(x) <= x < f(x) + width. f(x) < m and f(x) <= m give x < m + width; f(x) > m and
+    f(x) >= m give x > m and x >= m."""
+    start, stop = (Literal(Temporal("timestamp", ns)) for ns in (moment, moment + width))
+    if op in ("<", "<="):
+        return Comparison("<", column, stop)
+    if op in (">", ">="):
+        return Comparison(op, column, start)
+    return And((Comparison(">=", column, start), Comparison("<", column, stop)))
+
+
+def _year(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """year(ts) = y where ts lies from the first of January of y to that of y + 1, and it never falls as ts grows."""
+    check_arguments(tree, "this")
+    return _in_years(tree.this, op, other, schema, reader)
+
+
+def _extract(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    check_arguments(tree, "this", "expression")
+    if str(getattr(tree.this, "name", "")).lower() != "year":
+        return None
+    return _in_years(tree.expression, op, other, schema, reader)
+
+
+def _in_years(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    year, found = _literal(other, reader), _column(tree, schema, reader)
+    if found is None or type(year) is not int or year not in _YEARS:
+        return None
+    column, kind = found
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+        return None
+    first, after = (Literal(parse_temporal(f"{y:04}-01-01", "timestamp")) for y in (year, year + 1))
+    if op in ("<", ">="):
+        return Comparison(op, column, first)
+    if op in ("<=", ">"):
+        return Comparison("<" if op == "<=" else ">=", column, after)
+    return And((Comparison(">=", column, first), Comparison("<", column, after)))
+
+
+# -- numbers and texts ------------------------------------------------------------------------------------------------
+
+
+def _sum(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """x + c op v, of integers, is x op v - c: DuckDB does not wrap, it fails on a row where a sum leaves the type."""
+    check_arguments(tree, "this", "expression")
+    is_add = type(tree).__name__ == "Add"
+    value = _literal(other, reader)
+    for side, rest in ((tree.this, tree.expression), (tree.expression, tree.this)):
+        constant = _literal(rest, reader) if type(_bare(side)).__name__ == "Column" else None
+        found = None if constant is None else _column(_bare(side), schema, reader)
+        if found is None or not pa.types.is_integer(found[1]) or type(constant) is not int or type(value) is not int:
+            continue
+        if is_add:
+            return Comparison(op, found[0], Literal(value - constant))
+        if side is tree.this:
+            return Comparison(op, found[0], Literal(value + constant))
+        return Comparison(FLIPPED[op], found[0], Literal(constant - value))  # c - x op v
+    return None
+
+
+def _substring(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """substr(s, 1, n) = 'abc': what is cut from the beginning of s, at whatever length, is what s begins with."""
+    check_arguments(tree, "this", "start", "length")
+    if _literal(tree.args.get("start"), reader) != 1:
+        return None
+    return _prefix(tree.this, op, other, schema, reader)
+
+
+def _left(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    check_arguments(tree, "this", "expression")
+    return _prefix(tree.this, op, other, schema, reader)
+
+
+def _prefix(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    text, found = _literal(other, reader), _column(tree, schema, reader)
+    if op != "=" or found is None or not is_text(found[1]) or not isinstance(text, str) or not text:
+        return None
+    return StartsWith(found[0], text)
+
+
+_RULES = {
+    "Cast": _cast,
+    "TimestampTrunc": _timestamptrunc,
+    "DateTrunc": _timestamptrunc,
+    "Year": _year,
+    "Extract": _extract,
+    "Add": _sum,
+    "Sub": _sum,
+    "Substring": _substring,
+    "Left": _left,
+}

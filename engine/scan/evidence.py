@@ -1,0 +1,122 @@
+"""What the indexes of one version say of its columns and files, and what becomes of a run that turns out damaged.
+
+A run that turns out damaged or gone says nothing: its index then covers no file of which it has no entry left, and its
+aggregates are not believed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import text, to_numpy
+from ..indexes.columns import ColumnInFiles, column_in_files
+from ..indexes.outcomes import About
+from ..indexes.protocol import ProbedFiles
+from ..indexes.stats import format as stats
+from ..indexes.stats.evidence import StatsColumn, file_partition_evidence, stats_index_of
+from ..state import IndexState, Run
+from ..state.manifest import BASE
+from ..state.runs import DamagedRun, entries_of
+from ..state.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+@dataclass
+class EvidenceReader:
+    """Evidence about files of one snapshot.
+
+    strict     a damaged index run is an error
+    damaged    the paths of index runs that could not be read
+    """
+
+    snapshot: Snapshot
+    strict: bool = False
+    damaged: list[str] = field(default_factory=list)
+    _in_files: dict[str, ColumnInFiles | None] = field(default_factory=dict)
+    _columns: dict[str, StatsColumn | None] = field(default_factory=dict)
+
+    def in_files(self, column: str) -> ColumnInFiles | None:
+        """Where a column is in the files of this version."""
+        if column not in self._in_files:
+            self._in_files[column] = column_in_files(self.snapshot.instant, column)
+        return self._in_files[column]
+
+    def stats_column(self, column: str) -> StatsColumn | None:
+        """The statistics of a column, None where no index has any."""
+        try:
+            return self._columns[column]
+        except KeyError:  # where another thread met damage it is gone again, and what this one made still serves
+            opened = self._columns[column] = StatsColumn.of(self.snapshot, column, self.damaged)
+            return opened
+
+    def of_files(self, column: str, files: pa.Table) -> About:
+        """(evidence, bool [files] for which it holds), one for each type in which the column was indexed. Of other
+        files nothing is known: not even that their values lie within its type. `files`: rows of the manifest by file
+        id, at least file_id, partition_id, segment and kind."""
+        ids = to_numpy(files.column("file_id"))
+        if column in self.snapshot.instant.partitioning:
+            return file_partition_evidence(self.snapshot, column, ids)
+
+        def read() -> About:
+            known = self.stats_column(column)
+            return [] if known is None or not len(ids) else known.of_files(probed_files(self, files))[0]
+
+        return self.without_damaged(read)
+
+    def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[tuple[tuple[str, int, int], ...]]:
+        """(path, offset, length) of each file's fine statistics in each index that has some of the columns; those of
+        the first, which `create` made, in any case. `ids`: uint64, ascending."""
+        instant = self.snapshot.instant
+        indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
+        indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
+        places: list[list[tuple[str, int, int]]] = [[] for _ in range(len(ids))]
+        for index in {index.id: index for index in indexes}.values() if len(ids) else ():
+            for at, place in self.without_damaged(lambda index=index: self._fine_of(index, ids)):  # type: ignore[misc]
+                places[at].append(place)
+        return [tuple(of_file) for of_file in places]
+
+    def _fine_of(self, index: IndexState, ids: np.ndarray) -> list[tuple[int, tuple[str, int, int]]]:
+        names = [f.name for f in stats.FINE_FIELDS]
+        whole = [run for run in index.runs if run.path not in self.damaged]
+        listed, rows = entries_of(self.snapshot.readers, whole, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
+        places = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+        return list(zip(np.searchsorted(ids, listed).tolist(), places, strict=True))
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    def without_damaged(self, work: Callable[[], T]) -> T:
+        """What `work` gives, begun again without each run that turns out damaged or gone: with a warning, or, where
+        `strict`, as the error that it gave."""
+        while True:
+            try:
+                return work()
+            except DamagedRun as damage:
+                self._note(damage.run, damage.error)
+                self._columns.clear()
+
+    def _note(self, run: Run, error: Exception) -> None:
+        self.snapshot.readers.forget(run)
+        if self.strict:
+            raise error
+        if run.path not in self.damaged:
+            self.damaged.append(run.path)
+            warnings.warn(f"an index run is damaged and left out, so more is read than need be: {error}", stacklevel=2)
+
+
+def probed_files(reader: EvidenceReader, files: pa.Table) -> ProbedFiles:
+    """Files, as rows of the manifest by file id, for probes."""
+    return ProbedFiles(
+        to_numpy(files.column("file_id")),
+        reader.snapshot,
+        reader.damaged,
+        to_numpy(files.column("segment")),
+        to_numpy(pc.equal(files.column("kind"), text(BASE))),
+    )

@@ -1,0 +1,94 @@
+"""What follows from a function of a column: it prunes, and loses no row that DuckDB finds, at the edges above all."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+DAY_US = 86_400_000_000
+EDGES = ("1969-12-31", "1970-01-01", "2024-02-29", "2023-12-31", "0001-01-01", "9998-12-31")
+OPS = ("=", "<", "<=", ">", ">=")
+TEXTS = ["", "a", "ab", "abc", "abd", "b", "é", "éa", "aé", None, "ab%", "A"]
+NUMBERS = [-(2**31), -(2**31) + 1, -2, -1, 0, 1, 2, 5, 6, 2**31 - 2, 2**31 - 1, None]
+
+
+def _times() -> list[int | None]:
+    """Microseconds, at and around the beginnings of days."""
+    begin = dt.date(1970, 1, 1).toordinal()
+    days = [(dt.date.fromisoformat(edge).toordinal() - begin) * DAY_US for edge in EDGES]
+    near = (-1, 0, DAY_US - 1)
+    return [*sorted({day + more for day in days for more in near if day + more >= days[4]}), None]
+
+
+def _lake(root: Path, columns: dict[str, pa.Array]) -> tuple[ss.Table, duckdb.DuckDBPyConnection]:
+    rows = pa.table(columns).append_column("n", pa.array(range(len(next(iter(columns.values()))))))
+    for i in range(rows.num_rows):
+        pq.write_table(rows.slice(i, 1), root / f"{i:04}.parquet")
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("lake", rows)
+    return ss.create(root), connection
+
+
+def _check(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str, prunes: bool = True) -> None:
+    expected = [n for (n,) in connection.execute(f"SELECT n FROM lake WHERE {where} ORDER BY n").fetchall()]
+    plan = table.scan(where)
+    kept = {int(path[:4]) for path in plan.files()["path"].to_pylist()}
+    assert set(expected) <= kept, where
+    assert sorted(plan.to_table()["n"].to_pylist()) == expected, where
+    assert not prunes or len(kept) < table.files().num_rows, where
+    assert table.scan(f"NOT ({where})").files().num_rows == table.files().num_rows, "under NOT nothing follows"
+
+
+@pytest.fixture(scope="module")
+def times(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, duckdb.DuckDBPyConnection]:
+    values = _times()
+    instants = pa.array(values, pa.timestamp("us"))
+    days = pa.array([None if value is None else value // DAY_US for value in values], pa.int32()).cast(pa.date32())
+    columns = {"ts": instants, "tz": pa.array(values, pa.timestamp("us", "Asia/Tokyo")), "day": days}
+    return _lake(tmp_path_factory.mktemp("times"), columns)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["ts::DATE", "CAST(tz AS DATE)", "date_trunc('day', ts)", "date_trunc('hour', ts)", "date_trunc('week', tz)",
+     "date_trunc('month', ts)", "date_trunc('quarter', day)", "date_trunc('year', ts)"],
+)  # fmt: skip
+def test_times_cut_down(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
+    for edge, op in zip(EDGES[:5], itertools.cycle(OPS), strict=False):
+        _check(*times, f"{call} {op} DATE '{edge}'")
+        _check(*times, f"DATE '{edge}' {op} {call}")
+    _check(*times, f"{call} = '2024-02-29'")
+
+
+@pytest.mark.parametrize("call", ["year(ts)", "extract(year FROM tz)", "year(day)"])
+def test_years(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
+    for (year, op), flip in zip(
+        itertools.product((1969, 1970, 2024), OPS), itertools.cycle((False, True)), strict=False
+    ):
+        _check(*times, f"{year} {op} {call}" if flip else f"{call} {op} {year}")
+    for year in (0, -5, 20_000, 9_999):
+        _check(*times, f"{call} <= {year}", prunes=False)
+
+
+def test_sums_and_prefixes(tmp_path: Path) -> None:
+    columns = {"x": pa.array(NUMBERS, pa.int32()), "s": pa.array(TEXTS), "w": pa.array(NUMBERS, pa.int64())}
+    table, connection = _lake(tmp_path, columns)
+    for op, (left, right) in itertools.product(
+        OPS, (("w + 1", 6), ("3 + w", 2), ("w - 2", 0), ("5 - w", 6), ("7", "w + 2"))
+    ):
+        _check(table, connection, f"{left} {op} {right}")
+    for call in ("substr(s, 1, 2)", "substring(s, 1, 3)", "left(s, 2)"):
+        for text in ("a", "ab", "abc", "é", "aé", "zz"):
+            _check(table, connection, f"{call} = '{text}'")
+    _check(table, connection, "left(s, 1) = ''", prunes=False)
+    _check(table, connection, "substr(s, 2, 1) = 'b'", prunes=False)
+    _check(table, connection, "left(s, -1) = 'a'")
+    assert table.scan("x + 1 = 6").to_table()["x"].to_pylist() == [5]
