@@ -111,8 +111,10 @@ def _values(part: pa.Table, field: pa.Field) -> list:
     """A column as pyarrow reads it, in the table's type."""
     if field.name not in part.column_names:
         return [None] * len(part)
-    column = part[field.name]
-    return (column if pa.types.is_nested(field.type) else column.cast(field.type)).to_pylist()
+    try:
+        return part[field.name].cast(field.type).to_pylist()
+    except pa.ArrowNotImplementedError:
+        return part[field.name].to_pylist()
 
 
 def _peak_mb() -> int:
