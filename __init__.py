@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.open import open_table as open
+    from .engine.open import scan_polars
     from .engine.predicates import col
     from .engine.scan.lake_dataset import LakeDataset
     from .engine.scan.plan import Plan
@@ -48,6 +49,7 @@ _HOMES = {
     "CacheInfo": (".engine.state.cache", "CacheInfo"),
     "create": (".engine.create", "create"),
     "open": (".engine.open", "open_table"),
+    "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
     "SyncResult": (".engine.commit.sync_result", "SyncResult"),
@@ -97,6 +99,7 @@ __all__ = [
     "create",
     "open",
     "repair",
+    "scan_polars",
     "set_cache_budget",
 ]
 

@@ -136,7 +136,7 @@ def _driver_table(folder: Path, present: np.ndarray) -> list[str]:
     most_read = most_held = 0.0
     for count in (1, MANY):
         for state in ("cold", "warm"):
-            ss.open(folder).forget()
+            ss.open(folder).handle.forget()
             with ss.open(folder) as table:
                 runs = len(_bloom_runs(table))
                 if state == "warm":
@@ -209,11 +209,11 @@ def _commit_lines(folder: Path, what: str, count: int) -> list[str]:
     costs: dict[str, list[Cost]] = {"cold": [], "warm": []}
     for attempt in range(ROUNDS):
         with ss.open(folder) as table:
-            table.forget()
+            table.handle.forget()
         start = time.perf_counter()
         with ss.open(folder) as table:
             runs = len(_bloom_runs(table))
-            opening, open_s = table.index_storage.reading()[0], time.perf_counter() - start
+            opening, open_s = table.handle.index_storage.reading()[0], time.perf_counter() - start
             first = _asked(table, _picked(attempt, count))
             first.elapsed_s += open_s
             first.all_requests += opening
@@ -227,7 +227,7 @@ def _kept_lines(folder: Path) -> Iterator[str]:
         _asked(table, _picked(99, 1))
         for count in (1, MANY):
             found = [_asked(table, _picked(attempt, count)) for attempt in range(ROUNDS)]
-            held = ss.cache_info().by_root[table.index_storage.uri]
+            held = ss.cache_info().by_root[table.handle.index_storage.uri]
             yield _line(f'`cache="coarse"`, {held / 1e6:.1f} MB held', len(_bloom_runs(table)), count, "warm", found)
 
 
@@ -284,17 +284,17 @@ def _picked(seed: int, count: int) -> np.ndarray:
 
 
 def _asked(table: ss.Table, keys: np.ndarray) -> Cost:
-    before, start = table.index_storage.reading(), time.perf_counter()
+    before, start = table.handle.index_storage.reading(), time.perf_counter()
     plan = table.scan(col(COLUMN) == int(keys[0]) if len(keys) == 1 else col(COLUMN).is_in(keys.tolist()))
     files = plan.files().num_rows
-    elapsed_s, after = time.perf_counter() - start, table.index_storage.reading()
+    elapsed_s, after = time.perf_counter() - start, table.handle.index_storage.reading()
     with at_once():  # steps tell of the fine level, too, which executors read
         step = next(step for step in plan.steps if step.name == "filter")
     return Cost(step.requests, step.bytes_read, after[0] - before[0], elapsed_s, files)
 
 
 def _bloom_runs(table: ss.Table) -> tuple:
-    return next(index.runs for index in table.instant.indexes if index.kind == "bloom")
+    return next(index.runs for index in table.handle.instant.indexes if index.kind == "bloom")
 
 
 def _coarse_bytes(folder: Path, path: str) -> int:

@@ -38,7 +38,7 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
         sections: list[tuple[StridedSection, StridedSection]] = []
         name = "int"
         with (
-            table.index_storage.create(path) as sink,
+            table.handle.index_storage.create(path) as sink,
             SortedFileWriter(sink, schema=pa.schema([("nothing", pa.bool_())])) as writer,
         ):
             for number, groups in enumerate(tasks):
@@ -58,7 +58,7 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
                 )
         for number, (fine_section, task_section) in enumerate(sections):
             told = pa.table({"path": [f"{tx.id}-{number}.parquet"], "size_bytes": [1 << 26], "row_count": [1 << 20]})
-            result: TaskResult = declared_files(told, table.schema, [], False, table.storage)
+            result: TaskResult = declared_files(told, table.schema, [], False, table.handle.storage)
             result.index = TaskIndex(
                 path,
                 np.zeros((1, 2), dtype=np.int64),

@@ -58,7 +58,7 @@ def commits(lake: Lake, count: int, slower: float) -> list[str]:
                     taken["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
                 if at % _FLOOR_EVERY == 0:
                     taken["floor"].append(_timed(partial(_put_twice, folder)))
-            runs = len(table.instant.manifest)
+            runs = len(table.handle.instant.manifest)
     return _commit_lines(lake, count, slower, taken, written, runs)
 
 
@@ -208,18 +208,18 @@ def _look_up_line(folder: Path, commits_done: int, elapsed_s: float) -> str:
     runs: Sequence[int] = ()
     for commit in picked:
         row = _rows(commit).slice(ROWS_A_WRITTEN_FILE * 3 + 7, 1).to_pylist()[0]
-        ss.open(folder).forget()
+        ss.open(folder).handle.forget()
         start = time.perf_counter()
         with ss.open(folder) as table:
             plan = table.scan((col("id") == row["id"]) & (col(KEY) == row[KEY]))
             groups = plan.row_groups()
             times.append(time.perf_counter() - start)
-            told = table.index_storage.reading()
+            told = table.handle.index_storage.reading()
             requests.append(told[0])
             bytes_read.append(told[1])
             kept.append(len(groups.column("path").unique()))
-            found = {index.kind: len(index.runs) for index in table.instant.indexes}
-            runs = (len(table.instant.manifest), found["stats"], found["bloom"])
+            found = {index.kind: len(index.runs) for index in table.handle.instant.indexes}
+            runs = (len(table.handle.instant.manifest), found["stats"], found["bloom"])
     middle = [statistics.median(one) for one in (requests, bytes_read, times, kept)]
     return (
         f"| {commits_done:,} | {' + '.join(map(str, runs))} | {middle[0]:,.0f} | {middle[1]:,.0f} | "

@@ -66,20 +66,20 @@ class Lake:
 
     def forgotten(self) -> None:
         """The process has forgotten what it kept of our index; the system's cache of pages has not."""
-        self._handle.forget()
+        self._handle.handle.forget()
 
     def ours_open(self, _: object) -> Answer:
         with ss.open(self.ours_folder) as table:
-            return Answer(table.version > 0, *table.index_storage.reading())
+            return Answer(table.version > 0, *table.handle.index_storage.reading())
 
     def ours_all_files(self, _: object) -> Answer:
         with ss.open(self.ours_folder) as table:
             paths = table.files().column("path")
-            return Answer(paths, *table.index_storage.reading())
+            return Answer(paths, *table.handle.index_storage.reading())
 
     def opened(self) -> ss.Table:
         """A handle just opened by a process that keeps nothing: for the calls on it."""
-        self._handle.forget()
+        self._handle.handle.forget()
         return ss.open(self.ours_folder)
 
     def warm(self) -> ss.Table:
@@ -212,7 +212,7 @@ class Lake:
 
     def read_manifest(self) -> None:
         """The bytes of the manifest, from the system's cache."""
-        for run in self._handle.instant.manifest:
+        for run in self._handle.handle.instant.manifest:
             (self.ours_folder / ".skipstone" / run.path).read_bytes()
 
     def copy_partitions(self) -> None:
@@ -227,13 +227,13 @@ class Lake:
     @property
     def manifest_bytes(self) -> int:
         """Of the runs that list files and partitions."""
-        return sum(run.size_bytes for run in self._handle.instant.manifest)
+        return sum(run.size_bytes for run in self._handle.handle.instant.manifest)
 
 
 def _counted(table: ss.Table, ask: Callable[[], Any]) -> Answer:
-    before = table.index_storage.reading()
+    before = table.handle.index_storage.reading()
     value = ask()
-    after = table.index_storage.reading()
+    after = table.handle.index_storage.reading()
     return Answer(value, after[0] - before[0], after[1] - before[1])
 
 

@@ -80,7 +80,7 @@ class Needles:
             with ss.open(self.lake, index_path=index) as table:
                 asked = col(column) == values[0] if len(values) == 1 else col(column).is_in(values)
                 rows = table.scan(asked, columns=columns, reader=reader).to_table()
-                data, index_reads = table.storage.reading(), table.index_storage.reading()
+                data, index_reads = table.handle.storage.reading(), table.handle.index_storage.reading()
             if reader == "duckdb":
                 return Answer(rows)
             return Answer(rows, data[0] + index_reads[0], data[1] + index_reads[1])

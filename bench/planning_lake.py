@@ -58,7 +58,7 @@ class Lake:
         def ask(value: Any) -> Answer:
             with ss.open(self.ours_folder) as table:
                 paths = table.scan(where(value)).files().column("path")
-                requests, read_bytes = table.index_storage.reading()
+                requests, read_bytes = table.handle.index_storage.reading()
             return Answer(paths, requests, read_bytes)
 
         return ask
@@ -67,9 +67,9 @@ class Lake:
         table = ss.open(self.ours_folder)
 
         def ask(value: Any) -> Answer:
-            before = table.index_storage.reading()
+            before = table.handle.index_storage.reading()
             paths = table.scan(where(value)).files().column("path")
-            after = table.index_storage.reading()
+            after = table.handle.index_storage.reading()
             return Answer(paths, after[0] - before[0], after[1] - before[1])
 
         return ask
@@ -79,7 +79,7 @@ class Lake:
         cycle, handle = next_of(values), ss.open(self.ours_folder)
 
         def setup() -> object:
-            handle.forget()
+            handle.handle.forget()
             return cycle()
 
         return setup

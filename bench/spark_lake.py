@@ -83,7 +83,7 @@ class Lake:
             counted.append(where)
             with ss.open(self.files, index_path=self.indexes[index]) as table:
                 table.scan(where).to_table()
-                data, own = table.storage.reading(), table.index_storage.reading()
+                data, own = table.handle.storage.reading(), table.handle.index_storage.reading()
             return Answer(rows, data[0] + own[0], data[1] + own[1])
 
         return ask
@@ -119,7 +119,7 @@ class Lake:
             counted.append(len(keys))
             with ss.open(self.files, index_path=self.indexes[index]) as table:
                 table.scan(ss.col(column).is_in(keys)).to_table()
-                data, own = table.storage.reading(), table.index_storage.reading()
+                data, own = table.handle.storage.reading(), table.handle.index_storage.reading()
             return Answer(rows, data[0] + own[0], data[1] + own[1])
 
         return ask

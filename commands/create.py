@@ -54,14 +54,14 @@ def create(
     except KeyboardInterrupt:
         raise InterruptedCommandError("no index was committed; the same command begins anew") from None
     with table:
-        totals, pending = table.instant.totals, table.instant.pending
+        totals, pending = table.handle.instant.totals, table.handle.instant.pending
         partitions = table.partitions().num_rows
         if as_json:
-            place = {"location": table.location, "index": table.index_storage.uri, "version": table.version}
+            place = {"location": table.location, "index": table.handle.index_storage.uri, "version": table.version}
             sizes = {"files": totals["files"], "rows": totals["rows"], "size_bytes": totals["bytes"]}
             print_json({**place, **sizes, "partitions": partitions, "pending": [dict(p) for p in pending]})
             return
-        is_partitioned, of_log = bool(table.instant.partitioning), is_log(table.instant.source)
+        is_partitioned, of_log = bool(table.handle.instant.partitioning), is_log(table.handle.instant.source)
     screen = stdout()
     in_partitions = f" in {count_of(partitions, 'partition')}" if is_partitioned else ""
     sizes_text = f"{count_of(totals['rows'], 'row')}, {bytes_text(totals['bytes'])}"

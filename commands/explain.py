@@ -32,7 +32,7 @@ def explain(
         plan = table.scan(where, mode=mode.value)
         if file is not None:
             is_here = is_local(table.location) and os.path.exists(file)
-            _print_file(plan, table.relative(os.path.abspath(file) if is_here else file), as_json)
+            _print_file(plan, table.handle.relative(os.path.abspath(file) if is_here else file), as_json)
         elif as_json:
             _print_plan_json(plan)
         else:

@@ -46,14 +46,14 @@ def ls(
         if as_json:
             print_json(records(shown))
             return
-        nameless = "(beside the partitions)" if table.instant.partitioning else "(all)"
+        nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
         _print_rows(shown, _FILE_COLUMNS if one_by_one else _PARTITION_COLUMNS, nameless)
         screen = stdout()
         if shown.num_rows < rows.num_rows:
             screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
         file_count = rows.num_rows if one_by_one else _total(rows, "file_count")
         counts = [count_of(file_count, "file")]
-        if not one_by_one and table.instant.partitioning:
+        if not one_by_one and table.handle.instant.partitioning:
             counts.insert(0, count_of(rows.num_rows, "partition"))
         counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
         screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")

@@ -26,7 +26,7 @@ def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) 
             table.optimize(progress=report)
         is_new = table.version != before
         indexes = table.indexes().to_pylist()
-        runs = len(table.instant.manifest) + sum(len(index.runs) for index in table.instant.indexes)
+        runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
         if as_json:
             print_json({"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes})
             return

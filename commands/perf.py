@@ -32,7 +32,7 @@ def perf(
     with opened(path, index_path, version) as table:
         with progress() as report:
             result = perf_of(table, partition, rounds, listing, report)
-        totals, partitions = table.instant.totals, table.partitions().num_rows
+        totals, partitions = table.handle.instant.totals, table.partitions().num_rows
         if as_json:
             print_json(
                 {"location": table.location, "files": totals["files"], "partitions": partitions, **asdict(result)}

@@ -77,7 +77,7 @@ def scan(
         else:
             start_s = time.perf_counter()
             rows = _print_table(plan, is_preview) if shape is Form.table else _WRITERS[shape](plan, _stdout_bytes())
-            _note_work(plan, rows, table.instant.totals["files"], time.perf_counter() - start_s)
+            _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
 
 
 def _form(form: Form | None, output: str | None, as_json: bool, count: bool) -> Form:

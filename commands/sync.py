@@ -34,7 +34,7 @@ def sync(
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
-            outcome = {"changed": is_new, "version": result.version, **(table.instant.summary if is_new else {})}
+            outcome = {"changed": is_new, "version": result.version, **(table.handle.instant.summary if is_new else {})}
             print_json(
                 {
                     **outcome,

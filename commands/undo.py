@@ -35,7 +35,7 @@ def restore(
     with opened(path, index_path) as table:
         before = table.version
         table.restore(version, savepoint=savepoint)
-        named = version if savepoint is None else table.instant.version_of_savepoint(savepoint)
+        named = version if savepoint is None else table.handle.instant.version_of_savepoint(savepoint)
         _print_change(table, before, as_json, restored=named)
 
 
@@ -56,7 +56,7 @@ def savepoint(
         if name is None:
             _print_savepoints(table, as_json)
             return
-        named = table.instant.savepoints.get(name) if drop else table.version
+        named = table.handle.instant.savepoints.get(name) if drop else table.version
         version = table.drop_savepoint(name) if drop else table.savepoint(name)
         if as_json:
             print_json({"version": version, "savepoint": name, "of": named, "dropped": drop})
@@ -67,10 +67,11 @@ def savepoint(
 
 
 def _print_change(table: Table, before: int, as_json: bool, **action: int | None) -> None:
-    is_new = table.version != before and table.instant.summary.items() >= action.items()  # else the latest is another's
-    summary = table.instant.summary if is_new else {"files_added": 0, "files_removed": 0}
+    made = table.handle.instant.summary
+    is_new = table.version != before and made.items() >= action.items()  # else the latest is another's
+    summary = made if is_new else {"files_added": 0, "files_removed": 0}
     added, removed = summary["files_added"], summary["files_removed"]
-    totals = table.instant.totals
+    totals = table.handle.instant.totals
     if as_json:
         counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
         print_json({"changed": is_new, "version": table.version, **action, **counts})

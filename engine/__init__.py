@@ -10,7 +10,7 @@ that stand before it in this list:
     state/        versions: the timeline of instants, the manifest of live files, the runs both are kept in
     parquet/      Parquet's own bytes: footers, statistics, pages
     lakes/        where live files come from: a directory, a Delta log, Iceberg metadata
-    handle.py     what one version is read by: storage, timeline, runs, instant
+    handle.py     what one version is read by: storage, timeline, runs, instant. `Table.handle` is one
     indexes/      the protocol of an index kind, then a folder a kind: stats/, bloom/, secondary/
     tasks/        one writer's share of a commit: files attached, declared or written, with their task index file
     views.py      what a version holds, as tables for people

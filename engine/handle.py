@@ -7,6 +7,7 @@ call.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -18,10 +19,13 @@ from .state import Instant, Timeline
 from .state.cache import process_cache
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot, remedy
-from .storage import Counted, StorageOptions, options_of, relative_path
+from .storage import Counted, Storage, StorageOptions, options_of, relative_path
 
 if TYPE_CHECKING:
     from .lakes.log import LogSource, LogState
+
+
+WithLogTail = Callable[[Instant, RunReaders, Storage, "LogState"], Snapshot]
 
 
 class Handle:
@@ -32,7 +36,11 @@ class Handle:
     instant                  the version that is read
     snapshot                 what it holds, with what the log has gone on by since
     strict                   a damaged index run is an error, not a warning
+    is_pinned                opened on a chosen version, for reading
     log                      the log that owns the files; None for a table of its own
+
+    `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
+    stands above, so whoever hands over a log hands over that, too.
     """
 
     def __init__(
@@ -45,11 +53,12 @@ class Handle:
         is_pinned: bool = False,
         strict: bool = False,
         log: LogSource | None = None,
+        with_log_tail: WithLogTail | None = None,
     ):
         self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
         self.strict = strict
-        self._is_pinned = is_pinned
-        self.instant, self.log = instant, log
+        self.is_pinned = is_pinned
+        self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self.snapshot = self._pinned(instant, None)
 
     def close(self) -> None:
@@ -105,10 +114,10 @@ class Handle:
     def refresh(self) -> Self:
         """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
         under `strict` a CorruptionError."""
-        latest = self.timeline.latest(known=None if self._is_pinned else self.instant)
+        latest = self.timeline.latest(known=None if self.is_pinned else self.instant)
         assert latest is not None
         self.timeline.check_whole(latest, self.strict)
-        was_pinned, self._is_pinned = self._is_pinned, False
+        was_pinned, self.is_pinned = self.is_pinned, False
         if self.log is not None or was_pinned:
             self.instant, self.snapshot = latest, self._pinned(latest, None)
         else:
@@ -134,7 +143,7 @@ class Handle:
         self.snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
-        if self.log is None or self._is_pinned:
+        if self.log is None or self.is_pinned:
             snapshot = Snapshot(instant, self.readers)
         else:
             snapshot = self._with_log(instant, log_position)
@@ -146,7 +155,7 @@ class Handle:
             instant=snapshot.instant,
             timeline=self.timeline,
             readers=snapshot.readers,
-            is_pinned=self._is_pinned,
+            is_pinned=self.is_pinned,
             follows_log=self.log is not None,
         )
         return snapshot
@@ -156,12 +165,8 @@ class Handle:
         state = self.log.at(position, known_state(instant))
         if state is None:
             return Snapshot(instant, self.readers)
-        return self._with_tail(instant, state)
-
-    def _with_tail(self, instant: Instant, state: LogState) -> Snapshot:
-        """A version with what the log has gone on by since. `Table` says how, since binding files is the work of
-        `commit`, which stands above; a bare handle follows no log."""
-        raise AssertionError(f"{self.location}: a bare handle follows no log")
+        assert self._with_log_tail is not None
+        return self._with_log_tail(instant, self.readers, self.storage, state)
 
     def check_owns_files(self) -> None:
         """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say
@@ -175,7 +180,7 @@ class Handle:
 
     def check_latest(self) -> None:
         """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
-        if self._is_pinned:
+        if self.is_pinned:
             raise InvalidArgumentError(
                 f"this handle was opened on version {self.version}, which is for reading; refresh() it, or open() anew"
             )

@@ -6,14 +6,19 @@ import datetime as dt
 import os
 import warnings
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError, NotATableError
+from .handle import Handle
 from .lakes.log import is_log, split_location
 from .lakes.sources import open_source
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .storage import open_storages
-from .table import Table
+from .table import Table, with_log_tail
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def open_table(
@@ -81,7 +86,12 @@ def open_table(
     is_pinned = version is not None or as_of is not None or savepoint is not None
     log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
-    return Table(storage, index_storage, timeline, readers, instant, is_pinned, strict, log)
+    return Table(Handle(storage, index_storage, timeline, readers, instant, is_pinned, strict, log, with_log_tail))
+
+
+def scan_polars(location: str | os.PathLike, **options: Any) -> pl.LazyFrame:
+    """A table as a polars LazyFrame, see `Table.lazy`; `options` are those of `open`."""
+    return open_table(location, **options).lazy()
 
 
 def open_pair(
@@ -91,10 +101,10 @@ def open_pair(
     index_path: str | os.PathLike | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """A version together with the state of its log that another handle saw (`Table.log_position`), None for none."""
+    """A version together with the state of its log that another handle saw (`Handle.log_position`), None for none."""
     table = open_table(location, version=version, index_path=index_path, storage_options=storage_options)
     if log_position is not None:
-        table.pin_log(log_position)
+        table.handle.pin_log(log_position)
     return table
 
 

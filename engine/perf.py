@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ..arrays import to_numpy
 from ..errors import InvalidArgumentError
+from .handle import Handle
 from .lakes.directory import THREADS as LISTING_THREADS
 from .lakes.directory import list_parquet
 from .progress import Progress
@@ -100,7 +101,7 @@ def perf_of(
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
     chosen = _largest(table) if partition is None else partition
-    partition_id(table.snapshot, chosen)
+    partition_id(table.handle.snapshot, chosen)
     listings: dict[str, Listing | None] = {OPEN: None}
     of_partition = None
     if with_listing:
@@ -119,7 +120,7 @@ def perf_of(
 def _calls(partition: str) -> list[tuple[str, str, Ask]]:
     """(what is asked, Hudi's name for it, asking it: how many answers)."""
     return [
-        (OPEN, "", lambda table: int(table.timeline.latest() is not None)),
+        (OPEN, "", lambda table: int(table.handle.timeline.latest() is not None)),
         ("all partitions", "getAllPartitionPaths", lambda table: len(table.partitions())),
         ("all files", "", lambda table: len(table.files())),
         ("files of the partition", "getAllFilesInPartition", lambda table: len(table.files(partition))),
@@ -151,11 +152,11 @@ def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing
     cold, warm = [], []
     cost, answers = (0, 0), 0
     for _ in range(rounds):
-        table.forget()
+        table.handle.forget()
         fresh = table if name == OPEN else _opened_again(table)
-        before = table.index_storage.reading()
+        before = table.handle.index_storage.reading()
         elapsed_s, answer = _timed(partial(ask, fresh))
-        after = table.index_storage.reading()
+        after = table.handle.index_storage.reading()
         cold.append(elapsed_s)
         warm.append(_timed(partial(ask, fresh))[0])
         cost, answers = (after[0] - before[0], after[1] - before[1]), answer
@@ -164,8 +165,9 @@ def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing
 
 def _opened_again(table: Table) -> Table:
     """A handle on the same version that has read nothing but its instant."""
-    instant = table.timeline.read(table.version)
-    return Table(table.storage, table.index_storage, table.timeline, RunReaders(table.index_storage), instant, True)
+    was = table.handle
+    instant = was.timeline.read(was.version)
+    return Table(Handle(was.storage, was.index_storage, was.timeline, RunReaders(was.index_storage), instant, True))
 
 
 def _timed(action: Callable[[], R]) -> tuple[float, R]:
@@ -194,19 +196,19 @@ class _Folders:
 
 def _listed(table: Table, progress: Progress | None) -> Listing:
     """All of the table's files, as `sync` finds them."""
-    storage = _Folders(table.storage)
-    elapsed_s, found = _timed(partial(list_parquet, storage, table.index_storage, progress))
+    storage = _Folders(table.handle.storage)
+    elapsed_s, found = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
     return Listing(elapsed_s, storage.listed, found.num_rows)
 
 
 def _listed_folders(table: Table) -> Listing | None:
     """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
     None where folders do not tell partitions."""
-    if not table.is_hive or not table.instant.partitioning:
+    if not table.handle.is_hive or not table.handle.instant.partitioning:
         return None
-    storage, level = _Folders(table.storage), [""]
+    storage, level = _Folders(table.handle.storage), [""]
     start = time.perf_counter()
-    for _ in table.instant.partitioning:
+    for _ in table.handle.instant.partitioning:
         found = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
         level = [
             f"{folder}/{name}".lstrip("/")
@@ -219,9 +221,9 @@ def _listed_folders(table: Table) -> Listing | None:
 
 def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | None:
     """A partition's own folder. None where it is none, or holds other files than the partition."""
-    if partition and not table.is_hive:
+    if partition and not table.handle.is_hive:
         return None
-    storage = _Folders(table.storage)
+    storage = _Folders(table.handle.storage)
     times, files = [], 0
     for _ in range(rounds):
         elapsed_s, (found, _) = _timed(partial(storage.list_folder, partition))

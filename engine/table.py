@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -22,7 +22,9 @@ from .scan.planning import Planning
 from .scan.request import ScanRequest
 from .slice_views import file_groups_view, slices_view
 from .state import Instant
+from .state.runs import RunReaders
 from .state.snapshot import Snapshot
+from .storage import Storage
 from .views import (
     FILE_COLUMNS,
     files_by_id,
@@ -35,6 +37,8 @@ from .views import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.sync_result import SyncResult
@@ -45,13 +49,26 @@ if TYPE_CHECKING:
     from .verify import Finding
 
 
-class Table(Handle):
-    """A handle on one version of a table. Made by `create` and `open`; threads may read through one."""
+def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
+    """A version with what the log of another format has gone on by since: what a `Handle` with a log asks for."""
+    from .commit.log_tail import with_tail
+
+    return with_tail(instant, readers, storage, state)
+
+
+class Table:
+    """A handle on one version of a table. Made by `create` and `open`; threads may read through one.
+
+    handle    what the version is read by: storage, timeline, runs, instant. For the code of this package; it may change
+    """
+
+    def __init__(self, handle: Handle):
+        self.handle = handle
 
     def __repr__(self) -> str:
-        totals = self.snapshot.instant.totals
+        totals = self.handle.snapshot.instant.totals
         return (
-            f"<skipstone.Table {self.storage.uri!r} version {self.version}: "
+            f"<skipstone.Table {self.location!r} version {self.version}: "
             f"{totals['files']:,} files, {totals['rows']:,} rows>"
         )
 
@@ -63,25 +80,52 @@ class Table(Handle):
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
+    @property
+    def location(self) -> str:
+        """The table's directory."""
+        return self.handle.location
+
+    @property
+    def version(self) -> int:
+        """The version that this handle reads; 1 after `create`."""
+        return self.handle.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Data columns and partition columns."""
+        return self.handle.schema
+
+    def refresh(self) -> Self:
+        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
+        under `strict` a CorruptionError."""
+        self.handle.refresh()
+        return self
+
+    def close(self) -> None:
+        """Lets go of what this handle opened. It may be used again."""
+        self.handle.close()
+
     def partitions(self) -> pa.Table:
         """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
-        return partitions_view(self.snapshot)
+        return partitions_view(self.handle.snapshot)
 
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        return files_view(self.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.snapshot)
+        return files_view(
+            self.handle.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.handle.snapshot
+        )
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` tells them, by number; those that are not live are left out."""
-        return files_by_id(self.snapshot, ids)
+        return files_by_id(self.handle.snapshot, ids)
 
     def file_ids(self, paths: Sequence[str]) -> pa.Array:
         """uint64 [n]: the number of each of some paths, null for one that is not live. A number is a file's for ever:
         a path that comes back has another."""
         from .state.paths import paths_of
 
-        wanted = [self.relative(path) for path in paths_of(paths)]
-        found = self.snapshot.find(wanted)
+        wanted = [self.handle.relative(path) for path in paths_of(paths)]
+        found = self.handle.snapshot.find(wanted)
         return pa.array([found.get(path) for path in wanted], pa.uint64())
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
@@ -95,7 +139,7 @@ class Table(Handle):
         """
         if not isinstance(latest, bool):
             raise InvalidArgumentError(f"latest= is True or False, not {latest!r}")
-        return slices_view(self.snapshot, self._partition_ids(partition), latest)
+        return slices_view(self.handle.snapshot, self._partition_ids(partition), latest)
 
     def file_groups(self, partition: str | None = None) -> pa.Table:
         """The file groups; a file without one is a group of its own.
@@ -103,22 +147,22 @@ class Table(Handle):
         Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
         uncompacted_logs: how many logs and blocks are read with its base.
         """
-        return file_groups_view(self.snapshot, self._partition_ids(partition))
+        return file_groups_view(self.handle.snapshot, self._partition_ids(partition))
 
     def _partition_ids(self, partition: str | None) -> list[int] | None:
-        return None if partition is None else [partition_id(self.snapshot, partition)]
+        return None if partition is None else [partition_id(self.handle.snapshot, partition)]
 
     def history(self) -> pa.Table:
         """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
         a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
-        in_flight = [] if self._is_pinned else self.timeline.markers.in_flight()
-        instants = list(self.timeline.history(self.version))
+        in_flight = [] if self.handle.is_pinned else self.handle.timeline.markers.in_flight()
+        instants = list(self.handle.timeline.history(self.version))
         ended = {instant["transaction"] for instant in instants}
         return history_view(instants, [m for m in in_flight if m.transaction not in ended])
 
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
-        return indexes_view(self.snapshot)
+        return indexes_view(self.handle.snapshot)
 
     def layout(self, column: str) -> Layout:
         """How a column's values lie over the files, by the files' bounds: in how many of them a value lies, and what
@@ -128,7 +172,7 @@ class Table(Handle):
         """
         from .layout import layout_of
 
-        return layout_of(self.snapshot, column, self.strict)
+        return layout_of(self.handle.snapshot, column, self.handle.strict)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -165,7 +209,9 @@ class Table(Handle):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(Planning(ScanRequest.of(self, columns, limit=limit, mode=mode, reader=reader), where, params))
+        return Plan(
+            Planning(ScanRequest.of(self.handle, columns, limit=limit, mode=mode, reader=reader), where, params)
+        )
 
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
@@ -176,7 +222,12 @@ class Table(Handle):
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
-        return Plan(Planning(ScanRequest.of(self))).dataset()
+        return Plan(Planning(ScanRequest.of(self.handle))).dataset()
+
+    def lazy(self) -> pl.LazyFrame:
+        """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
+        the index. Raises InvalidArgumentError where polars is not installed."""
+        return Plan(Planning(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
         self,
@@ -201,12 +252,7 @@ class Table(Handle):
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, ScanRequest.of(self, columns, limit=limit, reader=reader))
-
-    def _with_tail(self, instant: Instant, state: LogState) -> Snapshot:
-        from .commit.log_tail import with_tail
-
-        return with_tail(instant, self.readers, self.storage, state)
+        return lookup(keys, on, ScanRequest.of(self.handle, columns, limit=limit, reader=reader))
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -215,7 +261,7 @@ class Table(Handle):
         from .commit.transaction import Transaction
 
         self._check_writes(key)
-        return Transaction(self, key)
+        return Transaction(self.handle, key)
 
     def distributed_transaction(self, key: str | None = None) -> DistributedTransaction:
         """Begins a transaction whose tasks, and whose end, are in other processes, while this one need not live on:
@@ -223,11 +269,11 @@ class Table(Handle):
         from .commit.distributed import DistributedTransaction
 
         self._check_writes(key)
-        return DistributedTransaction.begun(self, key)
+        return DistributedTransaction.begun(self.handle, key)
 
     def _check_writes(self, key: object) -> None:
-        self.check_latest()
-        self.check_owns_files()
+        self.handle.check_latest()
+        self.handle.check_owns_files()
         if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
             raise InvalidArgumentError(f"key= is a text, not {key!r}")
 
@@ -268,9 +314,9 @@ class Table(Handle):
         """
         from .commit.alter import alter
 
-        self.check_latest()
-        self.check_owns_files()
-        return alter(self, rename, add, drop, widen, order)
+        self.handle.check_latest()
+        self.handle.check_owns_files()
+        return alter(self.handle, rename, add, drop, widen, order)
 
     def create_index(
         self,
@@ -309,24 +355,24 @@ class Table(Handle):
         """
         from .commit.indexing import create_index
 
-        self.check_latest()
+        self.handle.check_latest()
         given = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
         options = {name: value for name, value in given.items() if value is not None}
-        return create_index(self, columns, kind, maintain=maintain, options=options, progress=teller(progress))
+        return create_index(self.handle, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
     def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
         from .commit.indexing import refresh_index
 
-        self.check_latest()
-        return refresh_index(self, columns, kind, progress=teller(progress))
+        self.handle.check_latest()
+        return refresh_index(self.handle, columns, kind, progress=teller(progress))
 
     def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
         """Takes an index away. Returns the version made."""
         from .commit.indexing import drop_index
 
-        self.check_latest()
-        return drop_index(self, columns, kind)
+        self.handle.check_latest()
+        return drop_index(self.handle, columns, kind)
 
     def sync(self, *, new_columns: str = "adopt", progress: Progress | bool | None = None) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
@@ -352,16 +398,16 @@ class Table(Handle):
         """
         if new_columns not in ("adopt", "report"):
             raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
-        self.check_latest()
-        if self.log is not None:
+        self.handle.check_latest()
+        if self.handle.log is not None:
             from .commit.sync_log import sync_log
 
-            made, result = sync_log(self, teller(progress))
+            made, result = sync_log(self.handle, teller(progress))
         else:
             from .commit.sync import sync
 
-            made, result = sync(self, teller(progress), adopts=new_columns == "adopt")
-        self.move_to(made)
+            made, result = sync(self.handle, teller(progress), adopts=new_columns == "adopt")
+        self.handle.move_to(made)
         return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
@@ -370,8 +416,8 @@ class Table(Handle):
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
         from .commit.optimize import optimize
 
-        self.check_latest()
-        optimize(self, teller(progress))
+        self.handle.check_latest()
+        optimize(self.handle, teller(progress))
         return self.version
 
     def clean(
@@ -405,10 +451,10 @@ class Table(Handle):
         """
         from .commit.clean import clean
 
-        self.check_latest()
+        self.handle.check_latest()
         if delete_data:
-            self.check_owns_files()
-        return clean(self, retain_versions, min_age, delete_data, dry_run, teller(progress))
+            self.handle.check_owns_files()
+        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, teller(progress))
 
     def rollback(self, version: int) -> int:
         """Undoes one commit, by one more: the files that it added go, those that it took out come back, and the commit
@@ -426,9 +472,9 @@ class Table(Handle):
         """
         from .commit.undoing import rollback
 
-        self.check_latest()
-        self.check_owns_files()
-        return rollback(self, version)
+        self.handle.check_latest()
+        self.handle.check_owns_files()
+        return rollback(self.handle, version)
 
     def restore(self, version: int | None = None, *, savepoint: str | None = None) -> int:
         """Makes the live files those of an older version again, with the commit states of then: one commit, after
@@ -445,9 +491,9 @@ class Table(Handle):
         """
         from .commit.undoing import restore
 
-        self.check_latest()
-        self.check_owns_files()
-        return restore(self, version, savepoint)
+        self.handle.check_latest()
+        self.handle.check_owns_files()
+        return restore(self.handle, version, savepoint)
 
     def savepoint(self, name: str) -> int:
         """Gives the version that this handle reads a name, which `open`, `restore` and people can use, and which keeps
@@ -458,19 +504,19 @@ class Table(Handle):
         """
         from .commit.savepoints import make_savepoint
 
-        self.check_latest()
-        return make_savepoint(self, name)
+        self.handle.check_latest()
+        return make_savepoint(self.handle, name)
 
     def savepoints(self) -> pa.Table:
         """One row a savepoint, by version: name, version, time (of that version)."""
-        return savepoints_view(self.instant, self.timeline)
+        return savepoints_view(self.handle.instant, self.handle.timeline)
 
     def drop_savepoint(self, name: str) -> int:
         """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
         from .commit.savepoints import drop_savepoint
 
-        self.check_latest()
-        return drop_savepoint(self, name)
+        self.handle.check_latest()
+        return drop_savepoint(self.handle, name)
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
@@ -478,4 +524,4 @@ class Table(Handle):
         every byte of the index, and every footer."""
         from .verify import verify
 
-        return verify(self, deep)
+        return verify(self.handle, deep)

@@ -98,7 +98,7 @@ def create_index(
     """
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         return create_index_here(
-            table,
+            table.handle,
             columns,
             kind,
             maintain=maintain,
@@ -121,7 +121,7 @@ def refresh_index(
     """As `Table.refresh_index`, built by executors: covers what an index lacks, as after a build that was killed.
     Returns the version; where nothing is to cover, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return refresh_index_here(table, columns, kind, progress=teller(progress), builder=Executors(spark))
+        return refresh_index_here(table.handle, columns, kind, progress=teller(progress), builder=Executors(spark))
 
 
 def optimize(
@@ -135,7 +135,7 @@ def optimize(
     """As `Table.optimize`: executors, who must see the table under the same name, build what indexes lack, and the
     driver merges runs. Returns the version; where nothing is to do, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        optimize_here(table, teller(progress), Executors(spark))
+        optimize_here(table.handle, teller(progress), Executors(spark))
         return table.version
 
 
@@ -242,9 +242,9 @@ class BuildPart(_IndexWork):
         kind = kind_named(self.index.kind)
         runs: list[Run] = []
         left_out: list[int] = []
-        with self._open() as handle, Leftovers() as leftovers:
+        with self._open() as table, Leftovers() as leftovers:
             while files.num_rows:
-                built = kind.build(handle, self.index, files, self._job(leftovers))
+                built = kind.build(table.handle, self.index, files, self._job(leftovers))
                 runs += built.runs
                 left_out += built.left_out
                 files = files.slice(files.num_rows - len(built.not_reached))
@@ -257,8 +257,8 @@ class FootersPart(_IndexWork):
     def __call__(self, files: pa.Table) -> tuple[AddedFiles, list[int]]:
         from ..engine.indexes.stats.build import footers_of
 
-        with self._open() as handle, Leftovers() as leftovers:
-            return footers_of(handle, self.index, files, self._job(leftovers))
+        with self._open() as table, Leftovers() as leftovers:
+            return footers_of(table.handle, self.index, files, self._job(leftovers))
 
 
 class Executors:

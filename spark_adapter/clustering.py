@@ -138,8 +138,8 @@ def cluster(
         plan = table.scan(node)
         tasks = plan.planning.readable_tasks()
         before = {name: table.layout(name).share_read for name in columns}
-        table.check_latest()
-        table.check_owns_files()
+        table.handle.check_latest()
+        table.handle.check_owns_files()
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
@@ -171,7 +171,7 @@ def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
     for name in columns:
         if not isinstance(name, str) or table.schema.get_field_index(name) < 0:
             raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(table.schema.names)}")
-        if name in table.instant.partitioning:
+        if name in table.handle.instant.partitioning:
             raise InvalidArgumentError(f"{name} is a partition column: rows are never moved to another partition")
     check_columns(pa.schema([table.schema.field(name) for name in columns]))
     return columns
@@ -203,7 +203,7 @@ class _Rewrite:
         progress: Progress | None,
     ):
         self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
-        names = [name for name in table.schema.names if name not in table.instant.partitioning]
+        names = [name for name in table.schema.names if name not in table.handle.instant.partitioning]
         self._whole, self._sampled = (table.scan(None, read).planning.context for read in (names, columns))
         self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
         texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
@@ -302,8 +302,8 @@ def _with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[Fil
     task = max(tasks, key=lambda task: task.size_bytes)
     sizes: dict[str, int] = {}
     with (
-        as_planned(task, table.storage) as entry,
-        open_parquet(table.storage, entry, is_checked=False, **plan.planning.context.parquet_options) as file,
+        as_planned(task, table.handle.storage) as entry,
+        open_parquet(table.handle.storage, entry, is_checked=False, **plan.planning.context.parquet_options) as file,
     ):
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)

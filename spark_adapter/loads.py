@@ -53,7 +53,7 @@ class Load:
         request = self.request()
         opened = open_table(request.path, index_path=request.index_path, storage_options=request.storage_options)
         with opened as table:
-            return table.instant.table_id
+            return table.handle.instant.table_id
 
     def version(self) -> int:
         """The version that it reads.

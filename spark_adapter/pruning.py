@@ -52,8 +52,8 @@ def coarse(
     if isinstance(filter_bytes, bool) or not isinstance(filter_bytes, int) or filter_bytes < 0:
         raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        result = coarse_of(table, columns, filter_bytes)
-        for name in _by_secondary_alone(table.instant, columns):
+        result = coarse_of(table.handle, columns, filter_bytes)
+        for name in _by_secondary_alone(table.handle.instant, columns):
             warnings.warn(
                 f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not use the index, "
                 f"and prunes by bounds alone; create_index({name!r}, kind='bloom'), or read by scan() or lookup()",

@@ -83,7 +83,7 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
     """The least version of a table that a DataFrame reads; None where it reads none of it."""
     try:
         with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-            table_id = table.instant.table_id
+            table_id = table.handle.instant.table_id
     except NotATableError:
         return None  # the save will make it
     versions = [load.version() for load in loads_of(frame) if load.table_id() == table_id]

@@ -81,7 +81,7 @@ def lookup(
     """
     names = _names(keys, on)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        snapshot = table.snapshot
+        snapshot = table.handle.snapshot
         leaves = leaf_types(table.schema)
         for name in names:
             if name not in leaves:
@@ -130,9 +130,9 @@ def _joined(
     lookup = Lookup(
         location=table.location,
         version=table.version,
-        log_position=table.log_position,
-        index_location=table.index_storage.uri,
-        storage_options=table.storage_options,
+        log_position=table.handle.log_position,
+        index_location=table.handle.index_storage.uri,
+        storage_options=table.handle.storage_options,
         names=tuple(names),
         leading=leading,
         index=None if index is None else index.id,
@@ -178,14 +178,14 @@ def _uncovered_rows(
     spark: SparkSession, table: Table, given: DataFrame, lookup: Lookup, index: IndexState | None
 ) -> DataFrame | None:
     """The rows, within the range of the keys, of files that the index does not cover; None where it covers all."""
-    instant = table.snapshot.instant
+    instant = table.handle.snapshot.instant
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Planning(ScanRequest.of(table, lookup.columns))
+    everything = Planning(ScanRequest.of(table.handle, lookup.columns))
     if index is not None and not _uncovered_units(everything, table, index).any():
         return None
-    plan = Planning(ScanRequest.of(table, lookup.columns), _key_range(given, lookup.names))
+    plan = Planning(ScanRequest.of(table.handle, lookup.columns), _key_range(given, lookup.names))
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:
@@ -202,7 +202,7 @@ def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndar
     """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    covered = units.is_alone & covered_by(table.snapshot, index, ids)
+    covered = units.is_alone & covered_by(table.handle.snapshot, index, ids)
     uncovered = np.zeros(units.count, dtype=bool)
     uncovered[units.unit_of[~covered]] = True
     return uncovered

@@ -72,7 +72,7 @@ class Lookup:
         return open_pair(self.location, self.version, self.log_position, self.index_location, self.storage_options)
 
     def index_of(self, table: Table) -> IndexState:
-        return next(index for index in table.snapshot.instant.indexes if index.id == self.index)
+        return next(index for index in table.handle.snapshot.instant.indexes if index.id == self.index)
 
     def keys_of(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> KeySet:
         """The keys in batches with a column for each of the first `count` names, of a table of such a schema."""
@@ -88,7 +88,7 @@ def find_rows(lookup: Lookup, batches: Batches) -> Batches:
     if first is None:
         return
     with lookup.open() as table:
-        reader = reader_of(table.snapshot, lookup.index_of(table))
+        reader = reader_of(table.handle.snapshot, lookup.index_of(table))
         for chunk in chain([first], chunks):
             keys = lookup.keys_of(chunk, table.schema, lookup.leading)
             try:
@@ -127,7 +127,7 @@ def read_rows(lookup: Lookup, batches: Batches) -> Batches:
                 continue
             last = files[-1], rows[-1]
             positions = Positions(files.view(np.uint64), np.zeros(len(files), dtype=np.int32), rows)
-            plan = Plan(RowsAt(positions, lookup.index_of(table), ScanRequest.of(table, lookup.columns)))
+            plan = Plan(RowsAt(positions, lookup.index_of(table), ScanRequest.of(table.handle, lookup.columns)))
             for batch in plan.to_batches():
                 yield from _to_wire(lookup, pa.Table.from_batches([batch]), table.schema, table.location)
 

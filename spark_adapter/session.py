@@ -121,11 +121,11 @@ def scan(
             # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
             residual=None if residual is None else str(residual)[:_RESIDUAL_CHARACTERS],
-            index_path=None if index_path is None else table.index_storage.uri,
+            index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
-            log_position=table.log_position,
+            log_position=table.handle.log_position,
             parallelism=known_slots(spark),
-            storage_options=table.storage_options,
+            storage_options=table.handle.storage_options,
         )
     register(spark)
     frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()

@@ -150,7 +150,7 @@ def _pinned(request: Request) -> Request:
     if request.version is not None:
         return request
     with _open(request) as table:
-        return replace(request, version=table.version, log_position=table.log_position)
+        return replace(request, version=table.version, log_position=table.handle.log_position)
 
 
 def _no_stream(what: str) -> InvalidArgumentError:
@@ -236,8 +236,8 @@ def _writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> S
 
     rows = arrow_schema(schema)
     with _open_or_create(request, rows) as table:
-        if request.partitioning is not None and request.partitioning != table.instant.partitioning:
-            columns = ", ".join(table.instant.partitioning) or "no column"
+        if request.partitioning is not None and request.partitioning != table.handle.instant.partitioning:
+            columns = ", ".join(table.handle.instant.partitioning) or "no column"
             raise InvalidArgumentError(
                 f"{table.location} is partitioned by {columns}, and option partitioning says "
                 f"{', '.join(request.partitioning) or 'no column'}; leave it out"
@@ -261,9 +261,9 @@ def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
         raise InvalidArgumentError(
             f'option {READ_VERSION} is for mode("overwrite"): what is appended conflicts with none'
         )
-    read = read_instant(table.timeline, table.instant, request.read_version)
+    read = read_instant(table.handle.timeline, table.handle.instant, request.read_version)
     if request.is_dynamic is False and request.key is None:
-        check_unchanged(Snapshot(read, table.readers), table.snapshot, None)
+        check_unchanged(Snapshot(read, table.handle.readers), table.handle.snapshot, None)
 
 
 def _open_or_create(request: WriteRequest, rows: pa.Schema) -> Table:

@@ -67,9 +67,9 @@ def view(
             path=table.location,
             predicate=None if node is None else encode_predicate(parse(node)),
             columns=tuple(plan.columns),
-            index_path=None if index_path is None else table.index_storage.uri,
+            index_path=None if index_path is None else table.handle.index_storage.uri,
             parallelism=known_slots(spark),
-            storage_options=table.storage_options,
+            storage_options=table.handle.storage_options,
         )
     register(spark)
     with active(spark):

@@ -4,9 +4,10 @@
                                   UTC by the storage's clock
 
 Only `put_if_absent` of an instant decides who is first. The queue orders those that take part: a commit that lost a
-race enters it, tries again when no live ticket is older than its own, and leaves it at its end. While others wait, a
-process enters before its first attempt too. An uncontended commit never looks at it, and a writer that knows nothing of
-it, or cannot write there, does no harm and comes to none.
+race enters it, tries again when no live ticket is older than its own, and leaves it at its end. A process that met
+other writers in the last seconds enters before its first attempt, too; one that committed in the last seconds looks
+whether others wait, else it could win every race against them and never know. A commit that is neither asks nothing.
+A writer that knows nothing of the queue, or cannot write there, does no harm and comes to none.
 
 A ticket is live while its file is young beside one's own, both by the storage's clock: each waiting commit writes its
 file anew every second. So a process that was killed, or stopped, delays the others by less than five seconds.
@@ -35,6 +36,7 @@ _RECENT_S = 5.0
 _POLL_S, _POLL_S_MAX = 0.004, 0.5
 _PAUSE_S_MAX = 0.5
 _contended: dict[str, float] = {}  # by root: when this process last met other writers there
+_committed: dict[str, float] = {}  # by root: when this process last ended a commit there
 
 
 class Turn:
@@ -50,6 +52,7 @@ class Turn:
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        _committed[self._timeline.storage.uri] = time.monotonic()
         self._is_over.set()
         with self._lock:  # a beat that is on its way would write the ticket again
             ticket, self._ticket = self._ticket, None
@@ -58,12 +61,11 @@ class Turn:
                 self._timeline.storage.delete(ticket)
 
     def wait(self, attempt: int) -> None:
-        """Returns when this commit should try: at once for a first attempt, unless this process met other writers of
-        the table in the last seconds."""
+        """Returns when this commit should try: at once for a first attempt where this process knows of no others."""
         root = self._timeline.storage.uri
         if attempt:
             _contended[root] = time.monotonic()
-        elif time.monotonic() - _contended.get(root, float("-inf")) > _RECENT_S:
+        elif not _is_recent(_contended, root) and not self._others_wait(root):
             return
         try:
             if self._ticket is None:
@@ -71,6 +73,14 @@ class Turn:
             self._wait_for_turn(root)
         except SkipstoneError:
             pause(attempt)
+
+    def _others_wait(self, root: str) -> bool:
+        if not _is_recent(_committed, root):
+            return False
+        with contextlib.suppress(SkipstoneError):
+            files, _ = self._timeline.storage.list_folder(FOLDER)
+            return any(TICKET.fullmatch(entry.path) for entry in files)
+        return False
 
     def _enter(self) -> None:
         ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"
@@ -109,9 +119,13 @@ class Turn:
             return [], False
         live = [entry.path for entry in tickets if _age_s(entry, own) <= _LEASE_S]
         for entry in tickets:
-            if _age_s(entry, own) > _ABANDONED_S:
+            if own.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
                 self._timeline.storage.delete(entry.path)
         return sorted(path for path in live if path < own.path), len(live) == 1
+
+
+def _is_recent(times: dict[str, float], root: str) -> bool:
+    return time.monotonic() - times.get(root, float("-inf")) <= _RECENT_S
 
 
 def _age_s(entry: Entry, own: Entry) -> float:

@@ -17,7 +17,9 @@ from .planning import Planning
 from .steps import Step
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow.dataset as ds
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from ..predicates import Node
     from .lake_dataset import LakeDataset
@@ -157,6 +159,27 @@ class Plan:
     def to_pandas(self, **options: Any) -> Any:
         """The same rows as a pandas DataFrame."""
         return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same rows as a polars DataFrame. Raises InvalidArgumentError where polars is not installed."""
+        from .engine_frames import polars_frame
+
+        return polars_frame(self)
+
+    def lazy(self) -> pl.LazyFrame:
+        """The same rows as a polars LazyFrame: the filters, columns and slices of its query narrow the plan. Raises
+        InvalidArgumentError where polars is not installed."""
+        from .engine_frames import polars_lazy_frame
+
+        return polars_lazy_frame(self)
+
+    def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
+        """The same rows as a relation of a DuckDB connection (default: DuckDB's own): its filters and columns narrow
+        the plan, and nothing is read before it is asked for. Raises InvalidArgumentError where DuckDB is not installed.
+        """
+        from .engine_frames import duckdb_relation
+
+        return duckdb_relation(self, connection)
 
     def dataset(self) -> LakeDataset:
         """Exactly its rows, as a pyarrow Dataset: what an engine filters and projects it by narrows the plan. See

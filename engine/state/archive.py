@@ -38,8 +38,8 @@ def is_stub(data: bytes) -> bool:
 
 def stub(folder: str, version: int, modified_us: int) -> bytes:
     """What stands under a version's name from then on; `modified_us`: when the instant's own file was written."""
-    told = {"archived": archive_path(folder), "version": version, "modified_us": modified_us}
-    return json.dumps(told).encode() + b"\n"
+    fields = {"archived": archive_path(folder), "version": version, "modified_us": modified_us}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def archived_instant(storage: Storage, folder: str, version: int, path: str, there: bytes) -> Instant:
@@ -63,26 +63,26 @@ def is_archived(storage: Storage, folder: str) -> bool:
 
 def write_archive(storage: Storage, folder: str, instants: Sequence[tuple[Instant, bytes]]) -> None:
     """Writes the archive of a folder from (instant, its text), ascending: durable and whole on return."""
-    told = [json.dumps(history_of(instant)) for instant, _ in instants]
+    lines = [json.dumps(history_of(instant)) for instant, _ in instants]
     keys = pa.array([instant.version.to_bytes(8, "big") for instant, _ in instants], pa.binary())
     with (
         storage.create(archive_path(folder)) as sink,
         SortedFileWriter(sink, schema=SCHEMA, use="get") as writer,
     ):
-        writer.write(keys, pa.record_batch([told, [text for _, text in instants]], schema=SCHEMA))
+        writer.write(keys, pa.record_batch([lines, [text for _, text in instants]], schema=SCHEMA))
 
 
 def _archived_text(storage: Storage, folder: str, version: int) -> bytes:
     path = archive_path(folder)
     try:
         with SortedFileReader(Ranged(storage, path)) as reader:
-            found = reader.get(version.to_bytes(8, "big"))
+            row = reader.get(version.to_bytes(8, "big"))
     except FileMissingError as error:
-        told = f"version {version} was archived, and the archive is gone; restore the file"
-        raise CorruptionError(told, path=path, check="archive") from error
-    if found is None:
+        message = f"version {version} was archived, and the archive is gone; restore the file"
+        raise CorruptionError(message, path=path, check="archive") from error
+    if row is None:
         raise CorruptionError(f"version {version} was archived, and is not in the archive", path=path, check="archive")
-    text = found["text"]
+    text = row["text"]
     if not isinstance(text, bytes):
         raise CorruptionError(f"has no text of version {version}", path=path, check="archive")
     return text
@@ -96,9 +96,9 @@ def archived_history(storage: Storage, folder: str, versions: range) -> Iterator
         rows = reader.scan_table(columns=["told"])
     for line in rows.column("told").to_pylist():
         try:
-            told = checked_history(parse_json((line or "").encode(), INSTANT_BYTES_MAX))
-            if told["version"] not in versions:
-                raise FieldError(f"version {told['version']} does not belong here")
+            history = checked_history(parse_json((line or "").encode(), INSTANT_BYTES_MAX))
+            if history["version"] not in versions:
+                raise FieldError(f"version {history['version']} does not belong here")
         except FieldError as error:
             raise CorruptionError(f"not a line of history ({error})", path=path, check="archive") from error
-        yield told
+        yield history

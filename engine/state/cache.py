@@ -117,19 +117,19 @@ class Cache:
         longest ago would load all of them every time, once they pass the budget. So only what the last
         `IDLE_QUESTIONS` questions did not use makes room.
         """
-        found = self.get(key)
-        if found is not None:
-            return found
+        thing = self.get(key)
+        if thing is not None:
+            return thing
         with _lock:
             if key in self._loading or not self._make_room(size_bytes + _ENTRY_BYTES):
                 return None
             self._loading[key] = size_bytes + _ENTRY_BYTES
         try:
-            found = load()
+            thing = load()
         finally:
             with _lock:
                 self._loading.pop(key, None)
-        return self.put(key, found, size_bytes)
+        return self.put(key, thing, size_bytes)
 
     def forget(self, is_forgotten: Callable[[RunKey], bool]) -> None:
         """Lets go of all that is kept of some runs."""
@@ -246,12 +246,12 @@ class CachedRun:
     def decoded(self, name: Hashable, decode: Callable[[], T], is_little: Callable[[T], bool] | None = None) -> T:
         """What `decode` gives; of a small run, and of any where `is_little` says so of what it gave, it is kept under
         `name`, which is not None."""
-        found = self._cache.get((self.key, name))
-        if found is None:
-            found = decode()
-            if self.is_small or (is_little is not None and is_little(found)):
-                found = self._cache.put((self.key, name), found, bytes_of(found))
-        return found
+        thing = self._cache.get((self.key, name))
+        if thing is None:
+            thing = decode()
+            if self.is_small or (is_little is not None and is_little(thing)):
+                thing = self._cache.put((self.key, name), thing, bytes_of(thing))
+        return thing
 
     def loaded_if_room(self, name: Hashable, size_bytes: int, load: Callable[[], T]) -> T | None:
         """See `Cache.load_if_room`."""

@@ -174,16 +174,16 @@ class Instant:
     def with_commit_states(self, states: Mapping[str, str]) -> Instant:
         """The same instant with other states of some commits. A completed one is as one of which nothing is known, and
         is forgotten, so that the instant does not grow with every commit."""
-        known = {**self.commit_states, **states}
-        return replace(self, commit_states={c: state for c, state in known.items() if state != COMPLETED})
+        merged = {**self.commit_states, **states}
+        return replace(self, commit_states={c: state for c, state in merged.items() if state != COMPLETED})
 
     def version_of_savepoint(self, name: str) -> int:
         """The version that a savepoint names. Raises InvalidArgumentError where there is none of that name."""
-        found = self.savepoints.get(name) if isinstance(name, str) else None
-        if found is None:
-            known = ", ".join(map(repr, sorted(self.savepoints))) or "none"
-            raise InvalidArgumentError(f"no savepoint {name!r}; there are: {known}")
-        return found
+        version = self.savepoints.get(name) if isinstance(name, str) else None
+        if version is None:
+            names = ", ".join(map(repr, sorted(self.savepoints))) or "none"
+            raise InvalidArgumentError(f"no savepoint {name!r}; there are: {names}")
+        return version
 
     def check_kept(self, version: int) -> None:
         """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""

@@ -33,12 +33,12 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
     for version in sorted(names):
         while newest.version < version:
             # A listing may miss what is put while it goes on, and show what comes after that.
-            found = timeline.find(newest.version + 1) or timeline.find(version)
-            if found is None:  # a repair gave it up
+            instant = timeline.find(newest.version + 1) or timeline.find(version)
+            if instant is None:  # a repair gave it up
                 break
-            _check_follows(timeline, newest, found)
-            yield found
-            newest = found
+            _check_follows(timeline, newest, instant)
+            yield instant
+            newest = instant
     last = max(names, default=base.version)
     if made is not None and is_loss(made, newest.version):
         last = max(last, made)
@@ -51,12 +51,12 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
         )
 
 
-def newest_known(timeline: Timeline, found: Instant) -> int:
+def newest_known(timeline: Timeline, newest_read: Instant) -> int:
     """The newest version of a table that anybody knows to have been made: the hint, and transactions that began at it.
     A marker has no checksum, so one is believed for a folder's length, no more."""
-    made = timeline.made_of(found.table_id) or 0
-    newest = made if is_loss(made, found.version) else found.version
-    markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, found.table_id))
+    hinted = timeline.made_of(newest_read.table_id) or 0
+    newest = hinted if is_loss(hinted, newest_read.version) else newest_read.version
+    markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, newest_read.table_id))
     return max([newest, *(m.base for m in markers if m.base <= newest + VERSIONS_A_FOLDER)])
 
 
@@ -73,11 +73,11 @@ def broken(before: Instant, after: Instant) -> str | None:
 
 
 def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
-    told = broken(before, after)
-    if told is not None:
+    problem = broken(before, after)
+    if problem is not None:
         raise CorruptionError(
-            f"{told}; what began at version {before.version} is not committed over that: open() the table anew, and do "
-            "it again (verify(deep=True) tells what is lost)",
+            f"{problem}; what began at version {before.version} is not committed over that: open() the table anew, and "
+            "do it again (verify(deep=True) tells what is lost)",
             path=_path(timeline, after.version),
             check="timeline",
         )

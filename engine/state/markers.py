@@ -109,7 +109,7 @@ class Markers:
         is the file's, since the clock of who wrote it may be wrong. A marker that cannot be read still stands for its
         transaction; files of other names are no markers."""
         files, _ = self._storage.list_folder(FOLDER)
-        found: dict[str, Marker] = {}
+        youngest: dict[str, Marker] = {}
         for entry in files:
             transaction = transaction_of(entry.path)
             if transaction is None:
@@ -123,10 +123,10 @@ class Markers:
             if marker is None or marker.transaction != transaction:
                 marker = Marker(transaction, 0, 0, "unknown")
             marker = replace(marker, time_us=entry.modified_ns // 1000)
-            other = found.get(transaction, marker)
+            other = youngest.get(transaction, marker)
             time_us, base = max(marker.time_us, other.time_us), min(marker.base, other.base)
-            found[transaction] = replace(marker, time_us=time_us, base=base)
-        return sorted(found.values(), key=lambda marker: (marker.time_us, marker.transaction))
+            youngest[transaction] = replace(marker, time_us=time_us, base=base)
+        return sorted(youngest.values(), key=lambda marker: (marker.time_us, marker.transaction))
 
     def _put(self, transaction: str, base: int, action: str, name: str) -> None:
         marker = Marker(transaction, base, now_us(), action)
@@ -135,8 +135,8 @@ class Markers:
 
 def transaction_of(path: str) -> str | None:
     """The transaction that a marker, or that of one of its tasks, stands for; None for a path that no marker has."""
-    own = _OWN.fullmatch(path)
-    return own[1] if own else None
+    match = _OWN.fullmatch(path)
+    return match[1] if match else None
 
 
 class _Heart:

@@ -63,9 +63,9 @@ class RunReaders:
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
         """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
-        found = RunReaders(self.storage, keeps_groups=self.keeps_groups)
-        found.in_memory = {**self.in_memory, run.path: data}
-        return found
+        readers = RunReaders(self.storage, keeps_groups=self.keeps_groups)
+        readers.in_memory = {**self.in_memory, run.path: data}
+        return readers
 
     def reader(self, run: Run) -> SortedFileReader:
         """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
@@ -114,9 +114,9 @@ class RunReaders:
 
     def forget(self, run: Run) -> None:
         """Lets go of a run that turned out damaged, or is about to be removed."""
-        found = self._open.pop(run.path, None)
-        if found is not None:
-            self._cache.forget(lambda key: key == found[1].key)
+        opened = self._open.pop(run.path, None)
+        if opened is not None:
+            self._cache.forget(lambda key: key == opened[1].key)
 
     def close(self) -> None:
         """Lets go of all runs: asked for again, they come from what the process keeps, or are opened anew."""
@@ -125,9 +125,9 @@ class RunReaders:
     def _opened(self, run: Run) -> tuple[SortedFileReader, CachedRun]:
         if self._process != os.getpid():  # forked: a thread of the parent may have been using a reader, and its locks
             self._begin()
-        found = self._open.get(run.path)
-        if found is not None:
-            return found
+        opened = self._open.get(run.path)
+        if opened is not None:
+            return opened
         cached = self._cached(run)
         _check_same(run, cached.reader)
         # What this handle reads of the run is counted by its own storage.
@@ -137,7 +137,7 @@ class RunReaders:
 
     def _cached(self, run: Run) -> CachedRun:
         """The run as the cache has it. Its file is looked at in any case: one that was damaged or removed since is
-        found out."""
+        cached out."""
         data = self.in_memory.get(run.path)
         if data is not None:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
@@ -145,15 +145,15 @@ class RunReaders:
         if self._is_shared:
             entry = self.storage.stat(run.path)
             if entry.size_bytes != run.size_bytes:
-                told = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
-                raise CorruptionError(f"{told}; restore the file", path=run.path, check="size")
+                message = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
+                raise CorruptionError(f"{message}; restore the file", path=run.path, check="size")
             key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
-        found = self._cache.get((key, None))
-        if found is None:
+        cached = self._cache.get((key, None))
+        if cached is None:
             reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes), cache_bytes=0)
-            made = CachedRun(key, reader, self._cache)
-            found = self._cache.put((key, None), made, made.size_bytes)
-        return found
+            fresh = CachedRun(key, reader, self._cache)
+            cached = self._cache.put((key, None), fresh, fresh.size_bytes)
+        return cached
 
 
 def _check_same(run: Run, reader: SortedFileReader) -> None:
@@ -164,8 +164,8 @@ def _check_same(run: Run, reader: SortedFileReader) -> None:
         first, last = reader.ends()
         is_same = run.first_key <= first.hex() and last.hex() <= run.last_key
     if not is_same:
-        told = "holds other keys than the version says: another file was copied over it; restore the file"
-        raise CorruptionError(told, path=run.path, check="run")
+        message = "holds other keys than the version says: another file was copied over it; restore the file"
+        raise CorruptionError(message, path=run.path, check="run")
 
 
 def get_runs(
@@ -176,8 +176,8 @@ def get_runs(
     layers = []
     for run in reversed(runs):  # newest first
         if run.overlaps(*ends) and len(keys):
-            found = readers.reader(run).get_many(keys, columns, include_deleted=True)
-            layers.append(found.filter(found.column("found")).drop_columns(["found"]))
+            matches = readers.reader(run).get_many(keys, columns, include_deleted=True)
+            layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
     if not layers:
         return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
     return newest_wins(pa.concat_tables(layers))
@@ -238,27 +238,27 @@ def entries_between(
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
 
 
-def sought_entries(
+def entries_with(
     readers: RunReaders,
     runs: Sequence[Run],
     prefix: bytes,
-    sought: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
+    wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
     column: str,
     schema: pa.Schema,
 ) -> tuple[np.ndarray, pa.Table]:
-    """The live entries below a prefix whose column of strings holds what is sought: (uint64 numbers, ascending; that
-    column). `sought`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
-    if not sought:
+    """The live entries below a prefix whose column of strings holds wanted values: (uint64 numbers, ascending; that
+    column). `wanted`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
+    if not wanted:
         return newest_numbered([], [column], schema)
-    every = (sought[0][0][0], sought[-1][0][1]), [value for _, values in sought for value in values]
-    found = [np.empty(0, dtype=np.uint64)]
+    every = (wanted[0][0][0], wanted[-1][0][1]), [value for _, values in wanted for value in values]
+    matches = [np.empty(0, dtype=np.uint64)]
     for run in runs:
-        # A small run is a block or two, in which all are sought at once.
-        for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else sought:
+        # A small run is a block or two, in which all are looked up at once.
+        for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else wanted:
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
-                    found.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
-    ids = np.unique(np.concatenate(found))
+                    matches.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
+    ids = np.unique(np.concatenate(matches))
     if not len(ids):
         return newest_numbered([], [column], schema)
     return entries_of(readers, runs, prefix, ids, [column], schema)
@@ -280,8 +280,8 @@ def newest_numbered(
     tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in ordered]
     if apart is not None:
         return np.concatenate([layer.numbers for layer in apart]), pa.concat_tables(tables)
-    ids, at = live_numbers(layers)
-    return ids, tables[0] if at is None else pa.concat_tables(tables).take(from_numpy(at))
+    ids, positions = live_numbers(layers)
+    return ids, tables[0] if positions is None else pa.concat_tables(tables).take(from_numpy(positions))
 
 
 def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
@@ -289,9 +289,9 @@ def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
     tombstone, as where commits only added; else None."""
     if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
         return None
-    some = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
-    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(some))
-    return some if some and is_apart else None
+    ordered = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
+    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(ordered))
+    return ordered if ordered and is_apart else None
 
 
 def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -299,10 +299,10 @@ def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | N
     the entries of all layers one after the other, None where it is one layer as it lies."""
     if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
         return layers[0].numbers, None
-    gone = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
-    unique, at = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
-    live = ~np.concatenate(gone)[at]
-    return unique[live], at[live]
+    deleted = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
+    unique, positions = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
+    live = ~np.concatenate(deleted)[positions]
+    return unique[live], positions[live]
 
 
 def newest_wins(layers: pa.Table) -> pa.Table:

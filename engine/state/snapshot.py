@@ -33,7 +33,7 @@ from .manifest import (
     key_number,
     split_file_ids,
 )
-from .runs import DamagedRun, RunReaders, entries_between, entries_of, newest_numbered, numbered_entries, sought_entries
+from .runs import DamagedRun, RunReaders, entries_between, entries_of, entries_with, newest_numbered, numbered_entries
 from .timeline import Timeline
 
 T = TypeVar("T")
@@ -79,23 +79,25 @@ class Snapshot:
 
     @cached_property
     def _partitions(self) -> pa.Table:
-        numbers, found = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
-        return found.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
+        numbers, rows = self._entries(KIND_PARTITION, [f.name for f in PARTITION_FIELDS])
+        return rows.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
 
     def partition_id(self, partition: str) -> int | None:
         """The id of a partition by its text; None where it has no files."""
-        found = self.partitions()
+        partitions = self.partitions()
         if self._ids_by_text is None and not self._is_asked:  # a dict pays from the second question on
             self._is_asked = True
-            at = pc.index(joined(found.column("partition")), string_array([partition])[0]).as_py()
-            return int(to_numpy(found.column("partition_id"))[at]) if at >= 0 else None
+            row = pc.index(joined(partitions.column("partition")), string_array([partition])[0]).as_py()
+            return int(to_numpy(partitions.column("partition_id"))[row]) if row >= 0 else None
         return self.ids_by_text().get(partition)
 
     def ids_by_text(self) -> dict[str, int]:
         """The id of each partition that has files, by its text."""
         if self._ids_by_text is None:
-            found = self.partitions()
-            pairs = zip(found.column("partition").to_pylist(), found.column("partition_id").to_pylist(), strict=True)
+            partitions = self.partitions()
+            pairs = zip(
+                partitions.column("partition").to_pylist(), partitions.column("partition_id").to_pylist(), strict=True
+            )
             self._ids_by_text = dict(pairs)
         return self._ids_by_text
 
@@ -117,9 +119,9 @@ class Snapshot:
         names = FILE_ROW if columns is None else tuple(columns)
         if partition_ids is None:
             return self._all_files(names)
-        known = next((table for kept, table in self._files.copy().items() if set(names) <= set(kept)), None)
-        if known is not None:
-            return _of_partitions(known.select(["file_id", "partition_id", *names]), partition_ids)
+        wider = next((table for names_read, table in self._files.copy().items() if set(names) <= set(names_read)), None)
+        if wider is not None:
+            return _of_partitions(wider.select(["file_id", "partition_id", *names]), partition_ids)
         return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
 
     def _all_files(self, names: tuple[str, ...]) -> pa.Table:
@@ -131,21 +133,21 @@ class Snapshot:
         """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
         if partition_ids is not None and len(_number_ranges(partition_ids)) <= RANGES_MAX:
             return self._entries(KIND_FILE, [], partition_ids)[0]
-        found, _ = self._entries(KIND_FILE, [])
+        numbers, _ = self._entries(KIND_FILE, [])
         if partition_ids is None:
-            return found
-        partition, _ = split_file_ids(found)
-        return found[np.isin(partition, partition_ids)]
+            return numbers
+        partition, _ = split_file_ids(numbers)
+        return numbers[np.isin(partition, partition_ids)]
 
     def rows(self, ids: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """Those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the columns asked for
         of the manifest's."""
-        with self._damage_told():
-            found, rows = entries_of(
+        with self._naming_damage():
+            live_ids, rows = entries_of(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
             self._check(KIND_FILE, rows)
-        return _file_rows(found, rows)
+        return _file_rows(live_ids, rows)
 
     @property
     def tells_partitions(self) -> bool:
@@ -156,24 +158,24 @@ class Snapshot:
     def find(self, paths: Sequence[str]) -> dict[str, int]:
         """The number of each of some paths that is live."""
         by_partition: dict[int | None, list[bytes]] = {}
-        tells = self.tells_partitions
+        by_path = self.tells_partitions
         for path in paths:
-            partition = self.ids_by_text().get(hive.partition_of(path)) if tells else None
-            if partition is not None or not tells:
+            partition = self.ids_by_text().get(hive.partition_of(path)) if by_path else None
+            if partition is not None or not by_path:
                 by_partition.setdefault(partition, []).append(path.encode())
         ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}
-        sought = sorted((ends[p], values) for p, values in by_partition.items())
-        with self._damage_told():
-            ids, rows = sought_entries(
-                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), sought, "path", RUN_SCHEMA
+        wanted = sorted((ends[p], values) for p, values in by_partition.items())
+        with self._naming_damage():
+            ids, rows = entries_with(
+                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), wanted, "path", RUN_SCHEMA
             )
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
         """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""
-        found = self.rows(ids, [SEGMENT_FIELD.name])
+        rows = self.rows(ids, [SEGMENT_FIELD.name])
         segments = np.zeros(len(ids), dtype=np.int64)
-        segments[np.searchsorted(ids, to_numpy(found.column("file_id")))] = to_numpy(found.column(SEGMENT_FIELD.name))
+        segments[np.searchsorted(ids, to_numpy(rows.column("file_id")))] = to_numpy(rows.column(SEGMENT_FIELD.name))
         return segments
 
     def gone(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
@@ -185,21 +187,21 @@ class Snapshot:
     def version_of_key(self, key: str) -> int | None:
         """The version that a commit under this key made; None where none did, or it was rolled back."""
         wanted = np.array([key_number(key)], dtype=np.uint64)
-        with self._damage_told():
+        with self._naming_damage():
             _, rows = entries_of(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_KEY), wanted, KEY_ROW, RUN_SCHEMA
             )
-        found = rows.to_pylist()
-        return found[0]["segment"] if found and found[0]["path"] == key else None
+        matches = rows.to_pylist()
+        return matches[0]["segment"] if matches and matches[0]["path"] == key else None
 
     def keys(self) -> dict[str, int]:
         """The keys of idempotent commits that stand, and the versions that those made."""
-        _, found = self._entries(KIND_KEY, KEY_ROW)
-        return dict(zip(*(found.column(name).to_pylist() for name in KEY_ROW), strict=True))
+        _, rows = self._entries(KIND_KEY, KEY_ROW)
+        return dict(zip(*(rows.column(name).to_pylist() for name in KEY_ROW), strict=True))
 
     def _kept(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
-        with self._damage_told():
+        with self._naming_damage():
             runs = self.readers.cached(self.instant.manifest)
         if not runs or not all(run.is_small for run in runs):
             return make()
@@ -210,7 +212,7 @@ class Snapshot:
     ) -> tuple[np.ndarray, pa.Table]:
         """The live entries of a kind: (uint64 numbers, ascending; the columns)."""
         runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
-        with self._damage_told():
+        with self._naming_damage():
             if partition_ids is None:
                 numbers, rows = numbered_entries(self.readers, runs, prefix, columns, RUN_SCHEMA)
             else:
@@ -232,24 +234,24 @@ class Snapshot:
             raise CorruptionError("a partition in the manifest has no name; restore its runs", check="manifest")
 
     @contextlib.contextmanager
-    def _damage_told(self) -> Iterator[None]:
+    def _naming_damage(self) -> Iterator[None]:
         """Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish."""
         try:
             yield
-        except DamagedRun as found:
-            with self._damage_told():
-                raise found.error from found
+        except DamagedRun as damaged:
+            with self._naming_damage():
+                raise damaged.error from damaged
         except FileMissingError as error:
-            told = (
+            message = (
                 f"the manifest of version {self.instant.version} is not whole: {error}; it was cleaned (refresh() the "
                 "handle), or is lost (restore the file)"
             )
-            raise CorruptionError(told, check="manifest") from error
+            raise CorruptionError(message, check="manifest") from error
         except CorruptionError as error:
             for run in self.instant.manifest:
                 self.readers.forget(run)
-            told = f"the manifest of version {self.instant.version} is damaged: {error.message}"
-            raise CorruptionError(told, path=error.path, offset=error.offset, check=error.check) from error
+            message = f"the manifest of version {self.instant.version} is damaged: {error.message}"
+            raise CorruptionError(message, path=error.path, offset=error.offset, check=error.check) from error
 
 
 def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
@@ -289,12 +291,12 @@ def remedy(
         )
     if not is_pinned:
         return f"{'refresh()' if follows_log else 'sync()'} the table and scan again"
-    told = f"files of version {instant.version} are gone, or others now"
+    message = f"files of version {instant.version} are gone, or others now"
     latest = timeline.latest() or instant
     number = Snapshot(instant, readers).find([path]).get(path)
     if number is None or _is_live(latest, readers, path, number):
         follow = "refresh() this handle" if follows_log else "refresh() this handle, and sync() it"
-        return f"{told}, and version {latest.version}, the latest, names the same: {follow}"
+        return f"{message}, and version {latest.version}, the latest, names the same: {follow}"
     low, high = instant.version, latest.version  # a number that went never comes back, so versions can be halved
     while high - low > 1:
         middle = (low + high) // 2
@@ -304,7 +306,7 @@ def remedy(
             high = middle
     kept = [v for v in range(high, latest.version + 1) if not any(a <= v <= b for a, b in latest.cleaned)]
     which = f"version {kept[0]}" if len(kept) == 1 else f"versions {kept[0]} to {kept[-1]}"
-    return f"{told}; without it {which} can be read: open() one of them, or refresh() this handle"
+    return f"{message}; without it {which} can be read: open() one of them, or refresh() this handle"
 
 
 def _is_live(instant: Instant, readers: RunReaders, path: str, number: int) -> bool:

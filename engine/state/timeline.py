@@ -69,56 +69,56 @@ class Timeline:
     def read(self, version: int) -> Instant:
         """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
         damaged, or holds another version, or another table's."""
-        found = self.find(version)
-        if found is None:
+        instant = self.find(version)
+        if instant is None:
             raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
-        self._check_table(found, self._table_id)
-        return found
+        self._check_table(instant, self._table_id)
+        return instant
 
     def nearest(self, version: int) -> Instant | None:
         """The last version, up to this one, that stands; None where there is none."""
         for number in range(version, max(0, version - _PROBES_MAX), -1):
-            found = self.find(number)
-            if found is not None:
-                return found
+            instant = self.find(number)
+            if instant is not None:
+                return instant
         return self._listed(version - _PROBES_MAX)
 
     def latest(self, known: Instant | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
         before it. Sets `lost`."""
         hint = self.hint()
-        found = known if known is not None and self.stands(known) else self._remembered()
-        if hint is not None and (found is None or (hint[1] == found.table_id and hint[0] > found.version)):
-            found = self.find(hint[0], archived=False) or found
-        if found is None or hint is None or hint[1] != found.table_id:
-            found = _newer(found, self._listed())
+        newest = known if known is not None and self.stands(known) else self._remembered()
+        if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
+            newest = self.find(hint[0], archived=False) or newest
+        if newest is None or hint is None or hint[1] != newest.table_id:
+            newest = _newer(newest, self._listed())
         probes = 0
-        while found is not None and (later := self.find(found.version + 1)) is not None:
-            self._check_table(later, found.table_id)
-            found = later
+        while newest is not None and (later := self.find(newest.version + 1)) is not None:
+            self._check_table(later, newest.table_id)
+            newest = later
             probes += 1
             if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than to go on like this
-                found = _newer(found, self._listed())
-        self._table_id = None if found is None else found.table_id
-        made = [] if hint is None else [hint]
-        made += [] if known is None else [(known.version, known.table_id)]
-        newer = (v for v, table_id in made if found is not None and table_id == found.table_id)
-        self.lost = max((v for v in newer if found is not None and is_loss(v, found.version)), default=None)
-        return found
+                newest = _newer(newest, self._listed())
+        self._table_id = None if newest is None else newest.table_id
+        claimed = [] if hint is None else [hint]
+        claimed += [] if known is None else [(known.version, known.table_id)]
+        above = (v for v, table_id in claimed if newest is not None and table_id == newest.table_id)
+        self.lost = max((v for v in above if newest is not None and is_loss(v, newest.version)), default=None)
+        return newest
 
-    def check_whole(self, found: Instant, strict: bool) -> None:
+    def check_whole(self, newest: Instant, strict: bool) -> None:
         """Warns, or raises CorruptionError where `strict`, if `latest` has just found this instant and a newer version
         was lost."""
         if self.lost is None:
             return
-        told = (
-            f"version {self.lost} was made, and is not there; version {found.version} is the newest that can be read. "
+        message = (
+            f"version {self.lost} was made, and is not there; version {newest.version} is the newest that can be read. "
             "Bring the file back, or repair() the table to go on without it"
         )
         path = f"{self.storage.uri}/{instant_path(self.lost)}"
         if strict:
-            raise CorruptionError(told, path=path, check="timeline")
-        warnings.warn(f"{path}: {told}", stacklevel=3)
+            raise CorruptionError(message, path=path, check="timeline")
+        warnings.warn(f"{path}: {message}", stacklevel=3)
 
     def stands(self, instant: Instant, entry: Entry | None = None) -> bool:
         """True where the timeline holds this very instant: not where the table was removed, and another made here.
@@ -126,8 +126,8 @@ class Timeline:
         seen, read = _seen.get(self.storage.uri, (None, None))
         is_read = seen is not None and seen.transaction == instant.transaction
         if not is_read or read != (entry or self._entry(instant.version)):
-            there = self.find(instant.version)
-            return there is not None and there.transaction == instant.transaction
+            standing = self.find(instant.version)
+            return standing is not None and standing.transaction == instant.transaction
         return True
 
     def made_of(self, table_id: str) -> int | None:
@@ -174,8 +174,8 @@ class Timeline:
                     uncertain = error
                 if attempt + 1 == PUTS_MAX:
                     raise (uncertain or error) from None
-        there = self.find(instant.version)
-        return there is not None and there.transaction == instant.transaction
+        standing = self.find(instant.version)
+        return standing is not None and standing.transaction == instant.transaction
 
     def _settle(self, version: int) -> None:
         """Makes the last name of a folder durable before the first of the next one: whoever gave it may have died
@@ -187,10 +187,10 @@ class Timeline:
     def was_published(self, instant: Instant) -> bool | None:
         """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""
         try:
-            there = self.find(instant.version)
+            standing = self.find(instant.version)
         except SkipstoneError:
             return None
-        return there is not None and there.transaction == instant.transaction
+        return standing is not None and standing.transaction == instant.transaction
 
     def instants(self, first: int, last: int) -> Iterator[Instant]:
         """The instants of versions first..last, both inclusive, without those that were lost."""
@@ -198,9 +198,9 @@ class Timeline:
         if last - first >= _PROBES_MAX:  # a version's number may be far larger than how many there are
             versions = sorted(version for version in self.names(first, last) if version <= last)
         for version in versions:
-            found = self.find(version)
-            if found is not None:
-                yield found
+            instant = self.find(version)
+            if instant is not None:
+                yield instant
 
     def last_until(
         self, latest: Instant, time_us: int, time_of: Callable[[Instant], int] = attrgetter("when_us")
@@ -210,12 +210,12 @@ class Timeline:
         low, high, is_doubted = 0, latest.version, False  # times never go back, so versions can be halved
         while low < high:
             middle = (low + high + 1) // 2
-            found = self.nearest(middle)
-            if found is None or found.version <= low:  # what lies between is lost
+            instant = self.nearest(middle)
+            if instant is None or instant.version <= low:  # what lies between is lost
                 low = middle
                 continue
-            is_doubted |= found.when_us != found.time_us
-            low, high = (middle, high) if time_of(found) <= time_us else (low, found.version - 1)
+            is_doubted |= instant.when_us != instant.time_us
+            low, high = (middle, high) if time_of(instant) <= time_us else (low, instant.version - 1)
         return self.nearest(low), is_doubted
 
     def history(self, last: int) -> Iterator[dict]:
@@ -231,20 +231,20 @@ class Timeline:
     def archive(self, latest: int, progress: Progress | None = None) -> None:
         """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
         left half done is done again."""
-        begun = after = max(0, latest // VERSIONS_A_FOLDER - 1)
+        first_folder = stop_folder = max(0, latest // VERSIONS_A_FOLDER - 1)
         # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
-        while begun > 0 and not self._is_archived_whole(begun - 1):
-            begun -= 1
-        for number in range(begun, after):
+        while first_folder > 0 and not self._is_archived_whole(first_folder - 1):
+            first_folder -= 1
+        for number in range(first_folder, stop_folder):
             first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
             folder = _folder_of(first)
-            there = {v: read for v in range(first, stop) if (read := self._standing(v)) is not None}
+            standing = {v: read for v in range(first, stop) if (read := self._standing(v)) is not None}
             if not is_archived(self.storage, folder):
-                if any(is_stub(text) for _, text in there.values()):  # somebody else archives, too, and was first
+                if any(is_stub(text) for _, text in standing.values()):  # somebody else archives, too, and was first
                     continue
                 # A damaged one stays where it is, and is told.
-                write_archive(self.storage, folder, [(self._parsed(v, *there[v]), there[v][1]) for v in there])
-            for version, (entry, text) in there.items():
+                write_archive(self.storage, folder, [(self._parsed(v, *standing[v]), standing[v][1]) for v in standing])
+            for version, (entry, text) in standing.items():
                 if not is_stub(text):
                     self.storage.put(instant_path(version), stub(folder, version, entry.modified_ns // 1000))
                 if progress:
@@ -269,13 +269,13 @@ class Timeline:
         """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
         if is_stub(data):
-            found = archived_instant(self.storage, _folder_of(version), version, path, data)
+            instant = archived_instant(self.storage, _folder_of(version), version, path, data)
         else:
-            found = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
-        if found.version != version:
-            told = f"holds version {found.version}, and not the one of its name: another file was copied over it; "
-            raise CorruptionError(told + _REMEDY, path=path, check="version")
-        return found
+            instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
+        if instant.version != version:
+            message = f"holds version {instant.version}, and not the one of its name: another file was copied over it; "
+            raise CorruptionError(message + _REMEDY, path=path, check="version")
+        return instant
 
     def _check_table(self, instant: Instant, table_id: str | None) -> None:
         if table_id is not None and instant.table_id != table_id:
@@ -288,10 +288,10 @@ class Timeline:
         read = self._standing(version)
         if read is None or (not archived and is_stub(read[1])):
             return None
-        found = self._parsed(version, *read)
+        instant = self._parsed(version, *read)
         if not is_stub(read[1]):
-            self._remember(found, read[0])
-        return found
+            self._remember(instant, read[0])
+        return instant
 
     def give_up(self, version: int, transaction: str, is_damaged: bool) -> bool:
         """Takes the name of a lost version, so that nobody publishes under it; False where somebody did meanwhile. What
@@ -335,21 +335,21 @@ class Timeline:
         """(version, table's id) of the hint; None where it cannot be read, or is none of ours."""
         # A folder, say; whether the storage answers at all is asked next.
         with contextlib.suppress(StorageError, CorruptionError):
-            told = _HINT_FORM.fullmatch(self.storage.read(_HINT, SMALL_BYTES_MAX))
-            return None if told is None else (int(told[1]), told[2].decode())
+            match = _HINT_FORM.fullmatch(self.storage.read(_HINT, SMALL_BYTES_MAX))
+            return None if match is None else (int(match[1]), match[2].decode())
         return None
 
     def names(self, first: int, last: int | None) -> dict[int, Entry]:
         """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
         reach `last` (None: nobody knows), of those after it. Mostly one listing."""
         number = first // VERSIONS_A_FOLDER
-        found = self._in_folder(number)
+        entries = self._in_folder(number)
         final = (number + 1) * VERSIONS_A_FOLDER - 1
-        if final in found or last is None or last > final:
+        if final in entries or last is None or last > final:
             for later in self._folders():
                 if later > number and (last is None or later <= last // VERSIONS_A_FOLDER):
-                    found |= self._in_folder(later)
-        return {version: entry for version, entry in found.items() if version >= first}
+                    entries |= self._in_folder(later)
+        return {version: entry for version, entry in entries.items() if version >= first}
 
     def _in_folder(self, number: int) -> dict[int, Entry]:
         files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
@@ -365,9 +365,9 @@ class Timeline:
             if number > last // VERSIONS_A_FOLDER:
                 continue
             for version in sorted(self._in_folder(number), reverse=True):
-                found = self.find(version) if version <= last else None
-                if found is not None:
-                    return found
+                instant = self.find(version) if version <= last else None
+                if instant is not None:
+                    return instant
         return None
 
 
@@ -377,8 +377,8 @@ def is_loss(version: int, newest: int) -> bool:
     return newest < version <= newest + _LOST_MAX
 
 
-def _newer(found: Instant | None, listed: Instant | None) -> Instant | None:
-    return listed if found is None or (listed is not None and listed.version > found.version) else found
+def _newer(one: Instant | None, other: Instant | None) -> Instant | None:
+    return other if one is None or (other is not None and other.version > one.version) else one
 
 
 def _version_of(path: str) -> int | None:

@@ -104,10 +104,10 @@ class LocalStorage:
                 os.close(descriptor)
 
     def _not_regular(self, path: str) -> SkipstoneError:
-        told = "is no regular file, but a folder, a link or a device"
+        message = "is no regular file, but a folder, a link or a device"
         if self._is_index:
-            return CorruptionError(f"{told}; bring the file back", path=path, check="file")
-        return StorageError(f"{path}: {told}")
+            return CorruptionError(f"{message}; bring the file back", path=path, check="file")
+        return StorageError(f"{path}: {message}")
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -231,8 +231,8 @@ def _make_folders(folder: str, root: str) -> None:
             is_made = True
         except FileExistsError:
             if not os.path.isdir(path):
-                told = f"{path}: a folder belongs here, and a file is in its place, or a link that leads nowhere"
-                raise StorageError(f"{told}; move it away") from None
+                message = f"{path}: a folder belongs here, and a file is in its place, or a link that leads nowhere"
+                raise StorageError(f"{message}; move it away") from None
         try:
             fsync_folder(os.path.dirname(path))
         except PermissionError:  # a folder of somebody else, who made what is in it

@@ -182,11 +182,11 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
     try:
         return makers[kind](bucket, **more)
     except obstore.exceptions.UnknownConfigurationKeyError as error:
-        told = scrubbed(str(error).splitlines()[0], options)
-        raise InvalidArgumentError(f"storage_options= for {kind}://: {told}") from None
+        message = scrubbed(str(error).splitlines()[0], options)
+        raise InvalidArgumentError(f"storage_options= for {kind}://: {message}") from None
     except (obstore.exceptions.BaseError, ValueError) as error:
-        told = scrubbed(str(error).splitlines()[0], options)
-        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({told}); mend storage_options=") from None
+        message = scrubbed(str(error).splitlines()[0], options)
+        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); mend storage_options=") from None
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_create_without_hive_columns_elsewhere(say, files: Path, tmp_path: Path)
     assert told["index"] == index and not (files / ".skipstone").exists()
     with ss.open(lake, index_path=index) as table:
         assert "month" not in table.schema.names
-        assert table.instant.stats_paths() == ("id", "k")
+        assert table.handle.instant.stats_paths() == ("id", "k")
     assert _json(say, "scan", lake, "--index-path", index, "--count") == {"count": 120}
 
 
@@ -426,7 +426,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 def test_a_damaged_run_is_a_warning(say, lake: str) -> None:
     with ss.open(lake) as table:
-        (run,) = next(i.runs for i in table.instant.indexes if i.kind == "bloom")
+        (run,) = next(i.runs for i in table.handle.instant.indexes if i.kind == "bloom")
     path = Path(lake, ".skipstone", run.path)
     path.write_bytes(path.read_bytes()[:-10])
     status, out, err = say("scan", lake, "--where", "id = '2-007'", "--columns", "k", "--format", "csv")

@@ -85,7 +85,7 @@ def test_a_conflict_has_a_status_of_its_own_and_names_its_files(say, lake: str) 
 def test_warnings_for_machines_are_lines_of_json(say, lake: str) -> None:
     with ss.open(lake) as table:
         table.create_index("s", kind="bloom")
-        (run,) = next(index.runs for index in table.instant.indexes if index.kind == "bloom")
+        (run,) = next(index.runs for index in table.handle.instant.indexes if index.kind == "bloom")
     path = Path(lake, ".skipstone", run.path)
     path.write_bytes(path.read_bytes()[:-10])
     status, out, err = say("scan", lake, "--where", "s = 's3'", "--columns", "k", "--json")

@@ -40,15 +40,15 @@ def _check(root: Path, writers: int, commits: int) -> None:
     history = table.history().to_pylist()
     assert [h["version"] for h in history] == list(range(1, table.version + 1))
     assert sum(h["files_added"] for h in history) == writers * commits
-    transactions = [ss.open(root, version=v).instant.transaction for v in range(1, table.version + 1)]
+    transactions = [ss.open(root, version=v).handle.instant.transaction for v in range(1, table.version + 1)]
     assert len(set(transactions)) == len(transactions)
     partitions = table.partitions()
-    assert pc.sum(partitions.column("row_count")).as_py() == rows.num_rows == table.instant.totals["rows"]
+    assert pc.sum(partitions.column("row_count")).as_py() == rows.num_rows == table.handle.instant.totals["rows"]
     assert table.verify(deep=True) == []
     for writer in range(writers):
         assert table.scan(f"writer = {writer} AND n = 3").count() == ROWS
     assert not list((root / ".skipstone/pending").glob("*"))
-    named = {r.path for r in table.instant.manifest}
+    named = {r.path for r in table.handle.instant.manifest}
     assert len(named) <= 8  # look-ups stay bounded to a few runs
 
 
@@ -218,7 +218,7 @@ def test_many_commits_keep_the_runs_few(tmp_path: Path) -> None:
             tx.write(pa.table({"p": pa.array([number % 3], pa.int32()), "writer": [0], "n": [number]}))
             if number % 4 == 3:
                 tx.remove(table.files().column("path").to_pylist()[:2])
-        longest = max(longest, len(table.instant.manifest), len(table.instant.indexes[0].runs))
+        longest = max(longest, len(table.handle.instant.manifest), len(table.handle.instant.indexes[0].runs))
     assert longest <= 7
     live = table.scan().to_table().column("n").to_pylist()
     assert len(live) == len(set(live)) == 20

@@ -104,7 +104,7 @@ def check(root: Path, writers: int, commits: int, first: int) -> str:
     history = table.history().to_pylist()
     assert len({row["version"] for row in history}) == len(history) == table.version
     totals = table.partitions()
-    assert sum(totals.column("row_count").to_pylist()) == len(rows) == table.instant.totals["rows"]
+    assert sum(totals.column("row_count").to_pylist()) == len(rows) == table.handle.instant.totals["rows"]
     assert table.verify(deep=True) == []
     for one in told[:: max(1, len(told) // 20)]:
         wanted = [row for row in rows if row["n"] == one["number"]]
@@ -120,8 +120,8 @@ def check_ids(table: ss.Table, first: int) -> None:
     transactions = set()
     for version in range(1, table.version + 1):
         then = ss.open(table.location, version=version)
-        transactions.add(then.instant.transaction)
-        now = set(then.snapshot.numbers().tolist())
+        transactions.add(then.handle.instant.transaction)
+        now = set(then.handle.snapshot.numbers().tolist())
         added = now - live
         assert not added & given, version
         given |= added

@@ -123,7 +123,7 @@ def test_rule_04_one_path_added_by_both_however_it_is_told(tmp_path: Path, one: 
 
 def test_rule_04_a_sync_drops_its_copy_of_what_another_added(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = ss.open(lake), ss.open(lake)
-    real, left = table.timeline.publish, [_add("new")]
+    real, left = table.handle.timeline.publish, [_add("new")]
 
     def publish(instant):
         if left:
@@ -131,7 +131,7 @@ def test_rule_04_a_sync_drops_its_copy_of_what_another_added(lake: Path, monkeyp
                 left.pop()(tx)
         return real(instant)
 
-    monkeypatch.setattr(table.timeline, "publish", publish)
+    monkeypatch.setattr(table.handle.timeline, "publish", publish)
     assert table.sync() == 3 and other.version == 2
     assert sorted(live_paths(table)) == sorted([*LIVE, "new.parquet", "newer.parquet"])
     with pytest.raises(ss.CommitConflictError) as caught, ss.open(lake, index_path=None).transaction() as tx:

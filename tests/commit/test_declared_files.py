@@ -23,12 +23,12 @@ def test_verify_finds_and_does_not_raise(tmp_path: Path, kind: str) -> None:
     table = ss.create(tmp_path)
     table.create_index("a", kind="bloom")
     path = index_files(table)[kind][0]
-    table.forget()
+    table.handle.forget()
     for offset in (10, path.stat().st_size // 2):
         with flipped(path, offset):
             assert {f.kind for f in table.verify(deep=True)} == {"damaged"}
             assert {f.kind for f in table.verify()} <= {"damaged"}
-        table.forget()
+        table.handle.forget()
     assert table.verify(deep=True) == []
 
 

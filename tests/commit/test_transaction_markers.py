@@ -22,7 +22,7 @@ def table(tmp_path: Path) -> ss.Table:
 
 
 def _pending(table: ss.Table) -> list[str]:
-    return sorted(path.stem for path in Path(table.index_storage.root, "pending").glob("*.json"))
+    return sorted(path.stem for path in Path(table.handle.index_storage.root, "pending").glob("*.json"))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -118,7 +118,7 @@ def test_a_marker_that_cannot_be_read_stands_for_its_transaction(table: ss.Table
     other = ss.open(table.location)
     with table.transaction() as tx:
         tx.write(pa.table({"a": [5]}))
-        marker = Path(table.index_storage.root, "pending", f"{tx.id}.json")
+        marker = Path(table.handle.index_storage.root, "pending", f"{tx.id}.json")
         marker.write_bytes(told.replace(b"ID", tx.id.encode()))
         assert other.history()["state"].to_pylist() == ["completed", "inflight"]
         assert other.clean().num_rows == 0

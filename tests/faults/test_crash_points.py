@@ -120,13 +120,21 @@ def check_recovery(root: Path, told: str) -> None:
     clean_all(table)
     assert picture(table)["rows"] == was, told
     assert table.verify(deep=True) == [], told
-    assert not table.timeline.markers.in_flight(), told
+    assert not table.handle.timeline.markers.in_flight(), told
     named: set[str] = set()
     live: set[str] = set()
     for version in readable_versions(table):
         then = ss.open(root, version=version)
-        named |= {run.path for runs in (then.instant.manifest, *(i.runs for i in then.instant.indexes)) for run in runs}
-        fine = [fine_paths(then.readers, index, run) or () for index in then.instant.indexes for run in index.runs]
+        named |= {
+            run.path
+            for runs in (then.handle.instant.manifest, *(i.runs for i in then.handle.instant.indexes))
+            for run in runs
+        }
+        fine = [
+            fine_paths(then.handle.readers, index, run) or ()
+            for index in then.handle.instant.indexes
+            for run in index.runs
+        ]
         named |= {path for paths in fine for path in paths if path.startswith("runs/")}  # of runs that were merged
         live |= set(then.files().column("path").to_pylist())
     there = {p.relative_to(root / ".skipstone").as_posix() for p in (root / ".skipstone/runs").rglob("*.sbf")}
@@ -139,7 +147,7 @@ def check_recovery(root: Path, told: str) -> None:
 
 def readable_versions(table: ss.Table) -> list[int]:
     """The versions that were not cleaned."""
-    gone = {v for low, high in table.instant.cleaned for v in range(low, high + 1)}
+    gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
     return [v for v in range(1, table.version + 1) if v not in gone]
 
 

@@ -116,7 +116,7 @@ def test_an_index_file_that_is_cut_or_gone_never_changes_an_answer(tmp_path: Pat
 
 def test_a_hint_of_any_content_is_only_a_hint(tmp_path: Path) -> None:
     table = _indexed(tmp_path / "lake")
-    hint = Path(table.index_storage.root) / "timeline/HINT"
+    hint = Path(table.handle.index_storage.root) / "timeline/HINT"
     for content in (b"", b"1", b"99", b"-4", b"\xff\xfe", b"zz", b"9" * 300, b"1\n"):
         hint.write_bytes(content)
         assert ss.open(tmp_path / "lake").version == table.version, content

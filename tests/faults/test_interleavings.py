@@ -102,10 +102,10 @@ class Meetings:
 def check_versions(table: ss.Table, told: str) -> None:
     """Every version that was not cleaned can be read, the newest is sound, and no transaction that made one was given
     up."""
-    gone = {v for low, high in table.instant.cleaned for v in range(low, high + 1)}
+    gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
     fenced, made = set(), set()
     for version in range(1, table.version + 1):
-        instant = table.timeline.read(version)
+        instant = table.handle.timeline.read(version)
         fenced |= set(instant.fenced)
         made.add(instant.transaction)
         if version not in gone:

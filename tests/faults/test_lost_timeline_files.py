@@ -139,13 +139,13 @@ def test_a_hint_that_is_none_of_ours_means_nothing(tmp_path: Path, hint: bytes |
         path.write_bytes(hint)
     assert rows(opened(tmp_path, strict=True)) == [2, 3, 4, 5, 6] and table.verify() == []
     assert commit(table, 7) == 7 and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
-    assert path.is_dir() or path.read_text() == f"7 {table.instant.table_id}\n"
+    assert path.is_dir() or path.read_text() == f"7 {table.handle.instant.table_id}\n"
 
 
 def test_a_hint_far_beyond_any_loss_means_nothing(tmp_path: Path) -> None:
     table = lake(tmp_path, 3)
     hint = tmp_path / ".skipstone/timeline/HINT"
-    hint.write_text(f"{10**14} {table.instant.table_id}\n")
+    hint.write_text(f"{10**14} {table.handle.instant.table_id}\n")
     assert opened(tmp_path, strict=True).version == 3 and not ss.repair(tmp_path).is_needed
     assert table.verify() == [] and commit(table, 4) == 4
 
@@ -201,10 +201,10 @@ def test_gaps_do_not_keep_old_instants_from_their_archive(tmp_path: Path, monkey
     for version in (4, 9):
         file(tmp_path, version).unlink()
     for _ in range(2):
-        table.timeline.archive(24)
+        table.handle.timeline.archive(24)
         assert not file(tmp_path, 4).exists() and b"archived" in file(tmp_path, 8).read_bytes()
         times = {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
-    table.timeline.archive(24)
+    table.handle.timeline.archive(24)
     assert times == {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
     table = opened(tmp_path)
     assert table.history()["version"].to_pylist() == [v for v in range(1, 25) if v not in (4, 9)]
@@ -242,7 +242,7 @@ def test_looking_for_losses_costs_a_commit_one_request_and_an_open_none(
     with _asked(monkeypatch) as calls:
         commit(table, 8)
     assert calls == {"put": 2, "put_if_absent": 1, "delete": 1, "stat": 1, "read": 1, "list_folder": 1, "read_entry": 1}
-    table.forget()
+    table.handle.forget()
     with _asked(monkeypatch) as calls:
         ss.open(tmp_path)
     assert calls == {"read": 1, "read_entry": 2}

@@ -115,7 +115,7 @@ def begun() -> Objects:
             tx.write(rows(20, 40))
         late = pa.table({"id": [f"k{i}" for i in range(100, 110)], "n": pa.array(range(100, 110), pa.int64())})
         put_parquet(twin, "lake/day=0/other.parquet", late)
-        table.forget()
+        table.handle.forget()
     return twin.objects
 
 
@@ -132,7 +132,7 @@ def calls_of(act: Callable[[ss.Table], None], begun: Objects) -> int:
 def opened() -> ss.Table:
     """As a process that has read nothing yet."""
     table = ss.open(ROOT)
-    table.forget()
+    table.handle.forget()
     return ss.open(ROOT)
 
 
@@ -154,7 +154,7 @@ def check(twin: Twin, expected: list[set[int]], told: str) -> set[int]:
         with table.transaction() as tx:  # and it goes on
             tx.write(rows(1000, 1002))
         assert numbers(table) == found | {1000, 1001}, told
-    table.forget()
+    table.handle.forget()
     return found
 
 
@@ -226,7 +226,7 @@ def test_create_over_faults(kind: str) -> None:
                     assert lasting
                     table = ss.create(ROOT)
                 assert numbers(table) == {0, 1, 10, 11} and table.verify(deep=True) == []
-                table.forget()
+                table.handle.forget()
 
 
 # -- the conditional put -----------------------------------------------------------------------------------------------

@@ -1,19 +1,75 @@
 """The examples of the pages run as they stand, in the order in which they stand."""
 
+from __future__ import annotations
+
+import datetime as dt
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-import skipstone
+import skipstone as ss
 
-PAGES = Path(skipstone.__file__).resolve().parent / "docs"
+ROOT = Path(ss.__file__).resolve().parent
+FILES, ROWS = 12, 1_000
 
 
-@pytest.mark.parametrize("page", ["sorted-files.md"])
-def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) > 3
-    names: dict[str, object] = {}
+def _blocks(page: str, at_least: int) -> list[str]:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= at_least
+    return blocks
+
+
+def _run(blocks: list[str], page: str, names: dict[str, object]) -> dict[str, object]:
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+    return names
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """lake/events, as the pages suppose it, in the current folder."""
+    root = tmp_path / "lake" / "events"
+    root.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for number in range(FILES):
+        ids = [(number * ROWS + i) * 7_919 % (FILES * ROWS) for i in range(ROWS)]
+        rows = {
+            "ts": [dt.datetime(2024, 1, 1 + number, tzinfo=dt.UTC) + dt.timedelta(minutes=i) for i in range(ROWS)],
+            "day": [f"2024-01-{1 + number:02}"] * ROWS,
+            "user_id": [f"u-{n}" for n in ids],
+            "user": [f"u{n}" for n in ids],
+            "action": [("view", "buy", "refund")[n % 3] for n in ids],
+            "amount": [n / 7 for n in ids],
+        }
+        pq.write_table(pa.table(rows), root / f"part-{number:02}.parquet", row_group_size=ROWS // 4)
+    return root
+
+
+def test_sorted_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run(_blocks("docs/sorted-files.md", 4), "docs/sorted-files.md", {})
+
+
+def test_readme(lake: Path) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    python = [block for block in _blocks("README.md", 3) if "spark" not in block]
+    names = _run(python, "README.md", {"duckdb": duckdb, "polars": polars})
+    assert names["rows"].num_rows == 1  # type: ignore[attr-defined]
+
+
+def test_engines(lake: Path) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    table = ss.create(lake)
+    names = {"ss": ss, "duckdb": duckdb, "pl": polars, "pc": pc, "table": table}
+    _run(_blocks("docs/engines.md", 4), "docs/engines.md", names)
+    assert len(names["frame"]) == names["rows"].num_rows == 1  # type: ignore[arg-type, attr-defined]
+
+
+def test_delta(lake: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.convert_to_deltalake(str(lake))
+    names = _run(_blocks("docs/delta-iceberg.md", 1), "docs/delta-iceberg.md", {"ss": ss})
+    assert names["table"].scan("user = 'u7'").count() == 1  # type: ignore[attr-defined]

@@ -86,6 +86,8 @@ KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
 
+TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
+
 # Where a distribution may be imported, by the module's dotted name. One that is not here is a new dependency.
 HOMES: dict[str, Callable[[str], bool]] = {
     "numpy": lambda module: True,
@@ -96,8 +98,13 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
-    "duckdb": lambda module: module in ("engine.scan.by_duckdb", "engine.predicates.duckdb_rows"),
-    "polars": lambda module: module == "engine.predicates.from_polars",
+    "duckdb": lambda module: (
+        module
+        in ("engine.scan.by_duckdb", "engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+    ),
+    "polars": lambda module: (
+        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.from_polars", *TYPED_FACES)
+    ),
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.object_client",
     "botocore": lambda module: module == "engine.storage.object_client",

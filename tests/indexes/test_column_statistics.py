@@ -58,9 +58,9 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
         add_told(
             table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6))
         )
-    before, manifest, runs = stored_files(tmp_path), table.instant.manifest, runs_of(table, "a")
+    before, manifest, runs = stored_files(tmp_path), table.handle.instant.manifest, runs_of(table, "a")
     table.create_index("b", kind="stats")
-    assert table.instant.manifest == manifest and runs_of(table, "a") == runs
+    assert table.handle.instant.manifest == manifest and runs_of(table, "a") == runs
     after = stored_files(tmp_path)
     assert before.items() <= after.items()
     added = {path: size for path, size in after.items() if path not in before}
@@ -119,14 +119,14 @@ def test_one_column_of_the_first_statistics_is_dropped_and_made_again(tmp_path: 
 def test_an_added_index_loses_a_column_and_then_itself(tmp_path: Path) -> None:
     table = stats_lake(tmp_path)
     table.create_index(["y", "s"], kind="stats")
-    first = table.instant.index_of("stats", table.instant.columns["y"])
+    first = table.handle.instant.index_of("stats", table.handle.instant.columns["y"])
     table.drop_index("s", kind="stats")
     assert kept_paths(table, "s = '00978'") == live_paths(table) and kept_paths(table, "y = 978") == ["2.parquet"]
     table.drop_index("y", kind="stats")
     assert index_names(table) == [("stats", ["x"])]
     commit_rows(table, file_columns(70))
     table.create_index("y", kind="stats")
-    again = table.instant.index_of("stats", table.instant.columns["y"])
+    again = table.handle.instant.index_of("stats", table.handle.instant.columns["y"])
     assert again.id > first.id and not set(again.runs) & set(first.runs)
     assert len(kept_paths(table, "y = 299")) == 1 and index_told(table, "y")["files_covered"] == 5
     check_answers(table, tmp_path)
@@ -157,7 +157,7 @@ def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> N
     ]
     assert {r["files_covered"] for r in rows} == {r["files_total"] for r in rows} == {4}
     assert json.loads(rows[1]["options"]) == {"shard_bytes": 5000, "maintain": "commit"}
-    for row, index in zip(rows, table.instant.indexes, strict=True):
+    for row, index in zip(rows, table.handle.instant.indexes, strict=True):
         on_disk = sum((tmp_path / ".skipstone" / run.path).stat().st_size for run in index.runs)
         assert row["size_bytes"] == on_disk > 0
 

@@ -368,7 +368,7 @@ def test_the_driver_tells_files_of_several_row_groups_apart_by_copied_filters(tm
 
     assert misses() <= 0.35 * 50 * 8  # 12 row groups a file at 1%
     table.optimize()
-    assert len(next(i for i in table.instant.indexes if i.kind == "bloom").runs) == 1
+    assert len(next(i for i in table.handle.instant.indexes if i.kind == "bloom").runs) == 1
     assert misses() <= 0.35 * 50 * 8
     for number, own in keys.items():
         for key in own[::97].tolist():

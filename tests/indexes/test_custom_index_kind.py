@@ -48,9 +48,9 @@ class LastDigit:
         ]
 
     def build(self, table: ss.Table, index: IndexState, files: pa.Table, job: Job) -> Built:
-        column = table.instant.path_of(index.columns[0])
+        column = table.handle.instant.path_of(index.columns[0])
         path = run_path(job.transaction, "digits")
-        job.leftovers.add(table.index_storage, path)
+        job.leftovers.add(table.handle.index_storage, path)
         masks, left_out = {}, []
         for row in files.select(["file_id", "path"]).to_pylist():
             try:
@@ -60,7 +60,7 @@ class LastDigit:
                 left_out.append(row["file_id"])
         ids = np.array(sorted(masks), dtype=np.uint64)
         with (
-            table.index_storage.create(path) as sink,
+            table.handle.index_storage.create(path) as sink,
             SortedFileWriter(sink, schema=pa.schema([("mask", pa.int64())])) as w,
         ):
             w.write(KEYS.encode(file=ids), pa.table({"mask": pa.array([masks[i] for i in ids.tolist()], pa.int64())}))
@@ -197,7 +197,7 @@ def test_what_it_does_not_cover_may_match_until_it_is_refreshed_or_optimized(tmp
         renew()
         assert table.scan(col("x") == 21).files().num_rows == 1
         assert ss.open(tmp_path, version=older).scan(col("x") == 21).files().num_rows == 2
-    assert len(table.instant.indexes[-1].runs) == 1, "optimize merged them"
+    assert len(table.handle.instant.indexes[-1].runs) == 1, "optimize merged them"
     made = table.version
     assert table.optimize() == made
     assert table.verify(deep=True) == []
@@ -225,8 +225,8 @@ def test_one_that_nobody_knows_prunes_nothing_and_stays(tmp_path: Path) -> None:
 def test_a_damaged_run_of_it_says_nothing(tmp_path: Path) -> None:
     table = _lake(tmp_path)
     table.create_index("x", kind="last_digit")
-    run = Path(table.index_storage.root, table.instant.indexes[-1].runs[0].path)
-    table.forget()
+    run = Path(table.handle.index_storage.root, table.handle.instant.indexes[-1].runs[0].path)
+    table.handle.forget()
     run.write_bytes(run.read_bytes()[:-7])
     with pytest.warns(UserWarning, match="damaged"):
         assert ss.open(tmp_path).scan(col("x") == 21).files().num_rows == 2

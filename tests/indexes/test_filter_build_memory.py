@@ -62,7 +62,7 @@ def test_a_file_of_many_row_groups_is_built_in_bounded_memory(
     table = ss.create(tmp_path)
 
     def build() -> None:
-        if any(index.kind == "bloom" for index in table.instant.indexes):
+        if any(index.kind == "bloom" for index in table.handle.instant.indexes):
             table.drop_index("k", kind="bloom")
         table.create_index("k", kind="bloom", fpp=fpp)
 
@@ -112,8 +112,8 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
         monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", at_once)
         table = ss.create(tmp_path, index_path=str(tmp_path.parent / f"index-{spool_bytes}"))
         table.create_index("k", kind="bloom", fpp=0.01)
-        index = next(index for index in table.instant.indexes if index.kind == "bloom")
-        runs.append(table.index_storage.read(index.runs[0].path))
+        index = next(index for index in table.handle.instant.indexes if index.kind == "bloom")
+        runs.append(table.handle.index_storage.read(index.runs[0].path))
     assert runs[0] == runs[1]
 
 

@@ -314,7 +314,7 @@ def _commit(table: ss.Table, commit: int) -> None:
 
 
 def _runs(table: ss.Table) -> tuple[Run, ...]:
-    return next(index for index in table.instant.indexes if index.kind == "bloom").runs
+    return next(index for index in table.handle.instant.indexes if index.kind == "bloom").runs
 
 
 def _key(commit: int) -> object:
@@ -339,7 +339,7 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
             assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(filter_merging.RATIO) + 1
         for _ in range(2):
             runs = len(_runs(table))
-            table.forget()
+            table.handle.forget()
             with ss.open(tmp_path) as fresh:
                 cold, cold_bytes = _filter_step(fresh, _key(3))
                 assert cold <= 5 * runs and cold_bytes <= runs * (1 << 17)
@@ -402,7 +402,7 @@ def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
     for row in range(section.rows):
         data[section.offset + row * (section.stride + 4)] ^= 1
     path.write_bytes(data)
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path) as fresh, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert fresh.scan(_key(2)).files().num_rows == 8
@@ -425,7 +425,7 @@ def budget() -> Iterator[Callable[[int], None]]:
 
 
 def _used(table: ss.Table) -> int:
-    return ss.cache_info().by_root.get(table.index_storage.uri, 0)
+    return ss.cache_info().by_root.get(table.handle.index_storage.uri, 0)
 
 
 def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
@@ -433,7 +433,7 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
         table = _empty(tmp_path)
         for commit in range(10):
             _commit(table, commit)
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
         assert _filter_step(plain, _key(0))[0] > 0 and _filter_step(plain, _key(2))[0] > 0
         without = _used(plain)
@@ -445,7 +445,7 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
         assert _filter_step(plain, _key(2))[0] > 0
         with ss.open(tmp_path, cache="coarse") as other:  # what the process keeps serves the next handle
             assert _filter_step(other, _key(0))[1] == 0  # its files are looked at
-        kept.forget()
+        kept.handle.forget()
         assert _used(kept) == 0
 
 
@@ -470,7 +470,7 @@ def test_groups_that_nobody_asks_any_more_make_room(tmp_path: Path, budget: Call
         table.create_index(["k", "j"], kind="bloom", fpp=0.0001)
         with table.transaction() as tx:
             tx.write(pa.table({"k": _keys(0), "j": _keys(1)}))
-    table.forget()
+    table.handle.forget()
     asked = (("k", 0), ("j", 1), ("k", 0))
     with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
         for name, commit in asked:

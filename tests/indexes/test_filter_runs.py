@@ -43,7 +43,7 @@ def _commit(table: ss.Table, commit: int, partitions: int = 1, count: int = 50) 
 
 
 def _filter_runs(table: ss.Table) -> tuple:
-    return next(index for index in table.instant.indexes if index.kind == "bloom").runs
+    return next(index for index in table.handle.instant.indexes if index.kind == "bloom").runs
 
 
 def _files_kept(table: ss.Table, key: int) -> int:
@@ -61,10 +61,10 @@ def test_runs_and_reads_stay_few_over_many_commits(tmp_path: Path) -> None:
         _commit(table, commit)
         assert len(_filter_runs(table)) <= np.log2(commit + 1) + 1
         if commit + 1 in (8, 64):
-            table.forget()
+            table.handle.forget()
             with ss.open(tmp_path) as fresh:
                 assert fresh.scan(col("k") == int(_keys(3)[7])).row_groups().num_rows == 1
-                told[commit + 1] = fresh.index_storage.reading()[0]
+                told[commit + 1] = fresh.handle.index_storage.reading()[0]
     assert told[64] <= 2 * told[8], told
     for commit in range(64):
         assert _rows_found(table, int(_keys(commit)[commit % 50])) == 1
@@ -135,7 +135,7 @@ def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(tmp_path: Pa
     assert len(_filter_runs(table)) == 1 and _filter_runs(table)[0] != built[0]
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
     assert not (tmp_path / ".skipstone" / _filter_runs(table)[0].path).samefile(tmp_path / ".skipstone" / built[0].path)
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path, strict=True) as fresh:
         assert fresh.verify(deep=True) == []
         assert all(_rows_found(fresh, int(_keys(commit)[0])) == 1 for commit in range(20))
@@ -150,7 +150,7 @@ def test_a_damaged_run_is_left_as_it_is(tmp_path: Path) -> None:
     runs = _filter_runs(table)
     path = tmp_path / ".skipstone" / runs[-1].path
     path.write_bytes(path.read_bytes()[:-40])
-    table.forget()
+    table.handle.forget()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for commit in range(3, 9):
@@ -174,7 +174,7 @@ def test_clean_keeps_what_a_merged_run_names(tmp_path: Path) -> None:
     for commit in range(12):
         _commit(table, commit, partitions=2)
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    table.forget()
+    table.handle.forget()
     with ss.open(tmp_path, strict=True) as fresh:  # a fine filter that is gone would be an error
         assert fresh.verify(deep=True) == []
         for commit in range(12):

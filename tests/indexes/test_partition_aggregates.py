@@ -306,9 +306,11 @@ def test_no_aggregate_of_a_damaged_index_is_believed(tmp_path: Path) -> None:
         table, *(told_file(f"p={p}/{n}", **told_stats(a=(10 * p, 10 * p + 1, 0))) for p in (1, 2, 3) for n in range(9))
     )
     add_told(table, told_file("p=1/wide", **told_stats(a=(0, 500, 0))))
-    runs = table.instant.indexes[0].runs
+    runs = table.handle.instant.indexes[0].runs
     assert len(runs) == 2 and _left(table, "a = 500") == 1
-    (Path(table.index_storage.root) / runs[1].path).unlink()  # the newer one: the aggregate in the older is narrower
+    (
+        Path(table.handle.index_storage.root) / runs[1].path
+    ).unlink()  # the newer one: the aggregate in the older is narrower
     fresh = ss.open(tmp_path)
     with pytest.warns(UserWarning, match="left out"):
         assert kept_paths(fresh, "a = 500") == ["p=1/wide"]
@@ -327,9 +329,9 @@ def test_a_table_whose_statistics_are_damaged_takes_commits(tmp_path: Path, harm
         table, *(told_file(f"p={p}/{n}", **told_stats(a=(10 * p, 10 * p + 1, 0))) for p in (1, 2, 3) for n in range(9))
     )
     add_told(table, told_file("p=1/wide", **told_stats(a=(0, 500, 0))))
-    path = Path(table.index_storage.root) / table.instant.indexes[0].runs[which].path
+    path = Path(table.handle.index_storage.root) / table.handle.instant.indexes[0].runs[which].path
     data = path.read_bytes()
-    table.forget()
+    table.handle.forget()
     path.write_bytes(data[: len(data) // 2])
     if harm == "gone":
         path.unlink()

@@ -20,16 +20,16 @@ from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 def _build(table: ss.Table, names: list[str], **options: object) -> tuple[SecondaryReader, list[int]]:
     """The index of some columns over all live files, and what it left out."""
-    instant = table.instant
+    instant = table.handle.instant
     known = [column_in_files(instant, name) for name in names]
     kinds = [found.type for found in known if found is not None]
     schemas = [told.schema for told in instant.file_schemas]
     columns = KeyColumns([found for found in known if found is not None], kinds, schemas)
-    files = table.committed.files().select(FILE_COLUMNS)
-    storage = table.index_storage
+    files = table.handle.committed.files().select(FILE_COLUMNS)
+    storage = table.handle.index_storage
     form = SecondaryForm(options.pop("shard_bytes", 1 << 26))  # type: ignore[arg-type]
     runs, holes = build_runs(
-        table.storage,
+        table.handle.storage,
         storage,
         files,
         columns,
@@ -38,12 +38,12 @@ def _build(table: ss.Table, names: list[str], **options: object) -> tuple[Second
         form,
         **options,
     )
-    return SecondaryReader(table.readers, runs, kinds), holes
+    return SecondaryReader(table.handle.readers, runs, kinds), holes
 
 
 def _found(table: ss.Table, reader: SecondaryReader, *parts: object) -> list[tuple[str, int, int]]:
     """(path, row group, row) of what is asked for."""
-    files = table.committed.files()
+    files = table.handle.committed.files()
     paths = dict(zip(files["file_id"].to_pylist(), files["path"].to_pylist(), strict=True))
     found = reader.positions(key_ranges(reader.code, list(parts)))
     return [(paths[f], g, r) for f, g, r in zip(*(c.tolist() for c in found), strict=True)]

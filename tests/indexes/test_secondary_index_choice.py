@@ -125,9 +125,9 @@ def test_inequalities_and_nulls_are_counted_from_the_index_alone(table: ss.Table
     table.create_index("b", kind="secondary")
     _check(table, text, where)
     opened = ss.open(table.location)
-    before = opened.storage.reading()
+    before = opened.handle.storage.reading()
     opened.scan(text).count()
-    assert opened.storage.reading() == before, "no data file was read"
+    assert opened.handle.storage.reading() == before, "no data file was read"
 
 
 @pytest.mark.parametrize("terms", [7, 40])
@@ -234,9 +234,9 @@ def test_two_indexes_with_different_gaps_together_know_the_rows(table: ss.Table)
     a = _some(table, "a")
     for text, where in ((f"a = {a}", lambda r: r["a"] == a), (f"a != {a}", lambda r: r["a"] not in (a, None))):
         opened = ss.open(root)
-        before = opened.storage.reading()
+        before = opened.handle.storage.reading()
         counted = opened.scan(text).count()
-        assert opened.storage.reading() == before, "no data file was read"
+        assert opened.handle.storage.reading() == before, "no data file was read"
         assert counted == _check(table, text, where).to_table().num_rows
 
 
@@ -313,7 +313,7 @@ def test_clean_leaves_what_the_index_needs(table: ss.Table) -> None:
     table.optimize()
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
     assert table.verify(deep=True) == []
-    folder = Path(table.index_storage.root, "tasks")
+    folder = Path(table.handle.index_storage.root, "tasks")
     assert not [p.name for p in folder.rglob("*.sbf") if "keys" in p.name], "what tasks carried is taken over"
     a = _some(table, "a")
     opened = ss.open(table.location)

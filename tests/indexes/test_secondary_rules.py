@@ -25,14 +25,14 @@ SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("p", pa.int32())])
 
 
 def _index(table: ss.Table, kind: str = "secondary"):
-    return next(index for index in table.instant.indexes if index.kind == kind)
+    return next(index for index in table.handle.instant.indexes if index.kind == kind)
 
 
 def _places(table: ss.Table, *values: pa.Array) -> set[tuple[int, int]]:
     """(file, row) of the live files that hold values, by the index alone."""
     index = _index(table)
-    leaves = [table.schema.field(table.instant.path_of(c)).type for c in index.columns]
-    found = SecondaryReader(table.readers, index.runs, leaves)
+    leaves = [table.schema.field(table.handle.instant.path_of(c)).type for c in index.columns]
+    found = SecondaryReader(table.handle.readers, index.runs, leaves)
     positions = found.positions(key_ranges(found.code, [Values(v) for v in values]))
     live = set(table.files()["file_id"].to_pylist()) if "file_id" in table.files().column_names else None
     pairs = zip(positions.file_ids.tolist(), positions.rows.tolist(), strict=True)

@@ -68,7 +68,7 @@ def test_a_damaged_statistics_run_hinders_no_commit(tmp_path: Path, how: str) ->
     written = {str(f.relative_to(tmp_path / ".skipstone")) for f in (tmp_path / ".skipstone/runs").rglob("*.sbf")}
     named = set()
     for version in range(1, table.version + 1):
-        instant = ss.open(tmp_path, version=version).instant
+        instant = ss.open(tmp_path, version=version).handle.instant
         named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
     assert written <= named  # no merge that was given up left anything
     table.drop_index("x", kind="stats")
@@ -78,7 +78,7 @@ def test_a_damaged_statistics_run_hinders_no_commit(tmp_path: Path, how: str) ->
 
 
 def _stats_runs(table: ss.Table) -> list:
-    return [run for index in table.instant.indexes if index.kind == "stats" for run in index.runs]
+    return [run for index in table.handle.instant.indexes if index.kind == "stats" for run in index.runs]
 
 
 def _damage(paths: list[Path], how: str) -> None:
@@ -149,7 +149,7 @@ def test_a_build_that_another_commit_met_is_whole_after_a_refresh(tmp_path: Path
     table.create_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
     made = table.version
     table.refresh_index("x", kind="stats")
-    index = table.instant.index_of("stats", table.instant.columns["x"])
+    index = table.handle.instant.index_of("stats", table.handle.instant.columns["x"])
     assert index is not None and index.coverage.is_whole(table.version) and table.version == made + 1
     table.refresh_index("x", kind="stats")
     assert table.version == made + 1 and table.scan("x = 7").count() == 1

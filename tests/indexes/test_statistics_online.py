@@ -128,7 +128,7 @@ def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
 
 def _has_statistics(root: Path, column: str) -> bool:
     table = ss.open(root)
-    return table.instant.index_of("stats", table.instant.columns[column]) is not None
+    return table.handle.instant.index_of("stats", table.handle.instant.columns[column]) is not None
 
 
 def test_a_column_dropped_while_its_statistics_are_built(tmp_path: Path) -> None:

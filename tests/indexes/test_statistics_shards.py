@@ -95,20 +95,20 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, dict[str, 
 
 def test_a_look_up_opens_the_shard_of_its_column_and_no_other(wide: tuple[ss.Table, dict]) -> None:
     table, values = wide
-    index = table.instant.indexes[1]
+    index = table.handle.instant.indexes[1]
     size = sum(run.size_bytes for run in index.runs)
     assert len(index.runs) > 30 and max(run.size_bytes for run in index.runs) < 3 * 20_000
     _check_ranges(index.runs)
     for name in ("c00", "c42", "c43", "c99"):
-        prefix = stats.file_prefix(table.instant.columns[name])
+        prefix = stats.file_prefix(table.handle.instant.columns[name])
         holding = [run.path for run in index.runs if run.may_hold(prefix)]
         assert len(holding) == 1
-        table.forget()
+        table.handle.forget()
         fresh = ss.open(table.location)
         with _reads() as found:
             plan = fresh.scan(f"{name} = {values[name][7]}")
             assert plan.files().column("path").to_pylist() == ["f7"]
-        assert {path for path, *_ in found} == {*holding, *(run.path for run in table.instant.manifest)}
+        assert {path for path, *_ in found} == {*holding, *(run.path for run in table.handle.instant.manifest)}
         of_index = [length for path, _, length in found if path in holding]
         assert len(of_index) <= 2 and sum(of_index) < 0.03 * size
         told = sum(step.bytes_read for step in plan.steps), sum(step.requests for step in plan.steps)
@@ -117,9 +117,9 @@ def test_a_look_up_opens_the_shard_of_its_column_and_no_other(wide: tuple[ss.Tab
 
 def test_two_columns_open_two_shards(wide: tuple[ss.Table, dict]) -> None:
     table, values = wide
-    runs = {run.path for run in table.instant.indexes[1].runs}
+    runs = {run.path for run in table.handle.instant.indexes[1].runs}
     for where in (f"c10 = {values['c10'][3]} AND c90 = {values['c90'][3]}", "c10 < c90"):
-        table.forget()
+        table.handle.forget()
         with _reads() as found:
             kept = _paths(ss.open(table.location), where)
         assert len({path for path, *_ in found} & runs) == 2
@@ -128,22 +128,24 @@ def test_two_columns_open_two_shards(wide: tuple[ss.Table, dict]) -> None:
 
 def test_a_column_that_no_predicate_names_is_not_opened(wide: tuple[ss.Table, dict]) -> None:
     table, _ = wide
-    table.forget()
+    table.handle.forget()
     fresh = ss.open(table.location)
     with _reads() as found:
         assert len(fresh.scan().files()) == FILES
-    assert not {path for path, *_ in found} & {run.path for run in table.instant.indexes[1].runs}
+    assert not {path for path, *_ in found} & {run.path for run in table.handle.instant.indexes[1].runs}
 
 
 @pytest.mark.filterwarnings("ignore:an index run is damaged")
 def test_damage_to_one_shard_is_felt_by_its_columns_alone(wide: tuple[ss.Table, dict]) -> None:
     table, values = wide
     shard = next(
-        r for r in table.instant.indexes[1].runs if r.may_hold(stats.file_prefix(table.instant.columns["c42"]))
+        r
+        for r in table.handle.instant.indexes[1].runs
+        if r.may_hold(stats.file_prefix(table.handle.instant.columns["c42"]))
     )
-    path = Path(table.index_storage.root) / shard.path
+    path = Path(table.handle.index_storage.root) / shard.path
     data = path.read_bytes()
-    table.forget()
+    table.handle.forget()
     path.write_bytes(data[: len(data) // 2])
     try:
         fresh = ss.open(table.location)
@@ -153,7 +155,7 @@ def test_damage_to_one_shard_is_felt_by_its_columns_alone(wide: tuple[ss.Table, 
         assert _paths(fresh, f"c42 = 1 AND c60 = {values['c60'][5]}") == ["f5"]
     finally:
         path.write_bytes(data)
-        table.forget()
+        table.handle.forget()
 
 
 # -- one block of many ------------------------------------------------------------------------------------------------
@@ -176,11 +178,11 @@ def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("c", pa.int64()), ("r", pa.int64())]))
     low, scattered = np.arange(count) * 10, np.random.default_rng(0).permutation(count)
     _add(table, [f"f{n}" for n in range(count)], c=(low, low + 9), r=(scattered, scattered))
-    (run,) = table.instant.indexes[0].runs
-    prefix = stats.file_prefix(table.instant.columns["c"])
-    blocks = [b for b in table.readers.reader(run).blocks() if b.first_key.startswith(prefix)]
+    (run,) = table.handle.instant.indexes[0].runs
+    prefix = stats.file_prefix(table.handle.instant.columns["c"])
+    blocks = [b for b in table.handle.readers.reader(run).blocks() if b.first_key.startswith(prefix)]
     assert len(blocks) >= 3
-    table.forget()
+    table.handle.forget()
     fresh = ss.open(tmp_path)
     assert _paths(fresh, "c = -1") == []  # the footer, whose summaries answer
     with _reads() as found:
@@ -220,9 +222,9 @@ def test_runs_stay_few_and_shards_apart_over_sixty_commits(tmp_path: Path, monke
         live = {name: value for name, value in live.items() if name not in gone} | dict(
             zip(names, values.tolist(), strict=True)
         )
-        runs = table.instant.indexes[1].runs
+        runs = table.handle.instant.indexes[1].runs
         _check_ranges(runs)
-        _check_ranges(table.instant.manifest)
+        _check_ranges(table.handle.instant.manifest)
         entries = sum(run.entries for run in runs)
         assert len({run.segments for run in runs}) <= 1 + math.log2(entries)
         # Of one column, a look-up meets about one shard a level.
@@ -255,7 +257,7 @@ def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None
         live: dict[str, tuple | None] = {}
         for commit in range(data.draw(st.integers(1, 5))):
             _change(data.draw, table, live, commit, bool(parts))
-            for index in table.instant.indexes:
+            for index in table.handle.instant.indexes:
                 _check_ranges(index.runs)
             handle = table if data.draw(st.booleans()) else ss.open(root)
             value, other = data.draw(VALUES), data.draw(VALUES)

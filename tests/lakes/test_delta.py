@@ -280,7 +280,7 @@ def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
     (path,) = paths_of(lake)
     delete_rows(lake, path, [0])
     table.sync()
-    monkeypatch.setattr(table.log, "deleted_rows", lambda position, paths: {})
+    monkeypatch.setattr(table.handle.log, "deleted_rows", lambda position, paths: {})
     for ask in (lambda plan: plan.count(), lambda plan: plan.to_table(), lambda plan: plan.max("a")):
         with pytest.raises(ss.NotReadableError) as caught:
             ask(table.scan())
@@ -507,7 +507,7 @@ def test_rule_11_the_log_is_its_owners(lake):
         lambda: table.clean(delete_data=True),
         lambda: table.rollback(1),
         lambda: table.restore(version=1),
-        table.check_owns_files,
+        table.handle.check_owns_files,
     ):
         with pytest.raises(ss.InvalidArgumentError, match="delta log"):
             act()

@@ -41,7 +41,7 @@ def test_a_delta_table_is_followed_by_its_log(tmp_path: Path) -> None:
     lake = _delta(tmp_path / "t")
     assert sum(pq.read_metadata(f).num_rows for f in lake.glob("p=x/*.parquet")) == 5
     assert ss.create(lake).scan().count() == 2
-    assert ss.open(lake).log_position == "1"
+    assert ss.open(lake).handle.log_position == "1"
 
 
 def test_source_directory_insists_on_every_file(tmp_path: Path) -> None:

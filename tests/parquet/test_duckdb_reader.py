@@ -43,7 +43,7 @@ def test_both_readers_give_the_same_rows(tmp_path_factory: pytest.TempPathFactor
     table, lake = data.draw(lakes(str(tmp_path_factory.mktemp("lake"))))
     for where, _ in data.draw(simple_predicates(table.schema)).values():
         both(table, where)
-    partitions = set(table.instant.partitioning)
+    partitions = set(table.handle.instant.partitioning)
     own = pa.schema([field for field in table.schema if field.name not in partitions])
     if len(own):
         both(table, data.draw(base.predicates(own)))

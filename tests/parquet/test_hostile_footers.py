@@ -129,7 +129,7 @@ def test_a_footer_of_an_impossible_length_is_set_aside(tmp_path: Path, length: i
     (tmp_path / "b.parquet").write_bytes(data[:-8] + length.to_bytes(4, "little") + b"PAR1")
     table = ss.create(tmp_path, partitioning=None)
     assert table.scan().count() == 60
-    assert [p["path"] for p in table.instant.pending] == ["b.parquet"]
+    assert [p["path"] for p in table.handle.instant.pending] == ["b.parquet"]
 
 
 # -- whole footers ----------------------------------------------------------------------------------------------------

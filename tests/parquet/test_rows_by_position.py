@@ -114,10 +114,10 @@ def test_few_rows_cost_few_bytes(tmp_path: Path) -> None:
     pq.write_table(rows, tmp_path / "a.parquet", use_dictionary=False, data_page_size=100_000)
     table = ss.create(tmp_path)
     plan = table.scan()
-    before = table.storage.reading()
+    before = table.handle.storage.reading()
     got = at_positions(plan, {"a.parquet": np.array([100_000])}, exact=True)
     assert got.column("key").to_pylist() == [rows.column("key")[100_000].as_py()]
-    assert table.storage.reading()[1] - before[1] < os.path.getsize(tmp_path / "a.parquet") / 2
+    assert table.handle.storage.reading()[1] - before[1] < os.path.getsize(tmp_path / "a.parquet") / 2
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

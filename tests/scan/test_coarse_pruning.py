@@ -68,7 +68,7 @@ def test_no_row_is_lost() -> None:
         try:
             lake = make_lake(seed, root, 8)
             rng = random.Random(seed)
-            indexed = [name for name in lake.table.instant.columns if rng.random() < 0.8]
+            indexed = [name for name in lake.table.handle.instant.columns if rng.random() < 0.8]
             coarse = _carried(lake.table.location, indexed, filter_bytes=rng.choice([0, 1 << 20]))
             pool = Pool(lake, rng, 20)
             paths = sorted({path for path, _ in lake.units})
@@ -284,8 +284,8 @@ def test_a_fine_part_that_cannot_be_read_says_so_and_its_files_come_back_whole(l
 
 def test_a_run_that_is_damaged_when_it_is_made_prunes_nothing(lake: Path) -> None:
     with ss.open(lake) as table:
-        (run,) = next(index.runs for index in table.instant.indexes if index.kind == "bloom")
-        table.forget()
+        (run,) = next(index.runs for index in table.handle.instant.indexes if index.kind == "bloom")
+        table.handle.forget()
     path = lake / ".skipstone" / run.path
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.warns(UserWarning, match="damaged and left out"):

@@ -128,9 +128,9 @@ def test_only_pages_with_rows_are_read_where_the_index_covers(table: ss.Table) -
     plan = table.lookup(keys, columns=["n"])
     step = next(step for step in plan.steps if step.name == "keys")
     assert (step.index, step.uncovered) == ("secondary(a)", 0)
-    before = table.storage.reading()
+    before = table.handle.storage.reading()
     plan.count()
-    assert table.storage.reading() == before, "counted by the index alone"
+    assert table.handle.storage.reading() == before, "counted by the index alone"
     assert plan.to_table().num_rows == _expected(table, set(range(0, 20_000, 11)))
 
 
@@ -190,12 +190,12 @@ def test_a_damaged_run_is_left_out_and_its_files_are_compared(table: ss.Table, m
 
     monkeypatch.setattr(module, "FEW_KEYS", 0)
     table.create_index("a", kind="secondary")
-    run = Path(table.index_storage.root, table.instant.indexes[-1].runs[0].path)
+    run = Path(table.handle.index_storage.root, table.handle.instant.indexes[-1].runs[0].path)
     data = bytearray(run.read_bytes())
     for at in range(100, len(data) - 4_000, 997):
         data[at] ^= 0x10
     run.write_bytes(data)
-    table.forget()
+    table.handle.forget()
     opened = ss.open(table.location)
     with pytest.warns(UserWarning, match="damaged"):
         found = opened.lookup(pa.array(range(0, 20_000, 7)), on="a").to_table().num_rows

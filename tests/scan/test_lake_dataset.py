@@ -14,101 +14,31 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from engine_queries import ROWS_A_FILE, conditions, part, row_reprs
 from example_counts import examples
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 duckdb = pytest.importorskip("duckdb")
 pl = pytest.importorskip("polars")
 
-ROWS = 12
-
-
-def _part(number: int) -> pa.Table:
-    """One file: what every engine compares in its own way lies in each column, nulls and NaN among it."""
-    rows = range(number * ROWS, number * ROWS + ROWS)
-    return pa.table(
-        {
-            "i": pa.array([None if n % 7 == 3 else n for n in rows], pa.int64()),
-            "f": pa.array([float("nan") if n % 5 == 1 else None if n % 5 == 2 else n / 2 for n in rows]),
-            "s": pa.array([None if n % 6 == 5 else f"k{n % 9}" for n in rows]),
-            "t": pa.array([dt.datetime(2024, 1, 1) + dt.timedelta(hours=n) for n in rows], pa.timestamp("us")),
-            "b": pa.array([None if n % 4 == 0 else n % 3 == 0 for n in rows]),
-            "r": pa.array([{"u": n % 4} if n % 5 else None for n in rows], pa.struct([("u", pa.int64())])),
-        }
-    )
-
 
 @pytest.fixture(scope="module")
 def everything() -> pa.Table:
-    return pa.concat_tables([_part(number) for number in range(6)])
+    return pa.concat_tables([part(number) for number in range(6)])
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
     root = tmp_path_factory.mktemp("lake")
     for number in range(6):
-        pq.write_table(_part(number), root / f"{number}.parquet", row_group_size=4)
+        pq.write_table(part(number), root / f"{number}.parquet", row_group_size=4)
     return ss.create(root)
-
-
-def _kept(rows: pa.Table) -> list[str]:
-    return sorted(map(repr, rows.to_pylist()))
 
 
 # -- the engines' own answers -----------------------------------------------------------------------------------------
 
-_VALUES = {
-    "i": st.integers(-2, 75),
-    "f": st.sampled_from([0.5, 1.0, 3.0, 17.5, float("nan")]),
-    "s": st.sampled_from(["k0", "k3", "k8", "k", "z"]),
-    "t": st.integers(0, 80).map(lambda n: dt.datetime(2024, 1, 1) + dt.timedelta(hours=n)),
-}
-_OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 
-
-@st.composite
-def leaves(draw: st.DrawFn) -> tuple[str, Any]:
-    """A condition as SQL text and as a polars expression."""
-    name = draw(st.sampled_from(list(_VALUES)))
-    column, kind = pl.col(name), draw(st.integers(0, 4))
-    if kind == 0:
-        return f"{name} IS NULL", column.is_null()
-    if kind == 1:
-        values = draw(st.lists(_VALUES[name], min_size=1, max_size=4))
-        return f"{name} IN ({', '.join(map(_sql, values))})", column.is_in(values)
-    if kind == 2:
-        number = draw(st.integers(0, 4))
-        return f"r.u = {number}", pl.col("r").struct.field("u") == number
-    value, operator = draw(_VALUES[name]), draw(st.sampled_from(_OPERATORS))
-    compared = {
-        "=": column == value,
-        "<>": column != value,
-        "<": column < value,
-        "<=": column <= value,
-        ">": column > value,
-        ">=": column >= value,
-    }
-    return f"{name} {operator} {_sql(value)}", compared[operator]
-
-
-def _sql(value: Any) -> str:
-    if isinstance(value, float):
-        return f"'{value}'::DOUBLE"
-    if isinstance(value, dt.datetime):
-        return f"TIMESTAMP '{value}'"
-    return f"'{value}'" if isinstance(value, str) else str(value)
-
-
-def _joined(children: st.SearchStrategy) -> st.SearchStrategy:
-    return st.one_of(
-        st.tuples(children, children).map(lambda c: (f"({c[0][0]}) AND ({c[1][0]})", c[0][1] & c[1][1])),
-        st.tuples(children, children).map(lambda c: (f"({c[0][0]}) OR ({c[1][0]})", c[0][1] | c[1][1])),
-        children.map(lambda c: (f"NOT ({c[0]})", ~c[1])),
-    )
-
-
-@given(st.recursive(leaves(), _joined, max_leaves=4))
+@given(conditions)
 @settings(max_examples=examples(30))
 def test_engines_get_the_rows_that_they_would_find_themselves(
     table: ss.Table, everything: pa.Table, where: tuple[str, Any]
@@ -119,9 +49,9 @@ def test_engines_get_the_rows_that_they_would_find_themselves(
         connection.register("everything", everything)
         connection.register("lake", lake)
         wanted = connection.sql(f"SELECT * FROM everything WHERE {sql}").to_arrow_table()
-        assert _kept(connection.sql(f"SELECT * FROM lake WHERE {sql}").to_arrow_table()) == _kept(wanted)
+        assert row_reprs(connection.sql(f"SELECT * FROM lake WHERE {sql}").to_arrow_table()) == row_reprs(wanted)
     lazy = pl.scan_pyarrow_dataset(lake).filter(expression)
-    assert _kept(lazy.collect().to_arrow()) == _kept(pl.from_arrow(everything).filter(expression).to_arrow())
+    assert row_reprs(lazy.collect().to_arrow()) == row_reprs(pl.from_arrow(everything).filter(expression).to_arrow())
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
@@ -130,7 +60,7 @@ def test_engines_get_the_rows_that_they_would_find_themselves(
 def _only_left(root: Path, number: int) -> ss.LakeDataset:
     """A dataset of six files of which all but one are gone: whoever reads another fails."""
     for n in range(6):
-        pq.write_table(_part(n), root / f"{n}.parquet", row_group_size=4)
+        pq.write_table(part(n), root / f"{n}.parquet", row_group_size=4)
     table = ss.create(root)
     for n in range(6):
         if n != number:
@@ -161,12 +91,12 @@ def test_a_query_of_polars_reads_the_files_that_may_match(tmp_path: Path) -> Non
 
 
 def test_it_stays_on_the_version_that_it_was_made_on(tmp_path: Path) -> None:
-    pq.write_table(_part(0), tmp_path / "0.parquet")
+    pq.write_table(part(0), tmp_path / "0.parquet")
     table = ss.create(tmp_path)
     lake = table.dataset()
-    pq.write_table(_part(1), tmp_path / "1.parquet")
+    pq.write_table(part(1), tmp_path / "1.parquet")
     table.sync()
-    assert (lake.count_rows(), table.dataset().count_rows()) == (ROWS, 2 * ROWS)
+    assert (lake.count_rows(), table.dataset().count_rows()) == (ROWS_A_FILE, 2 * ROWS_A_FILE)
 
 
 # -- its members ------------------------------------------------------------------------------------------------------
@@ -175,7 +105,7 @@ def test_it_stays_on_the_version_that_it_was_made_on(tmp_path: Path) -> None:
 def test_scans_choose_rows_columns_and_batches(table: ss.Table, everything: pa.Table) -> None:
     lake = table.dataset()
     assert lake.schema == table.schema
-    assert _kept(lake.to_table()) == _kept(everything)
+    assert row_reprs(lake.to_table()) == row_reprs(everything)
     assert lake.to_table(columns=["s", "i"], filter=pc.field("i") == 40).to_pydict() == {"s": ["k4"], "i": [40]}
     assert lake.to_table(columns=[], filter=pc.field("i") < 4).num_rows == 3
     made = lake.to_table(columns={"twice": pc.field("i") + pc.field("i"), "u": pc.field("r", "u")}, filter="i = 42")

@@ -36,7 +36,7 @@ def lake(tmp_path: Path) -> ss.Table:
             with table.transaction() as tx:  # the second file's ids stand between those of the first
                 ids = list(range(low // 200, 400, 2))
                 tx.write(pa.table({"id": ids, "s": [f"k{i}" for i in ids]}))
-    table.forget()
+    table.handle.forget()
     return ss.open(tmp_path / "lake")
 
 
@@ -109,7 +109,7 @@ class _Stop:
 def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.Table, before_reads: Callable) -> None:
     """It shares the handle and the plan of a thread that stopped in each of its reads in turn."""
     for at in range(100):
-        lake.forget()
+        lake.handle.forget()
         table = ss.open(lake.location)
         plan = table.scan(_needle(7))
         stop = _Stop(at)
@@ -213,7 +213,7 @@ def test_threads_with_a_table_list_its_files_side_by_side(lake: ss.Table, before
 
 def test_threads_that_find_damage_in_one_plan_agree(lake: ss.Table) -> None:
     """Each notes it, and begins again without the run; none meets what another has half taken back."""
-    runs = [run for index in lake.instant.indexes if index.kind in ("stats", "secondary") for run in index.runs]
+    runs = [run for index in lake.handle.instant.indexes if index.kind in ("stats", "secondary") for run in index.runs]
     for run in runs:
         path = Path(lake.location, ".skipstone", run.path)
         data = bytearray(path.read_bytes())

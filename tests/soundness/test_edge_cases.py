@@ -46,7 +46,7 @@ def outlived(tmp_path):
         for number in range(old_versions - 1):
             _write(tmp_path, f"old-{number}.parquet", [number])
             old.sync()
-        old.scan("a = 1").to_table(), old.snapshot.gone()  # a handle in use: it has opened its runs
+        old.scan("a = 1").to_table(), old.handle.snapshot.gone()  # a handle in use: it has opened its runs
         shutil.rmtree(tmp_path)
         _write(tmp_path, "one.parquet", [7, 8, 9])
         new = ss.create(tmp_path)
@@ -90,7 +90,9 @@ def test_a_handle_that_outlived_its_table_does_not_commit_into_the_one_in_its_pl
     assert _values(fresh) in (wanted, sorted([*wanted, 500]))
     fresh.sync()
     assert fresh.verify(deep=True) == []
-    assert [i.table_id for i in fresh.timeline.instants(1, fresh.version)] == [fresh.instant.table_id] * fresh.version
+    assert [i.table_id for i in fresh.handle.timeline.instants(1, fresh.version)] == [
+        fresh.handle.instant.table_id
+    ] * fresh.version
 
 
 # -- columns side by side ----------------------------------------------------------------------------------------------

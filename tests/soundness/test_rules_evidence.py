@@ -119,7 +119,7 @@ def test_rule_21_a_damaged_index_run_is_uncovered_with_a_warning_and_strict_rais
     for kind in ("stats", "filter"):
         path = index_files(table)[kind][0]
         table.scan("a > 15 OR a = 20").files()
-        table.forget()  # else what this process keeps of it, from before the damage, answers
+        table.handle.forget()  # else what this process keeps of it, from before the damage, answers
         with flipped(path, path.stat().st_size - 30), warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             plan = ss.open(tmp_path).scan("a = 20" if kind == "filter" else "a > 15")
@@ -130,7 +130,7 @@ def test_rule_21_a_damaged_index_run_is_uncovered_with_a_warning_and_strict_rais
                 ss.open(tmp_path, strict=True).scan("a = 20").to_table()
     for kind in ("manifest", "instant"):
         path = index_files(table)[kind][0]
-        table.forget()
+        table.handle.forget()
         with flipped(path, path.stat().st_size - 30):
             for strict in (False, True):
                 with pytest.raises(ss.CorruptionError):

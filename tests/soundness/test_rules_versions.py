@@ -100,11 +100,11 @@ def test_rule_03_a_file_that_could_not_be_removed_keeps_its_transactions_marker(
             task.write(pa.table({"a": [2]}))
         tx.add_task(task.result)
         raise ZeroDivisionError
-    assert [m.transaction for m in table.timeline.markers.in_flight()] == [tx.id]
+    assert [m.transaction for m in table.handle.timeline.markers.in_flight()] == [tx.id]
     assert len(list(tmp_path.glob("*.parquet"))) == 1
     assert table.sync() == 1 and table.scan().count() == 0
     table.clean(min_age=dt.timedelta(0), delete_data=True)
-    assert not list(tmp_path.glob("*.parquet")) and not table.timeline.markers.in_flight()
+    assert not list(tmp_path.glob("*.parquet")) and not table.handle.timeline.markers.in_flight()
 
 
 def test_rule_03_files_of_a_table_that_was_indexed_here_before_are_anybodys(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_rule_06_an_index_dropped_and_made_anew_does_not_inherit_what_a_writer_b
         other.drop_index("a", kind="bloom")
         other.create_index("b", kind="bloom")
         other.create_index("a", kind="bloom", fpp=0.2)
-    ids = [i.id for v in range(1, writer.version + 1) for i in ss.open(tmp_path, version=v).instant.indexes]
-    assert max(ids) == 4 and len({i.id for i in writer.instant.indexes}) == 3
+    ids = [i.id for v in range(1, writer.version + 1) for i in ss.open(tmp_path, version=v).handle.instant.indexes]
+    assert max(ids) == 4 and len({i.id for i in writer.handle.instant.indexes}) == 3
     for where, count in {"a = 10": 1, "b = 20": 1, "a = 20": 0, "a = 1 AND b = 2": 1}.items():
         assert writer.scan(where).to_table().num_rows == writer.scan(where).count() == count
     covered = {row["name"]: row["files_covered"] for row in writer.indexes().to_pylist()}
@@ -251,7 +251,7 @@ def test_rule_07_the_marker_of_a_transaction_is_there_before_its_first_file(
     data = [pending for path, pending in created if not path.startswith(("pending/", "timeline/"))]
     assert data and all(data)
     assert not list((tmp_path / ".skipstone/pending").glob("*.json"))
-    assert all(table.instant.transaction in path for path in live_paths(table))
+    assert all(table.handle.instant.transaction in path for path in live_paths(table))
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
@@ -266,7 +266,7 @@ def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: P
         if is_bound:  # and others have gone on since
             commit_rows(other, {"a": [3]})
         other.clean(min_age=dt.timedelta(hours=1), delete_data=True)
-        assert tx.id not in {name for v in range(1, other.version + 1) for name in other.timeline.read(v).fenced}
+        assert tx.id not in {name for v in range(1, other.version + 1) for name in other.handle.timeline.read(v).fenced}
         other.clean(min_age=dt.timedelta(0), delete_data=True)
         if is_bound:
             commit_rows(other, {"a": [4]})
@@ -315,8 +315,8 @@ def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, mo
             (tmp_path / ".skipstone/timeline/HINT").write_bytes(hint)
         assert ss.open(tmp_path).version == 10
         (tmp_path / ".skipstone/timeline/HINT").touch()
-    assert table.timeline.publish(ss.open(tmp_path, version=4).instant)  # it is there, and is the same
-    assert not table.timeline.publish(replace(table.instant, transaction="other"))
+    assert table.handle.timeline.publish(ss.open(tmp_path, version=4).handle.instant)  # it is there, and is the same
+    assert not table.handle.timeline.publish(replace(table.handle.instant, transaction="other"))
 
 
 def test_rule_09_a_key_commits_once_for_as_long_as_history_lasts(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
 
     def note(self, table: ss.Table, names: dict[str, int]) -> None:
         """Reads the files that are new in a version; `names` are those that their columns had then."""
-        for row in table.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist():
+        for row in table.handle.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist():
             file = (row["path"], row["size_bytes"], row["modified_ns"])
             if file in self.held:
                 continue
@@ -153,19 +153,19 @@ class Machine(RuleBasedStateMachine):
         for rows in self.held[file]:
             columns = []
             for field in table.schema:
-                own = by_id.get(table.instant.columns.get(field.name, -1))
+                own = by_id.get(table.handle.instant.columns.get(field.name, -1))
                 if self.is_partitioned and field.name == "p":
                     columns.append(pa.array([int(file[0][2])] * rows.num_rows, field.type))
                 elif own in rows.column_names:
                     columns.append(rows.column(own).cast(field.type))
                 else:
-                    value = self.defaults.get(table.instant.columns[field.name])
+                    value = self.defaults.get(table.handle.instant.columns[field.name])
                     columns.append(pa.array([value] * rows.num_rows, field.type))
             groups.append(base.rows_of(pa.table(columns, schema=table.schema)))
         return groups
 
     def check(self, table: ss.Table, r: random.Random) -> None:
-        files = table.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist()
+        files = table.handle.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist()
         live = {row["path"]: (row["path"], row["size_bytes"], row["modified_ns"]) for row in files}
         if not all(self.is_there(file) for file in live.values()):
             self.check_counts(table, r, live)
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
         return file in self.held and (found.st_size, found.st_mtime_ns) == file[1:]
 
     def check_sound(self, table: ss.Table) -> None:
-        files = table.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist()
+        files = table.handle.snapshot.files().select(["path", "size_bytes", "modified_ns"]).to_pylist()
         lost = {row["path"] for row in files if not self.is_there((row["path"], row["size_bytes"], row["modified_ns"]))}
         found = table.verify(deep=True)
         assert {finding.path for finding in found} == lost, found
@@ -269,14 +269,14 @@ class Machine(RuleBasedStateMachine):
                     with fault_at(killed_at, KilledError, lasting=True):
                         act(r, table)
             if killed_at:
-                table.forget()
+                table.handle.forget()
         newest = ss.open(self.folder)
-        cleaned = {v for low, high in newest.instant.cleaned for v in range(low, high + 1)}
+        cleaned = {v for low, high in newest.handle.instant.cleaned for v in range(low, high + 1)}
         for version in range(before, newest.version + 1):
             if version not in cleaned:
                 made = ss.open(self.folder, version=version)
                 self.note(made, names)
-                names = dict(made.instant.columns)
+                names = dict(made.handle.instant.columns)
 
     def rows(self, r: random.Random, table: ss.Table) -> pa.Table:
         schema = table.schema
@@ -382,10 +382,10 @@ class Machine(RuleBasedStateMachine):
             kind = r.choice([pa.int32(), pa.string(), pa.float32()])
             value = r.choice(VALUES[class_of(kind)])
             name = r.choice(free)
-            number = table.instant.next["column"]
+            number = table.handle.instant.next["column"]
             self.defaults[number] = value  # before it is done: it may be, though it is killed
             table.alter(add={name: pa.scalar(value, kind)})
-            assert table.instant.columns[name] == number
+            assert table.handle.instant.columns[name] == number
         elif verb == "drop" and len(names) > 1:
             table.alter(drop=[r.choice(names)])
 
@@ -421,7 +421,7 @@ class Machine(RuleBasedStateMachine):
             tx = table.transaction()
             tx.__enter__()
             self.fill(r, table, tx)
-            self.paused = {"tx": tx, "names": dict(table.instant.columns)}
+            self.paused = {"tx": tx, "names": dict(table.handle.instant.columns)}
 
     @rule(seed=SEED)
     def wake(self, seed: int) -> None:
@@ -441,8 +441,8 @@ class Machine(RuleBasedStateMachine):
         """A bit of a file of an index is wrong: it is left out, or nothing of it is read."""
         r = random.Random(seed)
         table = ss.open(self.folder)
-        root = Path(table.index_storage.root)
-        runs = [root / run.path for index in table.instant.indexes for run in index.runs]
+        root = Path(table.handle.index_storage.root)
+        runs = [root / run.path for index in table.handle.instant.indexes for run in index.runs]
         files = [path for path in [*runs, *index_files(table)["task"]] if path.stat().st_size]
         if not files:
             return

@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
                 allowed |= table.version in self.model.cleaned and "was cleaned" in str(error)
                 assert allowed, error
         if killed:
-            table.forget()
+            table.handle.forget()
             self.handles[handle] = table = ss.open(self.folder)
         newest = ss.open(self.folder)
         if expected is None:
@@ -234,7 +234,7 @@ class Machine(RuleBasedStateMachine):
         table, before = self.handles[handle], self.model.latest
         named = table.version
         with contextlib.suppress(ss.CommitConflictError):
-            if name in table.instant.savepoints:
+            if name in table.handle.instant.savepoints:
                 table.drop_savepoint(name)
                 del self.model.savepoints[name]
             elif name not in self.model.savepoints and named not in self.model.cleaned:
@@ -271,7 +271,7 @@ class Machine(RuleBasedStateMachine):
 
         self.step(handle, act, lambda: model.tokens(model.live), killed_at)
         newest = ss.open(self.folder)
-        cleaned = {v for low, high in newest.instant.cleaned for v in range(low, high + 1)}
+        cleaned = {v for low, high in newest.handle.instant.cleaned for v in range(low, high + 1)}
         assert not is_young or cleaned == model.cleaned
         assert cleaned >= model.cleaned and not cleaned & {*model.savepoints.values(), model.latest}
         model.cleaned = cleaned
@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             assert {p for p, h in live.items() if model.is_there(p, h)} == there[version], version
         for paused in self.paused:
             paused["is_fenced"] |= paused["tx"].id in {
-                name for v in range(1, newest.version + 1) for name in newest.timeline.read(v).fenced
+                name for v in range(1, newest.version + 1) for name in newest.handle.timeline.read(v).fenced
             }
             assert not (is_young and paused["is_fenced"]) or paused["was_fenced"]
             paused["was_fenced"] = paused["is_fenced"]
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
     @rule(handle=HANDLE, is_new=st.booleans(), where=WHERE)
     def refresh(self, handle: int, is_new: bool, where: str) -> None:
         if is_new:
-            self.handles[handle].forget()
+            self.handles[handle].handle.forget()
             self.handles[handle] = ss.open(self.folder)
         self.model.check_latest(self.handles[handle].refresh(), where)
 

@@ -62,11 +62,11 @@ def test_a_refresh_builds_what_is_lacking_alone(spark, lake: Path) -> None:
     pq.write_table(pa.table({"k": [5], "s": ["x"]}), lake / "p=0" / "new.parquet")
     with table.transaction() as tx:
         tx.add_files(["p=0/new.parquet"])
-    before = table.instant.indexes[-1].runs
+    before = table.handle.instant.indexes[-1].runs
     version = sks.refresh_index(spark, lake, "k", "secondary")
     table.refresh()
     assert table.version == version
-    assert set(before) <= set(table.instant.indexes[-1].runs)
+    assert set(before) <= set(table.handle.instant.indexes[-1].runs)
     assert table.scan("k = 5").count() == 1
     assert sks.refresh_index(spark, lake, "k", "secondary") == version, "nothing to cover makes no version"
 

@@ -363,7 +363,7 @@ def test_who_replaced_the_same_files_first_wins(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("here")
 def test_what_tasks_left_behind_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of(tmp_path / "lake", points(300), 3)
-    before, made_by = data_files(lake), ss.open(lake).instant.transaction
+    before, made_by = data_files(lake), ss.open(lake).handle.instant.transaction
 
     def die() -> None:
         raise RuntimeError("the driver lost its executors")

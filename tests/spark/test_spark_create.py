@@ -58,7 +58,7 @@ def _told(make, **options) -> object:
         files = table.files().sort_by("path")
         asked = ("k > 1", "s IS NULL", "s = 'x'")
         spans = [table.scan(where).row_groups().sort_by("path").to_pylist() for where in asked]
-        pending = sorted((each["path"], each["reason"]) for each in table.instant.pending)
+        pending = sorted((each["path"], each["reason"]) for each in table.handle.instant.pending)
         return (
             table.schema,
             table.partitions().sort_by("partition").to_pylist(),

@@ -212,7 +212,7 @@ def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
         tx.remove(["2.parquet"])
     after = sks.lookup(spark, tmp_path, keys, "k")
     assert (before.count(), after.count()) == (40, 20), "a removed file's rows stand in the index still"
-    for run in table.instant.indexes[-1].runs:
+    for run in table.handle.instant.indexes[-1].runs:
         path = tmp_path / ".skipstone" / run.path
         path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 2])
     damaged = sks.lookup(spark, tmp_path, keys, "k")

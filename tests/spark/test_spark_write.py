@@ -67,7 +67,7 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
 
     save(base, lake, partitioning="p")
     table = check(2)
-    assert table.instant.partitioning == ("p",)
+    assert table.handle.instant.partitioning == ("p",)
     assert table.schema.equals(pa.schema([("id", pa.int64()), ("Name", pa.string()), ("p", pa.int64())]))
     table.create_index("Name", kind="bloom")
     table.create_index("id", kind="secondary")
@@ -381,7 +381,7 @@ def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
 
 
 def _gone(table: ss.Table) -> set[str]:
-    return set(table.snapshot.gone()["path"].to_pylist())
+    return set(table.handle.snapshot.gone()["path"].to_pylist())
 
 
 # -- the writer by itself: what Spark does with it on a cluster --------------------------------------------------------

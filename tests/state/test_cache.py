@@ -121,9 +121,9 @@ def test_what_one_handle_read_serves_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         before = ss.cache_info()
         with ss.open(tmp_path) as table:
-            read = table.index_storage.bytes_read
+            read = table.handle.index_storage.bytes_read
             _check(table)
-            bytes_read.append(table.index_storage.bytes_read - read)
+            bytes_read.append(table.handle.index_storage.bytes_read - read)
         after = _check_sums()
         misses.append(after.misses - before.misses)
         assert after.hits > before.hits
@@ -134,9 +134,9 @@ def test_forget_lets_go_of_one_table(tmp_path: Path) -> None:
     tables = [_lake(tmp_path / "a"), _lake(tmp_path / "b")]
     for table in tables:
         _check(table)
-    roots = [table.index_storage.uri for table in tables]
+    roots = [table.handle.index_storage.uri for table in tables]
     assert set(roots) <= set(ss.cache_info().by_root)
-    tables[0].forget()
+    tables[0].handle.forget()
     assert roots[0] not in _check_sums().by_root and roots[1] in ss.cache_info().by_root
     _check(tables[0])
 

@@ -61,7 +61,7 @@ def _poisoned(table: ss.Table, mine: _Clock, monkeypatch: pytest.MonkeyPatch, nu
         mine.off_s = YEARS_S
         _commit(table, number)
         mine.off_s = 0
-    table.forget()
+    table.handle.forget()
     return ss.open(table.location)
 
 
@@ -112,7 +112,7 @@ def test_a_machine_that_slept_while_a_transaction_was_open_commits(
     """Its count of seconds stood still, so what it read off the storage's clock is old."""
     with table.transaction() as tx:
         tx.write(pa.table({"x": [1]}))
-        read = table.timeline.markers.clock
+        read = table.handle.timeline.markers.clock
         then_us, counted_us = read._read
         read._read = then_us - HOUR_S * 1_000_000, counted_us
     assert _rows(ss.open(table.location)) == [1]
@@ -125,8 +125,8 @@ def test_a_time_ten_years_ahead_neither_stays_nor_freezes_clean_nor_breaks_as_of
     table = _poisoned(table, mine, monkeypatch, 2)
     for number in range(3, 9):
         _commit(table, number)
-    table.forget()
-    said = [table.timeline.read(v).time_us for v in range(1, table.version + 1)]
+    table.handle.forget()
+    said = [table.handle.timeline.read(v).time_us for v in range(1, table.version + 1)]
     assert said[2] - said[1] > 9 * 365 * 24 * HOUR_S * 1_000_000 and max(said[3:]) < said[2]
     times = table.history()["time"].to_pylist()
     assert times == sorted(set(times)) and times[-1] < dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
@@ -134,7 +134,7 @@ def test_a_time_ten_years_ahead_neither_stays_nor_freezes_clean_nor_breaks_as_of
         for version, time in enumerate(times, start=1):
             assert ss.open(table.location, as_of=time).version == version
     assert table.clean(retain_versions=2, min_age=NOW).num_rows > 0
-    assert table.instant.cleaned == ((1, 7),) and _rows(ss.open(table.location)) == list(range(1, 9))
+    assert table.handle.instant.cleaned == ((1, 7),) and _rows(ss.open(table.location)) == list(range(1, 9))
 
 
 def test_an_archive_keeps_the_times_of_files(table: ss.Table, mine: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +143,13 @@ def test_an_archive_keeps_the_times_of_files(table: ss.Table, mine: _Clock, monk
     table = _poisoned(table, mine, monkeypatch, 2)
     for number in range(3, 12):
         _commit(table, number)
-    table.forget()
-    before = [(i.version, i.when_us, i.modified_us) for i in table.timeline.instants(1, table.version)]
+    table.handle.forget()
+    before = [(i.version, i.when_us, i.modified_us) for i in table.handle.timeline.instants(1, table.version)]
     history = table.history()
-    table.timeline.archive(table.version)
-    table.forget()
-    assert b"archived" in Path(table.index_storage.root, timelines.instant_path(3)).read_bytes()
-    assert [(i.version, i.when_us, i.modified_us) for i in table.timeline.instants(1, table.version)] == before
+    table.handle.timeline.archive(table.version)
+    table.handle.forget()
+    assert b"archived" in Path(table.handle.index_storage.root, timelines.instant_path(3)).read_bytes()
+    assert [(i.version, i.when_us, i.modified_us) for i in table.handle.timeline.instants(1, table.version)] == before
     assert table.history().equals(history)
 
 
@@ -191,17 +191,17 @@ def test_a_writer_whose_clock_is_behind_is_neither_given_up_nor_are_its_versions
 def test_what_is_old_by_the_storages_clock_is_cleaned(table: ss.Table, mine: _Clock) -> None:
     for number in (1, 2, 3):
         _commit(table, number)
-    for path in Path(table.index_storage.root).rglob("*"):
+    for path in Path(table.handle.index_storage.root).rglob("*"):
         if path.is_file():
             then_ns = path.stat().st_mtime_ns - 2 * HOUR_S * 10**9
             os.utime(path, ns=(then_ns, then_ns))
-    table.forget()
+    table.handle.forget()
     mine.off_s = -3 * HOUR_S
-    assert table.clean(retain_versions=1).num_rows > 0 and table.instant.cleaned == ((1, 3),)
+    assert table.clean(retain_versions=1).num_rows > 0 and table.handle.instant.cleaned == ((1, 3),)
     assert _rows(ss.open(table.location)) == [1, 2, 3]
 
 
 def test_reading_the_clock_leaves_nothing_behind(table: ss.Table) -> None:
     before = _files(table)
-    now_us = table.timeline.markers.clock.now_us()
+    now_us = table.handle.timeline.markers.clock.now_us()
     assert abs(now_us - clock.now_us()) < 60_000_000 and _files(table) == before

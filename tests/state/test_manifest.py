@@ -40,7 +40,7 @@ class TestCreateFromATable:
         paths = named(range(3000))
         table = create(tmp_path / "lake", paths)
         assert table.version == 1
-        assert table.storage.requests == 0
+        assert table.handle.storage.requests == 0
         assert not any(p.name != ".skipstone" for p in (tmp_path / "lake").iterdir())
         assert sorted(table.files()["path"].to_pylist()) == sorted(paths)
         counts = Counter(hive.partition_of(p) for p in paths)
@@ -109,7 +109,7 @@ def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_fac
         expected = {p: i for p, i in live.items() if hive.partition_of(p) == partition}
         assert dict(zip(inside["path"].to_pylist(), inside["file_id"].to_pylist(), strict=True)) == expected
         assert table.files(partition).equals(inside) and table.files(partition).equals(inside)
-    assert len(table.instant.manifest) <= run_writing.LEVELS_MAX
+    assert len(table.handle.instant.manifest) <= run_writing.LEVELS_MAX
 
 
 def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
@@ -133,19 +133,19 @@ def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
     monkeypatch.setattr(run_writing, "COMMIT_BYTES", 4000)
     monkeypatch.setattr(run_writing, "LEVELS_MAX", 4)
     table = create(tmp_path, named(range(4000)))
-    first = table.instant.manifest[0]
+    first = table.handle.instant.manifest[0]
     paths = set(table.files()["path"].to_pylist())
     for i in range(40):
         new = named(range(10_000 + 30 * i, 10_030 + 30 * i))
         with table.transaction() as tx:
             tx.add_files(told(new))
         paths |= set(new)
-        assert len(table.instant.manifest) <= 4
-        assert first in table.instant.manifest
+        assert len(table.handle.instant.manifest) <= 4
+        assert first in table.handle.instant.manifest
     old = ss.open(tmp_path, version=20)
     before = old.files()["path"].to_pylist()
     table.optimize()
-    assert len(table.instant.manifest) <= 2
+    assert len(table.handle.instant.manifest) <= 2
     assert set(ss.open(tmp_path).files()["path"].to_pylist()) == paths
     assert ss.open(tmp_path, version=20).files()["path"].to_pylist() == before
     version = table.version

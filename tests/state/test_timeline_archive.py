@@ -25,29 +25,32 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ss.Table:
 
 
 def _folders(table: ss.Table) -> list[str]:
-    return sorted(f.parent.name for f in Path(table.index_storage.root).glob("timeline/*/archive.sbf"))
+    return sorted(f.parent.name for f in Path(table.handle.index_storage.root).glob("timeline/*/archive.sbf"))
 
 
 def test_history_and_every_version_are_as_they_were(table: ss.Table) -> None:
-    before, totals = table.history(), [ss.open(table.location, version=v).instant for v in range(1, VERSIONS + 1)]
-    table.timeline.archive(table.version)
+    before, totals = (
+        table.history(),
+        [ss.open(table.location, version=v).handle.instant for v in range(1, VERSIONS + 1)],
+    )
+    table.handle.timeline.archive(table.version)
     assert _folders(table) == ["00000", "00001", "00002"]
-    table.forget()
+    table.handle.forget()
     assert ss.open(table.location).history().equals(before)
-    assert [ss.open(table.location, version=v).instant for v in range(1, VERSIONS + 1)] == totals
+    assert [ss.open(table.location, version=v).handle.instant for v in range(1, VERSIONS + 1)] == totals
     time = before["time"][16].as_py()
     assert ss.open(table.location, as_of=time).version == 17
 
 
 def test_what_is_archived_is_archived_once(table: ss.Table) -> None:
-    table.timeline.archive(table.version)
-    files = {f: f.stat().st_mtime_ns for f in Path(table.index_storage.root).rglob("timeline/*/*")}
-    table.timeline.archive(table.version)
-    assert files == {f: f.stat().st_mtime_ns for f in Path(table.index_storage.root).rglob("timeline/*/*")}
+    table.handle.timeline.archive(table.version)
+    files = {f: f.stat().st_mtime_ns for f in Path(table.handle.index_storage.root).rglob("timeline/*/*")}
+    table.handle.timeline.archive(table.version)
+    assert files == {f: f.stat().st_mtime_ns for f in Path(table.handle.index_storage.root).rglob("timeline/*/*")}
 
 
 def test_a_key_lives_on_in_the_archive(table: ss.Table) -> None:
-    table.timeline.archive(table.version)
+    table.handle.timeline.archive(table.version)
     with table.transaction(key="k3") as tx:
         tx.set_commit_state({"other": "failed"})
     assert tx.committed is not None
@@ -56,11 +59,11 @@ def test_a_key_lives_on_in_the_archive(table: ss.Table) -> None:
 
 @pytest.mark.parametrize("hint", ["3", "31", "", None, "999", "x" * 40])
 def test_rule_08_names_stay_taken_and_the_latest_is_found_from_any_hint(table: ss.Table, hint: str | None) -> None:
-    table.timeline.archive(table.version)
+    table.handle.timeline.archive(table.version)
     paths = [timelines.instant_path(v) for v in range(1, VERSIONS + 1)]
-    assert all(not table.index_storage.put_if_absent(path, b"{}") for path in paths)
-    table.forget()
-    told = Path(table.index_storage.root, "timeline/HINT")
+    assert all(not table.handle.index_storage.put_if_absent(path, b"{}") for path in paths)
+    table.handle.forget()
+    told = Path(table.handle.index_storage.root, "timeline/HINT")
     told.unlink() if hint is None else told.write_text(hint)
     assert ss.open(table.location).version == VERSIONS
 
@@ -69,28 +72,28 @@ def test_opening_from_a_hint_far_behind_lists_instead_of_probing(
     table: ss.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timelines, "_PROBES_MAX", 4)
-    table.forget()
-    Path(table.index_storage.root, "timeline/HINT").write_text("2")
+    table.handle.forget()
+    Path(table.handle.index_storage.root, "timeline/HINT").write_text("2")
     opened = ss.open(table.location)
     assert opened.version == VERSIONS
-    assert opened.index_storage.reading()[0] < 30
+    assert opened.handle.index_storage.reading()[0] < 30
 
 
 def test_a_crash_while_archiving_loses_nothing(table: ss.Table) -> None:
     before = table.history()
     with faults.fault_at(0, faults.KilledError) as counting:
-        table.timeline.archive(0)
+        table.handle.timeline.archive(0)
     calls = 0
     while True:
         calls += 7
         try:
             with faults.fault_at(calls, faults.KilledError, lasting=True) as counting:
-                table.timeline.archive(table.version)
+                table.handle.timeline.archive(table.version)
             break
         except faults.KilledError:
-            table.forget()
+            table.handle.forget()
             assert ss.open(table.location).history().equals(before)
     assert counting.calls < calls
     assert _folders(table) == ["00000", "00001", "00002"]
-    table.forget()
+    table.handle.forget()
     assert ss.open(table.location).history().equals(before)

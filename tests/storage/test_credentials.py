@@ -113,15 +113,16 @@ def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFix
             plan,
             tx,
             spec,
-            table.storage,
-            table.index_storage,
-            table.storage_options,
+            table.handle.storage,
+            table.handle.index_storage,
+            table.handle.storage_options,
             plan.planning.context,
         ]
         shown = [f"{thing!r} {thing}" for thing in things]
         shown += [str(vars(thing)) for thing in (table, plan.planning, tx)]
         shown += [
-            repr(pickle.loads(pickle.dumps(thing))) for thing in (spec, plan.planning.context, table.storage_options)
+            repr(pickle.loads(pickle.dumps(thing)))
+            for thing in (spec, plan.planning.context, table.handle.storage_options)
         ]
         shown += [plan.explain(), str(table.history().to_pylist()), str(table.files().to_pylist())]
     assert not [text for text in [*shown, caplog.text] if HIDDEN in text or "somebody" in text]

@@ -154,7 +154,7 @@ def test_a_delta_table_in_a_bucket(root: str, s3_server: Server) -> None:
     with pytest.raises(ss.NotATableError, match=f"at {root};"):
         ss.create(f"{root}/day=1", storage_options=options)
     table = ss.create(root, storage_options=options)
-    assert table.log_position == "0" and numbers_of(table.scan("n < 5")) == list(range(5))
+    assert table.handle.log_position == "0" and numbers_of(table.scan("n < 5")) == list(range(5))
     deltalake.write_deltalake(root, rows(20, 30), mode="append", storage_options=options)
     again = ss.open(root, storage_options=options)
     assert again.version == 1 and numbers_of(again.scan("n >= 15")) == list(range(15, 30))
@@ -180,7 +180,7 @@ def test_an_iceberg_table_in_a_bucket(root: str, s3_server: Server, tmp_path: Pa
     made.append(rows(0, 20))
     table = ss.create(made.metadata_location, source="iceberg", storage_options={**s3_server.options, **own})
     assert table.location.startswith(root) and numbers_of(table.scan("n < 5")) == list(range(5))
-    assert table.verify(deep=True) == [] and SECRET not in f"{table.storage_options} {vars(table)}"
+    assert table.verify(deep=True) == [] and SECRET not in f"{table.handle.storage_options} {vars(table)}"
 
 
 def test_an_object_overwritten_while_it_is_read_is_found_out(store: ObjectStorage) -> None:
@@ -242,12 +242,12 @@ def test_a_needle_takes_few_requests(store: ObjectStorage, root: str, s3_server:
     for part in range(4):
         with table.transaction() as tx:
             tx.write(rows(part * 3000, part * 3000 + 3000))
-    table.forget()
+    table.handle.forget()
     cold = ss.open(root, storage_options=s3_server.options)
     plan = cold.scan("id = 'key-4321'")
     assert plan.to_table().num_rows == 1
-    index_requests, index_bytes = cold.index_storage.reading()
-    data_requests, data_bytes = cold.storage.reading()
+    index_requests, index_bytes = cold.handle.index_storage.reading()
+    data_requests, data_bytes = cold.handle.storage.reading()
     print(f"\nindex {index_requests} requests {index_bytes:,} B, data {data_requests} requests {data_bytes:,} B")
     assert index_requests <= 32, "six runs of the filter among them, which nobody has merged yet"
     assert data_requests <= 4, "a look at the file, its footer, the key column, the others"
@@ -511,13 +511,13 @@ def test_credentials_are_told_nowhere(
         plan.to_table()
         told = [
             table,
-            table.storage_options,
-            table.storage,
+            table.handle.storage_options,
+            table.handle.storage,
             plan,
             spec,
             plan.planning.context,
             plan.planning.tasks,
-            table.instant,
+            table.handle.instant,
         ]
         shown = " ".join([*(f"{one!r} {one}" for one in told), plan.explain(), table.history().to_pandas().to_string()])
         assert_nothing_told(shown, options)

@@ -79,8 +79,8 @@ def fault_at(
 
 def index_files(table: ss.Table) -> dict[str, list[Path]]:
     """The files under the index root by what they are."""
-    root = Path(table.index_storage.root)
-    instant = table.instant
+    root = Path(table.handle.index_storage.root)
+    instant = table.handle.instant
     return {
         "instant": [root / f"timeline/00000/{table.version:010d}.json"],
         "hint": [root / "timeline/HINT"],

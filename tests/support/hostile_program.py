@@ -61,7 +61,7 @@ class Case:
             self._check_rows(table)
             self._use(table)
         else:
-            assert HOSTILE in {pending["path"] for pending in table.instant.pending}, self.harm
+            assert HOSTILE in {pending["path"] for pending in table.handle.instant.pending}, self.harm
         self._declare(table.schema)
 
     def _check_rows(self, table: ss.Table) -> None:

@@ -105,7 +105,7 @@ class Model:
         first = self.latest + 1 if self.versions else 1
         for version in range(first, table.version + 1):
             self.versions[version] = found
-            self.actions[version] = table.timeline.read(version).action
+            self.actions[version] = table.handle.timeline.read(version).action
 
     def tokens(self, live: Live) -> dict[str, Token]:
         return {path: held.token for path, held in live.items()}
@@ -156,7 +156,7 @@ class Model:
         matches = PREDICATES[where]
         if held_by(self, table) != live:
             raise AssertionError(f"version {table.version}: {held_by(self, table)}, not {live}")
-        totals = table.instant.totals
+        totals = table.handle.instant.totals
         rows = sum(len(self.rows[(path, held.token)]) for path, held in live.items())
         assert (totals["files"], totals["rows"]) == (len(live), rows)
         assert sum(table.partitions().column("row_count").to_pylist()) == rows
@@ -189,5 +189,5 @@ class Model:
 
 def held_by(model: Model, table: ss.Table) -> Live:
     """The live files of a handle's version, as it tells of them."""
-    rows = table.snapshot.files().select(["path", "file_id", "size_bytes", "modified_ns"]).to_pylist()
+    rows = table.handle.snapshot.files().select(["path", "file_id", "size_bytes", "modified_ns"]).to_pylist()
     return {row["path"]: Held(row["file_id"], (row["size_bytes"], row["modified_ns"])) for row in rows}

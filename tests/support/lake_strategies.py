@@ -160,7 +160,7 @@ def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
     index_kind = draw(st.sampled_from(["bloom", "secondary", "secondary", "stats"]))
     there = [row["columns"] for row in table.indexes().to_pylist() if row["kind"] == index_kind and row["columns"]]
     known = {name for columns in there for name in columns}
-    data = pa.schema([f for f in table.schema if f.name not in table.instant.partitioning])
+    data = pa.schema([f for f in table.schema if f.name not in table.handle.instant.partitioning])
     leaves = {n: t for n, t in base.leaf_columns(data).items() if canon.hash_name(t) is not None}
     if index_kind == "secondary":
         free = [n for n, t in leaves.items() if ordered_class(t) is not None]

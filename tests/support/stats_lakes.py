@@ -35,7 +35,7 @@ def index_told(table: ss.Table, column: str) -> dict:
 
 
 def runs_of(table: ss.Table, column: str) -> list[str]:
-    found = table.instant.index_of("stats", table.instant.columns[column])
+    found = table.handle.instant.index_of("stats", table.handle.instant.columns[column])
     return [] if found is None else [run.path for run in found.runs]
 
 

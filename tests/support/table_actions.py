@@ -231,7 +231,7 @@ ACTIONS += [
 def picture(table: ss.Table) -> dict:
     """What one version holds. Look-ups of single values agree with reading every row, or this fails."""
     files = table.files()
-    assert table.instant.totals["files"] == files.num_rows
+    assert table.handle.instant.totals["files"] == files.num_rows
     return {
         "rows": rows_of(table),
         "files": sorted(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)),

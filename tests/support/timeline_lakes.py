@@ -24,7 +24,7 @@ def lake(root: Path, versions: int = VERSIONS) -> ss.Table:
     table = ss.create(root, schema=SCHEMA, partitioning=None)
     for number in range(2, versions + 1):
         commit(table, number)
-    table.forget()
+    table.handle.forget()
     return table
 
 

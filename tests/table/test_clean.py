@@ -42,7 +42,7 @@ def _values(table: ss.Table) -> list[int]:
 
 
 def _index_files(table: ss.Table) -> set[str]:
-    root = Path(table.index_storage.root)
+    root = Path(table.handle.index_storage.root)
     return {str(f.relative_to(root)) for f in root.rglob("*") if f.is_file() and not str(f).endswith("HINT")}
 
 
@@ -141,7 +141,7 @@ def test_rule_10_a_path_that_any_retained_version_names_stays(tmp_path: Path) ->
         names = any(
             "a.parquet" in ss.open(lake, version=v).files()["path"].to_pylist()
             for v in range(table.version - 6, table.version)
-            if not any(low <= v <= high for low, high in table.instant.cleaned) and v > 0
+            if not any(low <= v <= high for low, high in table.handle.instant.cleaned) and v > 0
         )
         assert (lake / "a.parquet").exists() or not names
     assert not (lake / "a.parquet").exists()
@@ -207,7 +207,7 @@ def test_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: 
     with ss.TaskWriter(tx.task_spec()) as task:
         task.write(_rows(9))
     tx.add_task(task.result)
-    marker = Path(table.index_storage.root, "pending", f"{tx.id}.json")
+    marker = Path(table.handle.index_storage.root, "pending", f"{tx.id}.json")
     cleaner = ss.open(table.location)
     assert cleaner.clean(retain_versions=100).num_rows == 0  # it lives
     assert cleaner.history()["state"].to_pylist()[-1] == "inflight"
@@ -227,7 +227,7 @@ def test_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: 
 def test_a_transaction_that_committed_and_died_before_it_said_so_loses_nothing(table: ss.Table) -> None:
     with table.transaction() as tx:
         tx.write(_rows(5))
-    marker = Path(table.index_storage.root, "pending", f"{tx.id}.json")
+    marker = Path(table.handle.index_storage.root, "pending", f"{tx.id}.json")
     marker.parent.mkdir(exist_ok=True)
     marker.write_text(json.dumps({"transaction": tx.id, "base": 5, "time_us": 0, "action": "commit"}))
     _age(marker, hours=2)
@@ -279,7 +279,7 @@ def test_rule_07_a_paused_writer_whose_base_was_cleaned_hears_that_it_was_given_
         with table.transaction() as other:
             other.write(_rows(20))
         table.clean(retain_versions=1, min_age=NOW)
-        writer.forget()
+        writer.handle.forget()
     assert _values(ss.open(table.location)) == [1, 2, 20]
 
 
@@ -288,7 +288,7 @@ def test_a_writer_that_begins_at_a_version_which_was_cleaned_adds_to_the_newest(
     with table.transaction() as tx:
         tx.write(_rows(20))
     table.clean(retain_versions=1, min_age=NOW)
-    late.forget()
+    late.handle.forget()
     with late.transaction() as tx:
         tx.write(_rows(21))
     assert _values(late) == [1, 2, 20, 21]
@@ -317,12 +317,12 @@ def test_a_marker_is_kept_young_while_its_transaction_lives(table: ss.Table, mon
     monkeypatch.setattr(markers, "_heart", markers._Heart())
     with table.transaction() as tx:
         tx.write(_rows(6))
-        (began,) = table.timeline.markers.in_flight()
+        (began,) = table.handle.timeline.markers.in_flight()
         deadline = time.monotonic() + 30
-        while table.timeline.markers.in_flight()[0].time_us == began.time_us:
+        while table.handle.timeline.markers.in_flight()[0].time_us == began.time_us:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-    assert table.timeline.markers.in_flight() == []
+    assert table.handle.timeline.markers.in_flight() == []
     while markers._heart._thread in threading.enumerate():
         assert time.monotonic() < deadline
         time.sleep(0.02)

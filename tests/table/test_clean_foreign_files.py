@@ -105,7 +105,7 @@ def test_clean_of_data_leaves_files_that_only_look_like_its_own(tmp_path: Path) 
 @pytest.mark.parametrize("linked", ["pending", "runs/01", "tasks", "timeline/00000"])
 def test_rule_45_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: str) -> None:
     table = _lake(tmp_path)
-    root, outside = Path(table.index_storage.root), tmp_path / "outside"
+    root, outside = Path(table.handle.index_storage.root), tmp_path / "outside"
     if (root / linked).exists():
         (root / linked).rename(outside)
     inside = [name.removeprefix(f"{linked}/") for name in OWN if name.startswith(f"{linked}/")]
@@ -118,7 +118,7 @@ def test_rule_45_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: 
 def test_clean_leaves_a_link_in_the_place_of_a_file(tmp_path: Path) -> None:
     table = _lake(tmp_path)
     [target] = _write(tmp_path, ["target"])
-    link = Path(table.index_storage.root) / f"runs/01/{TX}-0-m.sbf"
+    link = Path(table.handle.index_storage.root) / f"runs/01/{TX}-0-m.sbf"
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(target)
     assert table.clean()["path"].to_pylist() == []
@@ -167,5 +167,5 @@ def test_rule_45_nothing_outside_of_a_root_is_removed(tmp_path: Path, path: str)
     [outside] = _write(tmp_path, ["outside"])
     table = _lake(tmp_path)
     with pytest.raises(ss.StorageError, match="below the root"):
-        table.storage.delete(path)
+        table.handle.storage.delete(path)
     assert outside.exists()

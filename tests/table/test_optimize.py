@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> ss.Table:
 
 
 def _runs(table: ss.Table) -> list[int]:
-    return [len(table.instant.manifest), *(len(i.runs) for i in table.instant.indexes)]
+    return [len(table.handle.instant.manifest), *(len(i.runs) for i in table.handle.instant.indexes)]
 
 
 def test_a_second_optimize_makes_no_version(table: ss.Table) -> None:
@@ -67,7 +67,7 @@ def test_runs_are_merged_and_older_versions_read_theirs(table: ss.Table) -> None
     assert _runs(table) == [1, 1]
     assert old.scan("x = 15").to_table().num_rows == 1
     for v, opened in before.items():
-        opened.forget()
+        opened.handle.forget()
         assert ss.open(table.location, version=v).files().to_pylist() == told[v]
     assert table.verify(deep=True) == []
 
@@ -84,9 +84,9 @@ def test_aggregates_are_tightened_after_a_removal(table: ss.Table) -> None:
 def test_entries_of_files_that_went_are_let_go(table: ss.Table) -> None:
     with table.transaction() as tx:
         tx.remove([_path_of(table, n) for n in range(7)])
-    before = sum(run.entries for run in table.instant.indexes[0].runs)
+    before = sum(run.entries for run in table.handle.instant.indexes[0].runs)
     table.optimize()
-    after = sum(run.entries for run in table.instant.indexes[0].runs)
+    after = sum(run.entries for run in table.handle.instant.indexes[0].runs)
     assert after == 1 + 2 + 2 < before  # where the fine ones lie, two aggregates, two columns of a file
 
 
@@ -122,12 +122,12 @@ def test_aggregates_that_a_build_could_not_publish_are_told_anew(table: ss.Table
 def test_a_damaged_run_is_left_and_answers_stay(table: ss.Table) -> None:
     with table.transaction() as tx:
         tx.remove([_path_of(table, 0)])
-    run = Path(table.index_storage.root, table.instant.indexes[0].runs[0].path)
+    run = Path(table.handle.index_storage.root, table.handle.instant.indexes[0].runs[0].path)
     data = bytearray(run.read_bytes())
     data[len(data) // 2] ^= 0xFF
     data[-20] ^= 0xFF
     run.write_bytes(data)
-    table.forget()
+    table.handle.forget()
     opened = ss.open(table.location)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ def test_a_commit_meanwhile_is_kept(table: ss.Table, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(module, "tightened", slow)
     table.optimize()
-    assert (table.version, table.instant.totals["files"]) == (12, 8)
+    assert (table.version, table.handle.instant.totals["files"]) == (12, 8)
     assert table.scan("x = 1000").to_table().num_rows == 1
     assert table.verify(deep=True) == []
 

@@ -93,7 +93,7 @@ def test_rule_06_ids_are_never_given_again(table: ss.Table) -> None:
         ids = _ids(table)
         assert len(ids) == 3 and ids["g.parquet"] not in seen
         seen |= set(ids.values())
-        highest = table.instant.next["sequence"]
+        highest = table.handle.instant.next["sequence"]
         commit_rows(table, {"a": [number]})
         assert min(set(_ids(table).values()) - seen) & 0xFFFFFFFF == highest
         seen |= set(_ids(table).values())
@@ -105,10 +105,10 @@ def test_rule_18_the_states_of_then(tmp_path: Path) -> None:
     for states in ({"c1": "failed"}, {"c1": "completed", "c2": "inflight"}):
         with table.transaction() as tx:
             tx.set_commit_state(states)
-    assert table.restore(3) == 5 and table.instant.commit_states == {"c1": "failed"}
+    assert table.restore(3) == 5 and table.handle.instant.commit_states == {"c1": "failed"}
     assert sorted(kept_paths(table, "a = 1")) == ["g"]
-    assert table.restore(2) == 6 and table.instant.commit_states == {}
-    assert table.restore(4) == 7 and table.instant.commit_states == {"c2": "inflight"}
+    assert table.restore(2) == 6 and table.handle.instant.commit_states == {}
+    assert table.restore(4) == 7 and table.handle.instant.commit_states == {"c2": "inflight"}
     assert live_paths(table) == ["f", "g"]
 
 
@@ -205,11 +205,14 @@ def test_empty_and_full_again(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     commit_rows(table, {"a": [1, 2], "p": [1, 2]})
     table.restore(1)
-    assert table.partitions().num_rows == 0 and table.instant.totals["files"] == table.instant.totals["rows"] == 0
+    assert (
+        table.partitions().num_rows == 0
+        and table.handle.instant.totals["files"] == table.handle.instant.totals["rows"] == 0
+    )
     table.restore(2)
     assert {row["partition"]: row["row_count"] for row in table.partitions().to_pylist()} == {"p=1": 1, "p=2": 1}
     assert table.scan("p = 2 AND a = 2").count() == 1 and table.scan("a = 1 AND p = 2").files().num_rows == 0
-    assert table.instant.totals["plain"] == 2
+    assert table.handle.instant.totals["plain"] == 2
 
 
 def test_many_files_of_many_commits(tmp_path: Path) -> None:
@@ -224,7 +227,7 @@ def test_many_files_of_many_commits(tmp_path: Path) -> None:
     assert all(
         len(kept_paths(table, f"a = {10 * n + 5}")) == table.scan(f"a = {10 * n + 5}").count() for n in range(25)
     )
-    assert len(table.instant.manifest) <= 6
+    assert len(table.handle.instant.manifest) <= 6
 
 
 def test_another_commit_that_was_first_is_seen(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,20 +244,20 @@ def test_another_commit_that_was_first_is_seen(table: ss.Table, monkeypatch: pyt
     written = {str(f.relative_to(Path(table.location) / ".skipstone")) for f in Path(table.location).rglob("runs/*/*")}
     named = set()
     for version in range(1, 7):
-        instant = ss.open(table.location, version=version).instant
+        instant = ss.open(table.location, version=version).handle.instant
         named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
     assert written <= named
 
 
 def _before_publishing(table: ss.Table, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
-    real, left = table.timeline.publish, [work]
+    real, left = table.handle.timeline.publish, [work]
 
     def publish(instant):
         if left:
             left.pop()()
         return real(instant)
 
-    monkeypatch.setattr(table.timeline, "publish", publish)
+    monkeypatch.setattr(table.handle.timeline, "publish", publish)
 
 
 def test_a_writer_that_began_before_a_restore_meets_it(table: ss.Table) -> None:

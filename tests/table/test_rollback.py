@@ -90,7 +90,7 @@ def test_rule_05_an_aggregate_that_spoke_of_who_stayed_speaks_of_who_came_back(t
     for where, kept in {"x = 2000": ["p=2/b.parquet"], "x = 1000": ["p=1/b.parquet"], "x > 2000": []}.items():
         assert kept_paths(table, where) == kept
     parts = {row["partition"]: (row["file_count"], row["row_count"]) for row in table.partitions().to_pylist()}
-    assert parts == {"p=1": (2, 2), "p=2": (2, 2)} and table.instant.totals["files"] == 4
+    assert parts == {"p=1": (2, 2), "p=2": (2, 2)} and table.handle.instant.totals["files"] == 4
     assert table.scan("p = 2").count() == 2 and table.scan().min("x") == 1 and table.scan("p = 2").max("x") == 2000
 
 
@@ -251,11 +251,11 @@ def test_rule_18_states_go_back_unless_they_were_set_again(tmp_path: Path) -> No
 
     failed = state(c1="failed", c2="inflight")
     table.rollback(failed)
-    assert table.instant.commit_states == {}
+    assert table.handle.instant.commit_states == {}
     failed = state(c1="failed")
     state(c2="inflight")
     table.rollback(failed)
-    assert table.instant.commit_states == {"c2": "inflight"}
+    assert table.handle.instant.commit_states == {"c2": "inflight"}
     failed = state(c1="failed")
     state(c1="rolled_back")
     with pytest.raises(ss.CommitConflictError, match=r"'c1' failed.*rolled_back"):
@@ -359,7 +359,7 @@ def test_statistics_that_are_refreshed_wait(table: ss.Table) -> None:
 @pytest.mark.filterwarnings("ignore:an index run is damaged")
 def test_a_damaged_run_of_then_leaves_the_file_uncovered(table: ss.Table, tmp_path: Path) -> None:
     removed = _remove(table, "f")
-    for index in ss.open(tmp_path, version=removed - 1).instant.indexes:
+    for index in ss.open(tmp_path, version=removed - 1).handle.instant.indexes:
         for run in index.runs if index.kind == "stats" else ():
             path = tmp_path / ".skipstone" / run.path
             path.write_bytes(path.read_bytes()[:-40])
@@ -448,21 +448,21 @@ def test_another_commit_that_was_first(table: ss.Table, monkeypatch: pytest.Monk
     written = {str(f.relative_to(Path(table.location) / ".skipstone")) for f in Path(table.location).rglob("runs/*/*")}
     named = set()
     for version in range(1, made + 2):
-        instant = ss.open(table.location, version=version).instant
+        instant = ss.open(table.location, version=version).handle.instant
         named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
     assert written <= named  # what the attempt wrote is gone
 
 
 def _before_publishing(table: ss.Table, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     """Does some work of another writer just before this handle's next instant is put."""
-    real, left = table.timeline.publish, [work]
+    real, left = table.handle.timeline.publish, [work]
 
     def publish(instant):
         if left:
             left.pop()()
         return real(instant)
 
-    monkeypatch.setattr(table.timeline, "publish", publish)
+    monkeypatch.setattr(table.handle.timeline, "publish", publish)
 
 
 def test_two_rollbacks_of_one_version_one_of_them_loses(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,9 @@ def test_every_action_carries_savepoints_on(table: ss.Table, tmp_path: Path) -> 
     ):
         before = table.version
         act()
-        assert table.version == before + 1 and table.instant.savepoints["s"] == 1
+        assert table.version == before + 1 and table.handle.instant.savepoints["s"] == 1
     table.drop_savepoint("s")
-    assert table.instant.savepoints == {"t": 8}
+    assert table.handle.instant.savepoints == {"t": 8}
     assert table.history().to_pylist()[-1]["detail"] == "'s' dropped"
 
 
@@ -89,7 +89,7 @@ def test_two_handles(table: ss.Table) -> None:
     other = ss.open(table.location)
     commit_rows(other, {"a": [1]})
     table.savepoint("mine")
-    assert table.instant.savepoints == {"mine": 1} and table.version == 3 and table.scan().count() == 1
+    assert table.handle.instant.savepoints == {"mine": 1} and table.version == 3 and table.scan().count() == 1
     with pytest.raises(ss.CommitConflictError, match=r"another writer was first.*'mine'"):
         other.savepoint("mine")
     other.refresh().drop_savepoint("mine")
@@ -105,9 +105,9 @@ def test_a_version_that_was_cleaned_gets_no_name_and_comes_back_no_more(
     commit_rows(table, {"a": [1]})
     stale = ss.open(table.location)
     commit_rows(table, {"a": [2]})
-    latest = table.instant
+    latest = table.handle.instant
     cleaned = replace(latest, version=latest.version + 1, transaction="0" * 32, action="clean", cleaned=((1, 2),))
-    assert table.timeline.publish(cleaned.following(latest))
+    assert table.handle.timeline.publish(cleaned.following(latest))
     table.refresh()
     with pytest.raises(ss.NotATableError, match="version 2 was cleaned"):
         stale.savepoint("late")

@@ -210,7 +210,7 @@ def _index(data: st.DataObject, table: ss.Table) -> None:
 
 def _rollback(data: st.DataObject, table: ss.Table, model: Model, keys: dict[str, int]) -> dict[str, int]:
     version = data.draw(st.integers(1, table.version), label="version")
-    action = table.timeline.read(version).action
+    action = table.handle.timeline.read(version).action
     if action not in ("commit", "replace", "sync", "rollback", "restore"):
         with pytest.raises(ss.InvalidArgumentError, match="cannot be rolled back"):
             table.rollback(version)
@@ -295,7 +295,7 @@ def _check(table: ss.Table, model: Model) -> None:
         for value in (0, 3, 6):
             may_hold = {path for path in live if _spans(model.rows[path], value)}
             assert set(kept_paths(table, f"a = {value}")) <= may_hold
-    totals = table.instant.totals
+    totals = table.handle.instant.totals
     assert (totals["files"], totals["rows"]) == (len(live), sum(len(model.rows[path]) for path in live))
     assert sum(table.partitions().column("row_count").to_pylist()) == totals["rows"]
 

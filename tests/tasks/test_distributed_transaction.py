@@ -43,7 +43,7 @@ def run_task(work, p: list, a: list, **sizes: int) -> list:
 
 
 def pending(table: ss.Table) -> list[str]:
-    return sorted(path.stem for path in Path(table.index_storage.root, "pending").glob("*.json"))
+    return sorted(path.stem for path in Path(table.handle.index_storage.root, "pending").glob("*.json"))
 
 
 def data_files(table: ss.Table) -> set[str]:
@@ -144,9 +144,9 @@ def test_tasks_keep_their_transaction_young(table: ss.Table, monkeypatch: pytest
     work = table.distributed_transaction()
     with ss.TaskWriter(work.task_spec()) as task:
         task.write(pa.table({"p": [1], "a": [1]}))
-        begun = table.timeline.markers.in_flight()[0]
+        begun = table.handle.timeline.markers.in_flight()[0]
         waiting = threading.Event()
-        while table.timeline.markers.in_flight()[0].time_us == begun.time_us:
+        while table.handle.timeline.markers.in_flight()[0].time_us == begun.time_us:
             waiting.wait(0.01)
     assert begun.base == table.version
 
@@ -154,10 +154,10 @@ def test_tasks_keep_their_transaction_young(table: ss.Table, monkeypatch: pytest
 def test_one_young_task_keeps_the_transaction_of_an_old_one(table: ss.Table) -> None:
     work = table.distributed_transaction()
     old = run_task(work, [1], [1])
-    marker = next(Path(table.index_storage.root, "pending").glob("*.json"))
+    marker = next(Path(table.handle.index_storage.root, "pending").glob("*.json"))
     young = run_task(work, [2], [2])
     os.utime(marker, ns=(1000, 1000))
-    [seen] = table.timeline.markers.in_flight()
+    [seen] = table.handle.timeline.markers.in_flight()
     assert seen.transaction == work.id and seen.time_us > 1
     assert table.clean(min_age=dt.timedelta(minutes=5), delete_data=True).num_rows == 0
     with work.resume() as tx:

@@ -22,8 +22,10 @@ import numpy as np
 from ....bloom import bucket_of, probe_rows
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, StridedSection
+from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, pair, parse_json, record, text
 
 META = "coarse"
+_META_FIELDS = record({"groups": array(pair(text, integer(0, 1 << 32))), "ranges": integer(0, 1 << 40)})
 # What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
 REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
 PIECE_BYTES = 2 << 20
@@ -64,12 +66,11 @@ class Coarse:
             raise CorruptionError("a filter run without its meta", path=reader.name, check="coarse")
         head, _, body = reader.meta(META).partition(b"\n")
         try:
-            told = json.loads(head)
-            hashes = [str(name) for name, _ in told["groups"]]
-            counts = [int(members) for _, members in told["groups"]]
-            ranges = int(told["ranges"])
-        except (ValueError, KeyError, TypeError) as error:
+            fields = _META_FIELDS(parse_json(head, INSTANT_BYTES_MAX))
+        except FieldError as error:
             raise CorruptionError(f"its meta cannot be read ({error})", path=reader.name, check="coarse") from None
+        hashes, counts = [name for name, _ in fields["groups"]], [members for _, members in fields["groups"]]
+        ranges = fields["ranges"]
         starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         members = int(starts[-1])
         known = reader.strided_sections()

@@ -19,6 +19,7 @@ from ....bloom import bucket_of, probe_rows
 from ....bloom.sizing import BLOCKS_MAX
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileWriter, StridedSection, read_strided_rows
+from ....hfile_like.strided import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
 from .task_filters import FineFilters
 
@@ -68,7 +69,11 @@ class FileFilter:
     @classmethod
     def of_row(cls, row: dict[str, Any], path: str) -> FileFilter:
         """The filter that `row` told of; `path` is the index file's. Raises CorruptionError."""
-        first = StridedSection("fine", row["fine_offset"], row["fine_rows"], row["fine_stride"])
+        place = row["fine_offset"], row["fine_rows"], row["fine_stride"]
+        is_place = None not in place and place[0] >= 0 and 1 <= place[1] <= BLOCKS_MAX
+        if not is_place or row["hash"] is None or not 1 <= place[2] <= STRIDE_BYTES_MAX or place[2] % _BLOCK_BYTES:
+            raise CorruptionError("the place of a fine filter is none", path=path, check="fine filter")
+        first = StridedSection("fine", *place)
         more = row["fine_more"]
         if more is None:
             return cls((first,), row["hash"])

@@ -239,6 +239,9 @@ class _Files:
 
 
 def files_of(reader: SortedFileReader) -> tuple[tuple[int, int], ...]:
-    """The files that a run has entries of, as inclusive ranges of their numbers."""
-    pairs = np.frombuffer(reader.meta(FILES_META), dtype="<u8").reshape(-1, 2).tolist()
+    """The files that a run has entries of, as inclusive ranges of their numbers. Raises CorruptionError."""
+    data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
+    if len(data) % 16:
+        raise CorruptionError("does not say which files it has entries of", path=reader.name, check="files")
+    pairs = np.frombuffer(data, dtype="<u8").reshape(-1, 2).tolist()
     return joined_ranges((first, last) for first, last in pairs)

@@ -1,0 +1,74 @@
+"""A plan as a frame of polars, or a relation of DuckDB, whose queries narrow the plan.
+
+polars hands a source the columns that it needs, one predicate, and how many rows it wants at most (before the
+predicate). What of the predicate is understood narrows the plan; polars then tests the rows by all of it, so its own
+meaning decides. DuckDB takes a `LakeDataset`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidArgumentError, PredicateError
+from ..predicates import Constant, Node, parse
+from .lake_dataset import LakeDataset, Rows
+
+if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+
+def polars_frame(plan: Rows) -> pl.DataFrame:
+    """The rows of a plan. Raises InvalidArgumentError where polars is not installed."""
+    polars = _library("polars", "polars")
+    frame = polars.from_arrow(plan.to_table())
+    assert isinstance(frame, polars.DataFrame)
+    return frame
+
+
+def polars_lazy_frame(plan: Rows) -> pl.LazyFrame:
+    """The rows of a plan, narrowed by what polars asks for. Raises InvalidArgumentError where polars is missing."""
+    polars = _library("polars", "polars")
+    from polars.io.plugins import register_io_source
+
+    empty = polars.from_arrow(plan.schema.empty_table())
+
+    def source(
+        with_columns: list[str] | None, predicate: pl.Expr | None, row_limit: int | None, batch_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
+        columns = list(plan.schema.names if with_columns is None else with_columns)
+        tested = [] if predicate is None else predicate.meta.root_names()
+        where: Node = Constant(True)
+        if predicate is not None and row_limit is None and plan.planning.can_narrow:
+            where = _understood(predicate)
+        rows = plan.narrowed(where, list(dict.fromkeys([*columns, *tested])), row_limit)
+        for batch in rows.to_reader():
+            frame = polars.from_arrow(batch)
+            assert isinstance(frame, polars.DataFrame)
+            yield (frame if predicate is None else frame.filter(predicate)).select(columns)
+
+    return register_io_source(source, schema=empty.schema, is_pure=True, explain_name="skipstone")
+
+
+def _understood(predicate: pl.Expr) -> Node:
+    """The predicate, or TRUE where it cannot be read: polars tests the rows all the same."""
+    try:
+        return parse(predicate)
+    except PredicateError:
+        return Constant(True)
+
+
+def duckdb_relation(plan: Rows, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
+    """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without DuckDB."""
+    duckdb = _library("duckdb", "DuckDB")
+    connection = duckdb.default_connection() if connection is None else connection
+    return connection.from_arrow(LakeDataset(plan))
+
+
+def _library(name: str, title: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise InvalidArgumentError(f'{title} is not installed: pip install "skipstone[{name}]"') from None
