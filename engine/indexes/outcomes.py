@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AnyLeaf = Leaf | ColumnLeaf
 # What is known of a column: (evidence, bool [units] for which it holds), one for each type in which it was indexed.
 # Evidence in one type says nothing at all of units of another: not even that their values lie within the type.
-About = list[tuple[Evidence, np.ndarray]]
+ColumnEvidence = list[tuple[Evidence, np.ndarray]]
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Outcomes:
         )
 
 
-def leaf_sets(leaf: AnyLeaf, evidence: Mapping[str, About], count: int) -> np.ndarray:
+def leaf_sets(leaf: AnyLeaf, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
     """uint8 [count]: the possible outcomes of a leaf in each unit, from the evidence about its columns."""
     sets = np.full(count, ANY, dtype=np.uint8)
     for choice, speaks in _choices(columns_of(leaf), evidence):
@@ -94,7 +94,9 @@ def leaf_sets(leaf: AnyLeaf, evidence: Mapping[str, About], count: int) -> np.nd
     return sets
 
 
-def _choices(columns: list[str], evidence: Mapping[str, About]) -> list[tuple[dict[str, Evidence], np.ndarray]]:
+def _choices(
+    columns: list[str], evidence: Mapping[str, ColumnEvidence]
+) -> list[tuple[dict[str, Evidence], np.ndarray]]:
     """(evidence by column, the units for which it holds): one a type; two columns are compared where each has one
     type."""
     if len(columns) == 1:

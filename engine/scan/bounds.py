@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
-from ..indexes.outcomes import About
+from ..indexes.outcomes import ColumnEvidence
 from ..predicates.evidence import Evidence
 from ..predicates.widening import is_exact_widening, plain_type
 
@@ -43,7 +43,7 @@ class Bounds:
         return to_numpy(self.lower.is_valid()) & to_numpy(self.upper.is_valid())
 
 
-def bounds_of(about: About, kind: pa.DataType, count: int) -> Bounds:
+def bounds_of(about: ColumnEvidence, kind: pa.DataType, count: int) -> Bounds:
     """The bounds that evidence gives a column, which in the table is of type `kind` (one with an order), in `count`
     units."""
     kind = plain_type(kind)

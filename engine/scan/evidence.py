@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ...arrays import text, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
-from ..indexes.outcomes import About
+from ..indexes.outcomes import ColumnEvidence
 from ..indexes.protocol import ProbedFiles
 from ..indexes.stats import format as stats
 from ..indexes.stats.evidence import StatsColumn, file_partition_evidence, stats_index_of
@@ -57,7 +57,7 @@ class EvidenceReader:
             opened = self._columns[column] = StatsColumn.of(self.snapshot, column, self.damaged)
             return opened
 
-    def of_files(self, column: str, files: pa.Table) -> About:
+    def of_files(self, column: str, files: pa.Table) -> ColumnEvidence:
         """(evidence, bool [files] for which it holds), one for each type in which the column was indexed. Of other
         files nothing is known: not even that their values lie within its type. `files`: rows of the manifest by file
         id, at least file_id, partition_id, segment and kind."""
@@ -65,7 +65,7 @@ class EvidenceReader:
         if column in self.snapshot.instant.partitioning:
             return file_partition_evidence(self.snapshot, column, ids)
 
-        def read() -> About:
+        def read() -> ColumnEvidence:
             known = self.stats_column(column)
             return [] if known is None or not len(ids) else known.of_files(probed_files(self, files))[0]
 

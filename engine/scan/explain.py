@@ -18,7 +18,7 @@ from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
 from .fine import evidence_in_row_groups, read_fine_rows
-from .reasons import Judged, Known, Reason, WhyKept, judge, parts_of, why_kept
+from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
 from .steps import Step
 from .survivors import Units, units_of
 from .tasks import FileTask, RowGroups
@@ -99,7 +99,7 @@ def bytes_text(count: float) -> str:
 # -- why --------------------------------------------------------------------------------------------------------------
 
 
-def judged(plan: Planning) -> list[Judged]:
+def part_reasons(plan: Planning) -> list[PartReasons]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
@@ -108,7 +108,7 @@ def judged(plan: Planning) -> list[Judged]:
         covered = pruned.units.every_file(rows.covered)
         for leaf in leaves_of(part):
             known.located[leaf] = known.located[leaf] | covered if leaf in known.located else covered
-    return [judge(part, known) for part in parts_of(plan.bound)]
+    return [reasons_of_part(part, known) for part in parts_of(plan.bound)]
 
 
 def _known(
@@ -140,7 +140,7 @@ def why(plan: Planning) -> list[WhyKept]:
     count = pruned.units.count
     files = np.bincount(pruned.units.unit_of, minlength=count)
     alone = can_match(pruned.outcomes.of_predicate(plan.bound, count))
-    return why_kept(judged(plan), pruned.only_true, alone, files) if count else []
+    return why_kept(part_reasons(plan), pruned.only_true, alone, files) if count else []
 
 
 def kept_lines(plan: Planning) -> list[str]:
@@ -229,7 +229,7 @@ def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
         lines.append(f"  judged as one with {together} other files of its slice; what follows is of all of them")
     elif units.slice_of is not None and (units.slice_of == units.slice_of[unit]).sum() > 1:
         lines.append("  kept and skipped together with the other files of its slice")
-    lines += [f"  {one.part}: {one.phrase(unit)}" for one in judged(plan) if not task.all_match]
+    lines += [f"  {one.part}: {one.phrase(unit)}" for one in part_reasons(plan) if not task.all_match]
     if groups.kept is None:
         return [*lines, "  its row groups are not known, so all of it is read"]
     if not groups.kept:
@@ -255,7 +255,7 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
         opaque=np.zeros(count, dtype=bool),
         filtered={c: np.ones(count, dtype=bool) for c in task.filters},
     )
-    parts = [judge(part, known) for part in parts_of(plan.bound)]
+    parts = [reasons_of_part(part, known) for part in parts_of(plan.bound)]
     shown = (groups.kept or [])[:_ROW_GROUPS_SHOWN]
     width = len(str(shown[-1]))
     lines = []
@@ -286,7 +286,7 @@ def _of_skipped(plan: Planning, live: pa.Table, at: int, path: str) -> list[str]
     known = _known(plan, units, {}, outcomes.of_leaf)
     by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
-    for one in (judge(part, known) for part in parts_of(plan.bound)):
+    for one in (reasons_of_part(part, known) for part in parts_of(plan.bound)):
         leaf = one.part.node
         if by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "secondary"):
             told = "no row of it is in an index of such rows"

@@ -20,7 +20,7 @@ from ...bloom import Probes, answers_together
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.bloom.hashed_values import probes_of
-from ..indexes.outcomes import About, AnyLeaf, Outcomes, ProbeResult, leaf_sets
+from ..indexes.outcomes import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
 from ..indexes.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
@@ -85,7 +85,9 @@ def _by_statistics(
     return ProbeResult(sets, np.ones(count, dtype=bool))
 
 
-def evidence_in_row_groups(column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows) -> About:
+def evidence_in_row_groups(
+    column: str, tasks: Sequence[FileTask], context: ReadContext, fine: FineRows
+) -> ColumnEvidence:
     """What is known of a column in each row group."""
     count = len(fine.task)
     if column in context.partitioning:
@@ -98,7 +100,7 @@ def evidence_in_row_groups(column: str, tasks: Sequence[FileTask], context: Read
     if in_files is None:
         return []
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
-    about: About = []
+    about: ColumnEvidence = []
     lacking = np.isin(schema_of, list(in_files.lacking))
     if lacking.any():
         about.append((in_files.evidence_where_lacking(count), lacking))

@@ -107,11 +107,11 @@ class Plan:
         led to it, null where none are known). One row a file and leaf; `never_true` where another leaf keeps it,
         or another file of its slice.
         """
-        from .explain import judged
+        from .explain import part_reasons
         from .reasons import as_table
 
         units = self.planning.pruned.units
-        return as_table(judged(self.planning), units.files.column("path"), units.unit_of)
+        return as_table(part_reasons(self.planning), units.files.column("path"), units.unit_of)
 
     def explain(self, path: str | None = None) -> str:
         """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a

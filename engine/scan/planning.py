@@ -21,7 +21,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.outcomes import About, Outcomes
+from ..indexes.outcomes import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, prepare, unknowns
@@ -151,7 +151,7 @@ class Planning:
     def _prune(self, steps: Steps) -> Survivors:
         return prune(PruneRequest(self.bound, self.mode), self._evidence, steps)
 
-    def about(self, column: str, units: Units | None = None) -> About:
+    def about(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""
         units = self.pruned.units if units is None else units
         return [(units.of_units(e), units.every_file(s)) for e, s in self._evidence.of_files(column, units.files)]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import text, to_numpy
-from ..indexes.outcomes import About, AnyLeaf, Outcomes, ProbeResult, leaf_sets
+from ..indexes.outcomes import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.protocol import Probe, ProbedFiles, probes_of
 from ..indexes.stats.evidence import aggregate_evidence, partition_value_evidence
 from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
@@ -205,7 +205,7 @@ class _Pruning:
                 ids = among
             step.came_in = len(ids)
             outcomes = Outcomes.unknown(self._leaves, len(ids))
-            about: dict[str, About] = {name: [] for name in [*probed, *names]}
+            about: dict[str, ColumnEvidence] = {name: [] for name in [*probed, *names]}
             by_value = [leaf for leaf in self._leaves if set(columns_of(leaf)) <= set(partitioning)]
             for name in names:
                 if name in partitioning:
@@ -223,7 +223,9 @@ class _Pruning:
             step.went_out = int(kept.sum())
         return None if kept.all() else ids[kept]
 
-    def _aggregates(self, names: Sequence[str], ids: np.ndarray, marks: np.ndarray) -> Iterator[tuple[str, About]]:
+    def _aggregates(
+        self, names: Sequence[str], ids: np.ndarray, marks: np.ndarray
+    ) -> Iterator[tuple[str, ColumnEvidence]]:
         reader = self._reader
         for name in names:
             yield name, aggregate_evidence(self._snapshot, name, ids, marks, reader.damaged)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
-from ..indexes.outcomes import About, AnyLeaf, leaf_sets
+from ..indexes.outcomes import AnyLeaf, ColumnEvidence, leaf_sets
 from ..parquet.leaves import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
 from ..predicates.evidence import interval_of
@@ -109,7 +109,7 @@ class Known:
 
     schema: pa.Schema
     count: int
-    about: dict[str, About]
+    about: dict[str, ColumnEvidence]
     covered: dict[str, np.ndarray]
     opaque: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Known:
 
 
 @dataclass
-class Judged:
+class PartReasons:
     """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None where it has none
     or several."""
 
@@ -159,18 +159,18 @@ def _end(text: str | None) -> str:
     return "not known" if text is None else text
 
 
-def judge(part: Part, known: Known) -> Judged:
+def reasons_of_part(part: Part, known: Known) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
-        return Judged(part, _all(Reason.NO_PREDICATE, known.count))
+        return PartReasons(part, _all(Reason.NO_PREDICATE, known.count))
     if isinstance(part.node, Unknown | Residual):
-        return Judged(part, _all(Reason.UNSUPPORTED_PREDICATE, known.count))
+        return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, known.count))
     bounds = None
     if isinstance(part.node, Leaf):
         kind = leaf_type(known.schema, part.node.column)
         if kind is not None:
             bounds = bounds_of(known.about[part.node.column], kind, known.count)
-    return Judged(part, _numbers(part, part.node, known), bounds)
+    return PartReasons(part, _numbers(part, part.node, known), bounds)
 
 
 def _numbers(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
@@ -201,14 +201,16 @@ def _numbers(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
     return np.select([test for test, _ in tests], [_NUMBER[r] for _, r in tests], _NUMBER[rest]).astype(np.int8)
 
 
-def _outcomes(part: Part, leaf: AnyLeaf, about: dict[str, About], found: np.ndarray | None, count: int) -> np.ndarray:
+def _outcomes(
+    part: Part, leaf: AnyLeaf, about: dict[str, ColumnEvidence], found: np.ndarray | None, count: int
+) -> np.ndarray:
     outcomes = leaf_sets(leaf, about, count)
     if found is not None:
         outcomes = outcomes & found
     return not_outcomes(outcomes) if part.is_negated else outcomes
 
 
-def _spoken(about: About, count: int) -> np.ndarray:
+def _spoken(about: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: something is known of the column."""
     found = np.zeros(count, dtype=bool)
     for evidence, speaks in about:
@@ -217,7 +219,7 @@ def _spoken(about: About, count: int) -> np.ndarray:
     return found
 
 
-def _compared(leaf: AnyLeaf, about: About, count: int) -> np.ndarray:
+def _compared(leaf: AnyLeaf, about: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the column was indexed in a type whose order is that of the comparison."""
     found = np.zeros(count, dtype=bool)
     for evidence, speaks in about:
@@ -286,35 +288,35 @@ class WhyKept:
 
 
 def why_kept(
-    judged: list[Judged], only_true: np.ndarray, alone: np.ndarray, files_of_unit: np.ndarray
+    part_reasons: list[PartReasons], only_true: np.ndarray, alone: np.ndarray, files_of_unit: np.ndarray
 ) -> list[WhyKept]:
     """The kept files counted by their dominant reason, the commonest first. `only_true`, bool [units]: every row of the
     unit matches, so a part that matches wholly is reason enough; `alone`: it would be kept without its slice."""
-    numbers = np.stack([one.numbers for one in judged])
+    numbers = np.stack([one.numbers for one in part_reasons])
     rank = np.where(only_true & (numbers == _NUMBER[Reason.MATCHES_WHOLLY]), -1, numbers)
     by_part = np.where(alone, rank.argmin(axis=0), -1)
     found = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []
-    for at, one in enumerate(judged):
+    for at, one in enumerate(part_reasons):
         mine = by_part == at
         counts = np.bincount(one.numbers[mine], weights=files_of_unit[mine], minlength=len(REASONS))
         found += [WhyKept(REASONS[n], one.part, int(counts[n])) for n in np.flatnonzero(counts).tolist()]
     return sorted(found, key=lambda one: -one.files)
 
 
-def as_table(judged: list[Judged], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:
+def as_table(part_reasons: list[PartReasons], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:
     """path, leaf, code, lower, upper: a row a file and part, file by file."""
-    files, parts = len(paths), len(judged)
+    files, parts = len(paths), len(part_reasons)
     file = np.repeat(np.arange(files), parts)
     part = np.tile(np.arange(parts), files)
-    units = len(judged[0].numbers)
+    units = len(part_reasons[0].numbers)
     cell = from_numpy(part * units + unit_of[file])
-    lower, upper = zip(*(one.texts() for one in judged), strict=True)
+    lower, upper = zip(*(one.texts() for one in part_reasons), strict=True)
     codes = string_array([reason.value for reason in REASONS])
-    numbers = np.concatenate([one.numbers for one in judged]).astype(np.int64)
+    numbers = np.concatenate([one.numbers for one in part_reasons]).astype(np.int64)
     return pa.table(
         {
             "path": paths.take(from_numpy(file)),
-            "leaf": string_array([str(one.part) for one in judged]).take(from_numpy(part)),
+            "leaf": string_array([str(one.part) for one in part_reasons]).take(from_numpy(part)),
             "code": codes.take(from_numpy(numbers)).take(cell),
             "lower": pa.concat_arrays(lower).take(cell),
             "upper": pa.concat_arrays(upper).take(cell),

@@ -380,6 +380,15 @@ def test_crossed_bounds_say_nothing():
     assert sets_of("x < 5 AND x > 100", [1], loosened=cross) == [ANY]
 
 
+def test_crossed_bounds_of_one_column_say_nothing_of_a_comparison_with_another():
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    for crossed, sound in (("x", "y"), ("y", "x")):
+        evidence = evidence_of([pa.table({crossed: [5], sound: [20]})])
+        evidence[crossed].lower[:], evidence[crossed].upper[:] = 9, 1
+        for op in ("<", "<=", ">", ">=", "=", "!="):
+            assert leaf_outcomes(prepare(f"x {op} y", schema), evidence).tolist() == [ANY], (crossed, op)
+
+
 def test_bounds_under_an_open_end_do_not_matter():
     schema = pa.schema([("x", pa.string())])
     evidence = Evidence.unknown(pa.string(), 2)

@@ -15,7 +15,7 @@ from lake_strategies import add_told, commit_rows, make_file, told_file, told_st
 from skipstone import col
 from skipstone.engine.predicates import prepare
 from skipstone.engine.predicates.evidence import Evidence
-from skipstone.engine.scan.reasons import REASONS, Known, Reason, judge, parts_of
+from skipstone.engine.scan.reasons import REASONS, Known, Reason, parts_of, reasons_of_part
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_long_predicate_is_shown_by_its_beginning(table: ss.Table) -> None:
 
 
 def test_codes_that_a_version_rarely_shows() -> None:
-    """Not covered, and of another type: judged from evidence made by hand."""
+    """Not covered, and of another type: reasons from evidence made by hand."""
     schema = pa.schema([("a", pa.int64())])
     (part,) = parts_of(prepare("a = 7", schema))
     evidence = Evidence(
@@ -151,8 +151,8 @@ def test_codes_that_a_version_rarely_shows() -> None:
     )
     everywhere = np.ones(2, dtype=bool)
     covered = {"a": np.array([True, False])}
-    judged = judge(part, Known(schema, 2, {"a": [(evidence, everywhere)]}, covered, ~everywhere))
-    assert [REASONS[n] for n in judged.numbers] == [Reason.TYPE_MISMATCH, Reason.NOT_COVERED]
+    part_reasons = reasons_of_part(part, Known(schema, 2, {"a": [(evidence, everywhere)]}, covered, ~everywhere))
+    assert [REASONS[n] for n in part_reasons.numbers] == [Reason.TYPE_MISMATCH, Reason.NOT_COVERED]
 
 
 def test_every_kept_file_has_a_row_a_part_and_one_part_at_least_that_keeps_it(table: ss.Table) -> None:

@@ -199,6 +199,24 @@ def test_rule_25_bounds_that_callers_gave_prune_but_never_decide_a_count(tmp_pat
     assert table.scan("a < 3").to_table().num_rows == 1
 
 
+def test_rule_25_bounds_that_cross_say_nothing_of_a_comparison_of_two_columns(tmp_path: Path) -> None:
+    """On either side: the other column's bounds are sound, and far from those that cross."""
+    table = told_table(tmp_path)
+    add_told(
+        table,
+        told_file("left", **told_stats(a=(9, 1, 0), b=(20, 30, 0))),
+        told_file("right", **told_stats(a=(20, 30, 0), b=(9, 1, 0))),
+        told_file("sound", **told_stats(a=(1, 9, 0), b=(20, 30, 0))),
+    )
+    for op, sound in (("<", ["sound"]), ("<=", ["sound"]), (">", []), (">=", []), ("=", []), ("!=", ["sound"])):
+        assert kept_paths(table, f"a {op} b") == ["left", "right", *sound], op
+        assert kept_paths(table, f"NOT (b {op} a)") == [
+            "left",
+            "right",
+            *([] if op in (">", ">=", "!=") else ["sound"]),
+        ]
+
+
 def test_rule_25_cut_bounds_of_texts_prune_on_the_right_side(tmp_path: Path) -> None:
     texts = ["a" * 300, "a" * 299 + "b", "é" * 200, "\U0010ffff" * 70]
     for number, text in enumerate(texts):

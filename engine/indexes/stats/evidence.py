@@ -16,7 +16,7 @@ from ...state.manifest import split_file_ids
 from ...state.runs import numbered_entries
 from ...state.snapshot import Snapshot
 from ..columns import ColumnInFiles, column_in_files
-from ..outcomes import About
+from ..outcomes import ColumnEvidence
 from ..protocol import ProbedFiles
 from . import format as stats
 from .reader import Blocks, ColumnStats
@@ -58,7 +58,7 @@ class StatsColumn:
         instant = self.snapshot.instant
         return ColumnStats(self.snapshot.readers, self.whole, instant.columns[self.name], self.in_files.kinds())
 
-    def of_files(self, files: ProbedFiles) -> tuple[About, np.ndarray]:
+    def of_files(self, files: ProbedFiles) -> tuple[ColumnEvidence, np.ndarray]:
         """(evidence about the column in each file, bool: the file has an entry that counts). Raises DamagedRun."""
         rows, schemas, covered = self.stats.entries_of(files.ids)
         if not self.is_complete:
@@ -67,7 +67,7 @@ class StatsColumn:
             covered = covered & (files.is_base | ~np.isin(schemas, list(self.in_files.lacking)))
         return entry_evidence(self.in_files, rows, schemas, covered), covered
 
-    def of_blocks(self, blocks: Blocks) -> About:
+    def of_blocks(self, blocks: Blocks) -> ColumnEvidence:
         """Evidence about all files of each block. Of a block with files of several types, or of files that lack the
         column, nothing is known."""
         kinds = self.in_files.kinds()
@@ -81,7 +81,9 @@ class StatsColumn:
         return about
 
 
-def entry_evidence(in_files: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarray, covered: np.ndarray) -> About:
+def entry_evidence(
+    in_files: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarray, covered: np.ndarray
+) -> ColumnEvidence:
     """What entries say of a column in each base file: one piece of evidence for each type in which it was indexed.
 
     `schemas` is each file's schema (-1: not known), `covered` where there is an entry that counts.
@@ -89,7 +91,7 @@ def entry_evidence(in_files: ColumnInFiles, rows: stats.StatRows, schemas: np.nd
     kinds = in_files.kinds()
     if len(kinds) == 1 and not in_files.lacking:
         return [(stats.evidence_of(rows, kinds[0]), covered)]
-    about: About = []
+    about: ColumnEvidence = []
     lacking = covered & np.isin(schemas, list(in_files.lacking))
     if lacking.any():
         about.append((in_files.evidence_where_lacking(len(covered)), lacking))
@@ -103,7 +105,7 @@ def entry_evidence(in_files: ColumnInFiles, rows: stats.StatRows, schemas: np.nd
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.ndarray) -> About:
+def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.ndarray) -> ColumnEvidence:
     """What the values of a partition column say of partitions; nothing of one without live files."""
     values, every = snapshot.partition_values()[column], to_numpy(snapshot.partitions().column("partition_id"))
     if canon.order_class(values.type) is None or not len(every):
@@ -112,7 +114,7 @@ def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.
     return [(stats.evidence_of_values(values.take(from_numpy(np.maximum(at, 0)))), at >= 0)]
 
 
-def file_partition_evidence(snapshot: Snapshot, column: str, ids: np.ndarray) -> About:
+def file_partition_evidence(snapshot: Snapshot, column: str, ids: np.ndarray) -> ColumnEvidence:
     """What the values of a partition column say of files by number."""
     used, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
     return taken(partition_value_evidence(snapshot, column, used), of_file)
@@ -124,7 +126,7 @@ def aggregate_evidence(
     partition_ids: np.ndarray,
     fingerprints: np.ndarray,
     damaged: Sequence[str],
-) -> About:
+) -> ColumnEvidence:
     """What the aggregates of a column say of partitions (ascending ids), each with live files of that fingerprint.
     Raises DamagedRun."""
     in_files, index = column_in_files(snapshot.instant, column), stats_index_of(snapshot.instant, column)
@@ -146,6 +148,6 @@ def aggregate_evidence(
     return entry_evidence(in_files, rows, np.where(has_schema, schemas, -1), covered)
 
 
-def taken(about: About, at: np.ndarray) -> About:
+def taken(about: ColumnEvidence, at: np.ndarray) -> ColumnEvidence:
     """The evidence about the units at some places."""
     return [(stats.taken(evidence, at), speaks[at]) for evidence, speaks in about]

@@ -19,7 +19,7 @@ from .... import canon
 from ...predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, leaves_of
 from ...state import IndexState
 from ...state.snapshot import Snapshot
-from ..outcomes import About, AnyLeaf, ProbeResult, leaf_sets
+from ..outcomes import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
 from ..protocol import ProbedFiles
 from .evidence import StatsColumn, entry_evidence, file_partition_evidence, taken
 from .reader import CODE_MAX, CODE_MIN, LAST_ID
@@ -66,7 +66,7 @@ class StatsProbe:
         about = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
         return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: about})
 
-    def _result(self, files: ProbedFiles, evidence: dict[str, About]) -> ProbeResult:
+    def _result(self, files: ProbedFiles, evidence: dict[str, ColumnEvidence]) -> ProbeResult:
         covered = np.ones(len(files.ids), dtype=bool)
         for column in self.columns:
             if column.name not in evidence:
