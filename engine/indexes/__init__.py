@@ -8,7 +8,7 @@ in `protocol._BUILT_IN`. Nothing else in the engine names a kind. To write one:
                  files that it had to leave out. `Job.path` gives each run's path, so that a failure removes the file
     commit       adds the runs of what a commit's tasks carry; returns the index as it is where they carry nothing
     merge        fewer runs, or itself where nothing pays
-    questions    what it can say of a predicate; each `Question` answers with the outcomes that are possible per file
+    probes       what it can say of a predicate; each `Probe` gives the outcomes that are possible per file
     is_current, renewed, fine_paths    whether old runs still speak of a column; what files a run names
 
 A run is one immutable file, usually a sorted-block file, and a kind alone reads its bytes. A kind may only exclude

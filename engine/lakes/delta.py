@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import string_array, to_numpy
-from ...errors import NotATableError, NotReadableError, SchemaError
+from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneError
 from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
@@ -43,6 +43,8 @@ _FEATURES = {
     "variantType",
     "variantType-preview",
 }
+# What Python raises for JSON that holds other types and numbers than the protocol's.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 _CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
 _PHYSICAL = "delta.columnMapping.physicalName"
 
@@ -83,7 +85,13 @@ class DeltaSource:
                 return None
             tail = self._tail(since.version + 1, wanted)
             if tail is not None and tail.is_clear():
-                return self._followed(tail, since) if tail.count else None
+                try:
+                    with self._not_too_deep():
+                        return self._followed(tail, since) if tail.count else None
+                except SkipstoneError:
+                    raise
+                except (*_MALFORMED, pa.ArrowException):
+                    pass  # deltalake says what is wrong with it
         found = self._whole(wanted)
         same = since is not None and (found.version, found.table_id, found.mark) == (
             since.version,
@@ -106,12 +114,21 @@ class DeltaSource:
             except FileMissingError:
                 # Commits expire below a checkpoint: one beyond what was found says that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
-            if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
-                return None
+            with self._not_too_deep():
+                if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
+                    return None
         return tail if tail.count else None
 
+    @contextlib.contextmanager
+    def _not_too_deep(self) -> Iterator[None]:
+        """Raises NotReadableError for JSON nested deeper than Python reads: at such deltalake ends the process."""
+        try:
+            yield
+        except RecursionError:
+            raise NotReadableError(f"{self._storage.uri}: its Delta log holds JSON that is nested too deep") from None
+
     def _checkpoint(self) -> int:
-        with contextlib.suppress(FileMissingError, ValueError, KeyError, TypeError):
+        with self._not_too_deep(), contextlib.suppress(FileMissingError, *_MALFORMED):
             return int(json.loads(self._storage.read(f"{_FOLDER}/_last_checkpoint"))["version"])
         return -1
 
@@ -200,13 +217,13 @@ class _Tail:
                 for name, action in json.loads(line).items():
                     if name in ("add", "remove"):
                         key = action["path"], _vector_id(action.get("deletionVector"))
-                        if key in seen:
+                        if key in seen or (name == "add" and not _is_well_formed(action)):
                             return False
                         seen.add(key)
                         self.files[key] = action if name == "add" else None
                     elif name not in _CHANGES_NO_FILE:
                         return False
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except _MALFORMED:
             return False
         self.count += 1
         return True
@@ -225,6 +242,10 @@ def _commit_path(version: int) -> str:
     return f"{_FOLDER}/{version:020d}.json"
 
 
+def _is_well_formed(add: dict) -> bool:
+    return isinstance(add["partitionValues"], dict) and isinstance(add.get("stats"), str | None)
+
+
 def _vector_id(vector: dict | None) -> str | None:
     """The protocol's unique id of a deletion vector."""
     if vector is None:
@@ -234,7 +255,7 @@ def _vector_id(vector: dict | None) -> str | None:
 
 
 def _row_count(add: dict) -> int | None:
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(*_MALFORMED):
         count = json.loads(add["stats"])["numRecords"]
         return count if isinstance(count, int) and count >= 0 else None
     return None

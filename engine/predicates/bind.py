@@ -206,11 +206,11 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
         low, high = integer_range(ref.type)
         exact, values = [value for value in numbers if low <= value <= high], ()
     for value in values:
-        at = place_in(ref, value)
-        if at.where == "exact":
-            exact.append(at.low)
-        elif at.where == "span":
-            parts.append(_compare_span(ref, "=", at))
+        literal_place = place_in(ref, value)
+        if literal_place.where == "exact":
+            exact.append(literal_place.low)
+        elif literal_place.where == "span":
+            parts.append(_compare_span(ref, "=", literal_place))
     if exact:
         parts.insert(0, make_leaf(ref, "in", exact))
     found = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
@@ -222,31 +222,31 @@ def place_in(ref: ColumnRef, value: LiteralValue) -> Place:
     return place_uuid(value) if ref.is_uuid else place(value, ref.type)
 
 
-def _compare_place(ref: ColumnRef, op: str, at: Place) -> Node:
-    if at.where == "exact":
-        return make_leaf(ref, op, [at.low])
-    if at.where == "span":
-        return _compare_span(ref, op, at)
+def _compare_place(ref: ColumnRef, op: str, literal_place: Place) -> Node:
+    if literal_place.where == "exact":
+        return make_leaf(ref, op, [literal_place.low])
+    if literal_place.where == "span":
+        return _compare_span(ref, op, literal_place)
     if op == "<=>":
         return Constant(False)
     if op in ("=", "!="):
         return make_leaf(ref, "never" if op == "=" else "always")
     is_less = op in ("<", "<=")
-    if at.where in ("over_all", "under_all"):
-        return make_leaf(ref, "always" if is_less == (at.where == "over_all") else "never")
-    if at.where == "above":
-        return make_leaf(ref, "<=" if is_less else ">", [at.low])
-    return make_leaf(ref, "<" if is_less else ">=", [at.low])
+    if literal_place.where in ("over_all", "under_all"):
+        return make_leaf(ref, "always" if is_less == (literal_place.where == "over_all") else "never")
+    if literal_place.where == "above":
+        return make_leaf(ref, "<=" if is_less else ">", [literal_place.low])
+    return make_leaf(ref, "<" if is_less else ">=", [literal_place.low])
 
 
-def _compare_span(ref: ColumnRef, op: str, at: Place) -> Node:
+def _compare_span(ref: ColumnRef, op: str, literal_place: Place) -> Node:
     if op in ("<", ">="):
-        return make_leaf(ref, op, [at.low])
+        return make_leaf(ref, op, [literal_place.low])
     if op in ("<=", ">"):
-        return make_leaf(ref, op, [at.high])
+        return make_leaf(ref, op, [literal_place.high])
     if op == "!=":
-        return Or((make_leaf(ref, "<", [at.low]), make_leaf(ref, ">", [at.high])))
-    inside = (make_leaf(ref, ">=", [at.low]), make_leaf(ref, "<=", [at.high]))
+        return Or((make_leaf(ref, "<", [literal_place.low]), make_leaf(ref, ">", [literal_place.high])))
+    inside = (make_leaf(ref, ">=", [literal_place.low]), make_leaf(ref, "<=", [literal_place.high]))
     return And((*inside, Not(make_leaf(ref, "is_null")))) if op == "<=>" else And(inside)
 
 

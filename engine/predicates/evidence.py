@@ -112,8 +112,8 @@ class CodeInterval:
             first = np.searchsorted(self.upper, codes, "left")
             stop = np.searchsorted(self.lower, codes, "right")
             inside = stop > first
-            begun = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
-            return np.cumsum(begun)[:units]
+            starting = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
+            return np.cumsum(starting)[:units]
         return np.searchsorted(codes, self.upper, "right") - np.searchsorted(codes, self.lower, "left")
 
 
@@ -231,6 +231,6 @@ def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:
     is_member = order >= len(probes) if side == "left" else order < len(members)
     before = np.cumsum(is_member)
     probe_ids = order if side == "left" else order - len(members)
-    found = np.zeros(len(probes), dtype=np.int64)
-    found[probe_ids[~is_member]] = before[~is_member]
-    return found
+    positions = np.zeros(len(probes), dtype=np.int64)
+    positions[probe_ids[~is_member]] = before[~is_member]
+    return positions

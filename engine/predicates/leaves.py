@@ -47,12 +47,12 @@ def leaf_outcomes(leaf: Leaf | ColumnLeaf, evidence: Mapping[str, Evidence], cou
     if count is None:
         count = len(next(iter(evidence.values()))) if evidence else 1
     names = (leaf.ref.name,) if isinstance(leaf, Leaf) else (leaf.left.name, leaf.right.name)
-    known = [evidence.get(name) for name in names]
-    if any(one is None for one in known):
+    of_columns = [evidence.get(name) for name in names]
+    if any(one is None for one in of_columns):
         return np.full(count, ANY, dtype=np.uint8)
     if isinstance(leaf, ColumnLeaf):
-        return _column_outcomes(leaf, *known)  # type: ignore[arg-type]
-    return _literal_outcomes(leaf, known[0])  # type: ignore[arg-type]
+        return _column_outcomes(leaf, *of_columns)  # type: ignore[arg-type]
+    return _literal_outcomes(leaf, of_columns[0])  # type: ignore[arg-type]
 
 
 def _literal_outcomes(leaf: Leaf, evidence: Evidence) -> np.ndarray:
@@ -94,11 +94,11 @@ def _or_any(outcomes: np.ndarray, contradicts: np.ndarray) -> np.ndarray:
 
 
 def _null_outcomes(op: str, evidence: Evidence) -> np.ndarray:
-    something = (evidence.may_be_value | evidence.may_be_nan).view(np.uint8)
-    nothing = evidence.may_be_null.view(np.uint8)
+    has_value = (evidence.may_be_value | evidence.may_be_nan).view(np.uint8)
+    has_null = evidence.may_be_null.view(np.uint8)
     if op == "is_null":
-        return nothing * np.uint8(TRUE) | something * np.uint8(FALSE)
-    return nothing * np.uint8(NULL) | something * np.uint8(TRUE if op == "always" else FALSE)
+        return has_null * np.uint8(TRUE) | has_value * np.uint8(FALSE)
+    return has_null * np.uint8(NULL) | has_value * np.uint8(TRUE if op == "always" else FALSE)
 
 
 def _without_nan(leaf: Leaf) -> Any:
@@ -150,16 +150,16 @@ def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.nd
     else:
         strict = less if leaf.op in ("<", ">=") else greater
         true, false = strict if leaf.op in ("<", ">") else strict[::-1]
-    some_left, some_right = left.may_be_value | left.may_be_nan, right.may_be_value | right.may_be_nan
+    left_has_value, right_has_value = left.may_be_value | left.may_be_nan, right.may_be_value | right.may_be_nan
     values = true.view(np.uint8) * np.uint8(TRUE) | false.view(np.uint8) * np.uint8(FALSE)
-    result = values * (some_left & some_right).view(np.uint8)
+    result = values * (left_has_value & right_has_value).view(np.uint8)
     if leaf.op == "<=>":
-        one_null = (left.may_be_null & some_right) | (right.may_be_null & some_left)
+        one_null = (left.may_be_null & right_has_value) | (right.may_be_null & left_has_value)
         both_null = left.may_be_null & right.may_be_null
         result |= one_null.view(np.uint8) * np.uint8(FALSE) | both_null.view(np.uint8) * np.uint8(TRUE)
     else:
         # a null on one side needs a row, and so some outcome of the other side too
-        null = (left.may_be_null & (some_right | right.may_be_null)) | (right.may_be_null & some_left)
+        null = (left.may_be_null & (right_has_value | right.may_be_null)) | (right.may_be_null & left_has_value)
         result |= null.view(np.uint8) * np.uint8(NULL)
     crossed = (first.contradicts & left.may_be_value) | (second.contradicts & right.may_be_value)
     return _or_any(result, crossed)

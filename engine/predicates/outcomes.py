@@ -90,11 +90,11 @@ def evaluate(
 
 def by_first_child(parts: Iterable[Node]) -> dict[Node, list[And]]:
     """The conjunctions among some parts of a predicate, so that those within a larger one are found by its children."""
-    found: dict[Node, list[And]] = {}
+    by_child: dict[Node, list[And]] = {}
     for part in parts:
         if isinstance(part, And):
-            found.setdefault(part.children[0], []).append(part)
-    return found
+            by_child.setdefault(part.children[0], []).append(part)
+    return by_child
 
 
 def parts_within(node: And, conjunctions: Mapping[Node, Sequence[And]]) -> Iterator[And]:

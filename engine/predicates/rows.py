@@ -119,8 +119,8 @@ def _leaf(leaf: Leaf, batch: pa.RecordBatch) -> pa.BooleanArray:
         # a dictionary may hold a null among its values, which is_null does not see
         return pc.is_null(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
     if pa.types.is_dictionary(array.type):
-        found = _plain_leaf(leaf, array.dictionary)
-        outcomes = found.take(array.indices)
+        holds = _plain_leaf(leaf, array.dictionary)
+        outcomes = holds.take(array.indices)
         if leaf.op == "<=>":
             outcomes = null_as_false(outcomes)
         return outcomes
@@ -134,16 +134,16 @@ def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
     op = "=" if leaf.op == "<=>" else leaf.op
     if op == "starts_with":
         prefix = array_of(leaf.codes, pa.large_binary())[0]
-        found = pc.equal(_byte_prefix(array, len(leaf.codes[0])), prefix)
+        holds = pc.equal(_byte_prefix(array, len(leaf.codes[0])), prefix)
     elif leaf.pattern is not None:
-        found = leaf.pattern.matches(array)
+        holds = leaf.pattern.matches(array)
     elif op in ("in", "not in"):
-        found = _members(leaf, array)
+        holds = _members(leaf, array)
     elif pa.types.is_floating(leaf.type):
-        found = _float_comparison(array, op, leaf.values[0].as_py())
+        holds = _float_comparison(array, op, leaf.values[0].as_py())
     else:
-        found = _FUNCTIONS[op](_plain(array), _plain(leaf.values)[0])
-    return null_as_false(found) if leaf.op == "<=>" else found
+        holds = _FUNCTIONS[op](_plain(array), _plain(leaf.values)[0])
+    return null_as_false(holds) if leaf.op == "<=>" else holds
 
 
 def _with_nulls_of(array: pa.Array, values: np.ndarray) -> pa.BooleanArray:
@@ -157,22 +157,22 @@ def _byte_prefix(array: pa.Array, size_bytes: int) -> pa.Array:
 def _members(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
     if canon.order_class(leaf.type) == "bytes":
         wanted = array_of(leaf.codes, pa.large_binary())
-        found = to_numpy(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
+        holds = to_numpy(pc.is_in(canon.order_bytes(array).cast(pa.large_binary()), value_set=wanted))
     elif pa.types.is_decimal(leaf.type):
-        found = np.isin(canon.order_codes(array), leaf.codes)
+        holds = np.isin(canon.order_codes(array), leaf.codes)
     elif pa.types.is_floating(leaf.type):
-        found = _float_members(array.cast(pa.float64()), leaf.values.cast(pa.float64()))
+        holds = _float_members(array.cast(pa.float64()), leaf.values.cast(pa.float64()))
     else:
-        found = to_numpy(pc.is_in(_plain(array), value_set=_plain(leaf.values)))
-    return _with_nulls_of(array, found if leaf.op == "in" else ~found)
+        holds = to_numpy(pc.is_in(_plain(array), value_set=_plain(leaf.values)))
+    return _with_nulls_of(array, holds if leaf.op == "in" else ~holds)
 
 
 def _float_members(array: pa.Array, wanted: pa.Array) -> np.ndarray:
     """is_in tells -0.0 from 0.0, and perhaps one NaN from another."""
     zero = array_of([0.0], pa.float64())[0]
     is_nan = pc.is_nan(wanted)
-    found = to_numpy(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))
-    return found | to_numpy(pc.is_nan(array)) if pc.any(is_nan).as_py() else found
+    holds = to_numpy(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))
+    return holds | to_numpy(pc.is_nan(array)) if pc.any(is_nan).as_py() else holds
 
 
 def _float_comparison(array: pa.Array, op: str, literal: float) -> pa.BooleanArray:
@@ -213,17 +213,17 @@ def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
     op = "=" if leaf.op == "<=>" else leaf.op
     left, right = (_in_type(ref, leaf.type, batch) for ref in (leaf.left, leaf.right))
     if ns_per_count(leaf.type) is not None:
-        found = _FUNCTIONS[op](_which_is_later(left, right), array_of([0], pa.int8())[0])
+        holds = _FUNCTIONS[op](_which_is_later(left, right), array_of([0], pa.int8())[0])
     elif pa.types.is_floating(leaf.type):
         codes = [canon.order_codes(array) for array in (left, right)]
         both = pc.and_(left.is_valid(), right.is_valid())
-        found = _FUNCTIONS[op](*(array_of(one, pa.int64()) for one in codes))
-        found = pc.if_else(both, found, pa.nulls(len(both), pa.bool_()))
+        holds = _FUNCTIONS[op](*(array_of(one, pa.int64()) for one in codes))
+        holds = pc.if_else(both, holds, pa.nulls(len(both), pa.bool_()))
     else:
-        found = _FUNCTIONS[op](_plain(left), _plain(right))
+        holds = _FUNCTIONS[op](_plain(left), _plain(right))
     if leaf.op != "<=>":
-        return found
-    return pc.or_kleene(null_as_false(found), pc.and_(left.is_null(), right.is_null()))
+        return holds
+    return pc.or_kleene(null_as_false(holds), pc.and_(left.is_null(), right.is_null()))
 
 
 def _which_is_later(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -235,8 +235,8 @@ def _which_is_later(left: pa.Array, right: pa.Array) -> pa.Array:
     ratio = units[coarse] // units[1 - coarse]
     whole = counts[1 - coarse] // ratio
     sign = np.sign(np.where(counts[coarse] == whole, -(counts[1 - coarse] % ratio), _order(counts[coarse], whole)))
-    found = from_numpy((-sign if coarse else sign).astype(np.int8))
-    return pc.if_else(pc.and_(left.is_valid(), right.is_valid()), found, pa.nulls(len(found), pa.int8()))
+    holds = from_numpy((-sign if coarse else sign).astype(np.int8))
+    return pc.if_else(pc.and_(left.is_valid(), right.is_valid()), holds, pa.nulls(len(holds), pa.int8()))
 
 
 def _order(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_array, from_numpy, joined, null_as_false, number, to_numpy, valid_mask
-from ...errors import InvalidArgumentError, NotReadableError, SchemaError
+from ...errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, leaf_type, top_level
 from ..predicates.evidence import NAN_CODE
@@ -112,7 +112,11 @@ class _Sought:
         """The best as Python has it; what Python has no type for is a pyarrow Scalar."""
         if self.best is None:
             return None
-        scalar = value_of(self.best, self.kind)
+        try:
+            scalar = value_of(self.best, self.kind)
+        except pa.ArrowInvalid as error:  # Parquet readers take any bytes as a string
+            which = "greatest" if self.is_max else "least"
+            raise CorruptionError(f"the {which} value, {self.best!r}, is no {self.kind}", check="value") from error
         try:
             value = scalar.as_py()
         except (ValueError, ArithmeticError, pa.ArrowException):

@@ -48,9 +48,9 @@ class LastDigit:
         ]
 
     def build(self, table: ss.Table, index: IndexState, files: pa.Table, job: Job) -> Built:
-        column = table.handle.instant.path_of(index.columns[0])
+        column = table.instant.path_of(index.columns[0])
         path = run_path(job.transaction, "digits")
-        job.leftovers.add(table.handle.index_storage, path)
+        job.leftovers.add(table.index_storage, path)
         masks, left_out = {}, []
         for row in files.select(["file_id", "path"]).to_pylist():
             try:
@@ -60,7 +60,7 @@ class LastDigit:
                 left_out.append(row["file_id"])
         ids = np.array(sorted(masks), dtype=np.uint64)
         with (
-            table.handle.index_storage.create(path) as sink,
+            table.index_storage.create(path) as sink,
             SortedFileWriter(sink, schema=pa.schema([("mask", pa.int64())])) as w,
         ):
             w.write(KEYS.encode(file=ids), pa.table({"mask": pa.array([masks[i] for i in ids.tolist()], pa.int64())}))

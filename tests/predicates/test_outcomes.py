@@ -368,8 +368,8 @@ def test_rule_27_units_scales_and_bytes_widened(before, now, value, where):
 
 
 def test_rule_33_what_is_not_understood_never_prunes():
-    assert sets_of("x + 1 = 5", [1]) == [ANY]
-    assert sets_of("NOT x + 1 = 5", [1]) == [ANY]
+    assert sets_of("x % 7 = 5", [1]) == [ANY]
+    assert sets_of("NOT x % 7 = 5", [1]) == [ANY]
 
 
 def test_crossed_bounds_say_nothing():

@@ -383,7 +383,7 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.scan(spark, lake, "nosuch = 1")
     with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
-        sks.scan(spark, lake, pc.field("k") * 2 == 4)
+        sks.scan(spark, lake, "k * 2 = 4")
     with pytest.raises(ss.SchemaError, match="nosuch"):
         sks.scan(spark, lake, columns=["nosuch"])
     with pytest.raises(ss.SchemaError, match="twice"):
@@ -392,6 +392,11 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
         sks.scan(spark, tmp_path / "missing")
     with pytest.raises(ss.NotATableError):
         sks.scan(spark, lake, version=99)
+
+
+def test_executors_test_what_pyarrow_means(spark: SparkSession, lake: Path) -> None:
+    expected = sks.scan(spark, lake, "k = 5").count()
+    assert sks.scan(spark, lake, (pc.field("k") * 2 == 10) & (pc.field("k") > 1)).count() == expected > 0
 
 
 @pytest.mark.parametrize(
