@@ -183,7 +183,7 @@ def _literal(kind: pa.DataType, value: Any, has_double: bool) -> Any:
     if is_text(kind):
         return value if isinstance(value, str) else None
     if canon.is_bytes_like(kind):
-        is_plain = isinstance(value, str) and value.isascii() and "\\" not in value
+        is_plain = isinstance(value, str) and "\\" not in value  # beyond ASCII DuckDB refuses: our extension
         return value if isinstance(value, bytes) or is_plain else None
     if pa.types.is_temporal(kind):
         return _time(kind, value)

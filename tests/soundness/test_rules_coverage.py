@@ -5,6 +5,7 @@ covered is not ruled out, by whatever sums it up.
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -190,3 +191,20 @@ def test_files_that_went_with_such_a_commit_leave_no_aggregate_behind(tmp_path: 
     for _ in range(2):
         assert [table.scan(f"b = {value}").count() for value in (1, 5, 70)] == [1, 0, 1]
         table.refresh_index("b", kind="stats")
+
+
+def test_rule_21_a_damaged_run_of_a_secondary_index_rules_out_no_file(tmp_path: Path) -> None:
+    """A file without an entry for a value holds none of it, but not where the entries may have been in the damage."""
+    table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64())]))
+    table.create_index("k", kind="secondary")
+    for first in (0, 100):
+        with table.transaction() as tx:
+            tx.write(pa.table({"k": range(first, first + 50)}))
+    for path in [tmp_path / ".skipstone" / run.path for run in table.handle.instant.indexes[-1].runs]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    table.handle.forget()
+    with warnings.catch_warnings(), ss.open(tmp_path) as fresh:
+        warnings.simplefilter("ignore")  # that the run cannot be read
+        for where, count in (("k = 7", 1), ("k IN (107, 9999)", 1), ("k < 8", 8), ("k != 107", 99)):
+            assert fresh.scan(where).count() == count, where
+        assert fresh.lookup(pa.array([7, 107]), on="k").to_table().num_rows == 2
