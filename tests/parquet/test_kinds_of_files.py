@@ -193,7 +193,7 @@ def test_encrypted_files_are_set_aside_by_name(tmp_path: Path, plaintext_footer:
         ss.create(tmp_path, partitioning=None)
     _write(tmp_path / "a.parquet", few)
     table = ss.create(tmp_path, partitioning=None)
-    (pending,) = table.instant.pending
+    (pending,) = table.handle.instant.pending
     assert pending["path"] == "b.parquet"
     assert "encrypted" in pending["reason"]
     assert table.scan("id >= 0").count() == COUNT
