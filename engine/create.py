@@ -16,20 +16,20 @@ from .commit.attaching import Attacher, attach_all
 from .commit.fitting import minority, misfits, pending_of, without
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
-from .handle import Handle
 from .indexes.orphans import Leftovers
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
 from .lakes.log import DIRECTORY, ICEBERG, KINDS, split_location
 from .lakes.sources import open_source
+from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
 from .progress import Progress, teller
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
-from .table import Table, with_log_tail
+from .table import Table
 from .tasks.attach import COLUMNS_MAX, column_filter
 from .tasks.declared import declared_files, told_partitions
 
@@ -101,7 +101,7 @@ def create(
         readers = RunReaders(index_storage)
         log = open_source(source, storage, storage_options, named)
         instant = first_version(log, storage, timeline, readers, columns, tell)
-        return Table(Handle(storage, index_storage, timeline, readers, instant, log=log, with_log_tail=with_log_tail))
+        return Table(new_handle(storage, index_storage, timeline, readers, instant, log=log))
     transaction = new_transaction_id()
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
@@ -140,7 +140,7 @@ def create(
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
         instant = publish(timeline, readers, base, change, only_first=True)
-    return Table(Handle(storage, index_storage, timeline, readers, instant))
+    return Table(new_handle(storage, index_storage, timeline, readers, instant))
 
 
 def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:

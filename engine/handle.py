@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 WithLogTail = Callable[[Instant, RunReaders, Storage, "LogState"], Snapshot]
 
+Reopening = tuple[Callable[..., "Handle"], tuple]
+"""What opens a handle again, in another process: a function, and its arguments."""
+
 
 class Handle:
     """Pins a version, and with a log of another format a state of that log; moves to another when told to.
@@ -40,7 +43,8 @@ class Handle:
     log                      the log that owns the files; None for a table of its own
 
     `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
-    stands above, so whoever hands over a log hands over that, too.
+    stands above, so whoever hands over a log hands over that, too. Likewise `reopen`, which opens a pickled handle; the
+    storage options travel with `pickle_credentials`.
     """
 
     def __init__(
@@ -54,12 +58,36 @@ class Handle:
         strict: bool = False,
         log: LogSource | None = None,
         with_log_tail: WithLogTail | None = None,
+        reopen: Callable[..., Handle] | None = None,
+        pickle_credentials: bool = False,
     ):
         self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
         self.strict = strict
         self.is_pinned = is_pinned
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
+        self._reopen, self._pickle_credentials = reopen, pickle_credentials
         self.snapshot = self._pinned(instant, None)
+
+    def __reduce__(self) -> Reopening:
+        if self.origin is None:
+            raise InvalidArgumentError(f"{self.location}: this handle belongs to a commit, and is not pickled")
+        return self.origin
+
+    @property
+    def origin(self) -> Reopening | None:
+        """What opens this handle again, on both versions; None for one that belongs to a commit."""
+        if self._reopen is None:
+            return None
+        return self._reopen, (
+            self.location,
+            self.version,
+            None if self.log is None else self.log_position,
+            self.index_storage.uri,
+            dict(self.storage_options) if self._pickle_credentials else None,
+            self.strict,
+            "coarse" if self.readers.keeps_groups else None,
+            self.is_pinned,
+        )
 
     def close(self) -> None:
         """Lets go of what this handle opened. It may be used again."""

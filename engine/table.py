@@ -21,10 +21,6 @@ from .scan.plan import Plan
 from .scan.planning import Planning
 from .scan.request import ScanRequest
 from .slice_views import file_groups_view, slices_view
-from .state import Instant
-from .state.runs import RunReaders
-from .state.snapshot import Snapshot
-from .storage import Storage
 from .views import (
     FILE_COLUMNS,
     files_by_id,
@@ -43,17 +39,9 @@ if TYPE_CHECKING:
     from .commit.distributed import DistributedTransaction
     from .commit.sync_result import SyncResult
     from .commit.transaction import Transaction
-    from .lakes.log import LogState
     from .layout import Layout
     from .scan.lake_dataset import LakeDataset
     from .verify import Finding
-
-
-def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
-    """A version with what the log of another format has gone on by since: what a `Handle` with a log asks for."""
-    from .commit.log_tail import with_tail
-
-    return with_tail(instant, readers, storage, state)
 
 
 class Table:

@@ -61,6 +61,9 @@ class LakeDataset(ds.UnionDataset):
     def __repr__(self) -> str:
         return f"<skipstone.LakeDataset of {self._plan!r}>"
 
+    def __reduce__(self) -> tuple:
+        return LakeDataset, (self._plan, self._filter)
+
     @property
     def children(self) -> NoReturn:
         """None that could be read by themselves: raises InvalidArgumentError."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
-from .planning import THREADS, Planning
+from .planning import THREADS, Planning, planned_again
 from .prune import PruneRequest, prune
 from .request import ScanRequest
 from .rows import read_matches
@@ -42,7 +43,7 @@ class Lookup(Planning):
     """Planning for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
     Made by `Table.lookup`."""
 
-    def __init__(self, keys: pa.Table, request: ScanRequest):
+    def __init__(self, request: ScanRequest, keys: pa.Table):
         super().__init__(request)
         leaves = leaf_types(self.instant.schema)
         self._kinds = {name: leaves[name] for name in keys.column_names}
@@ -57,13 +58,16 @@ class Lookup(Planning):
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
 
+    def __reduce__(self) -> tuple:
+        return planned_again, (Lookup, self.request.origin, self.request.how, self._keys_given)
+
     @property
     def can_narrow(self) -> bool:
         return False
 
     def _again(self, request: ScanRequest, where: Node) -> Planning:
         assert where == Constant(True)
-        return Lookup(self._keys_given, request)
+        return Lookup(request, self._keys_given)
 
     @property
     def predicate_text(self) -> str:
@@ -200,7 +204,7 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
         where = col(given.column_names[0]).is_in(values[0].drop_null().unique())
         return Plan(Planning(request, where))
     keys_of_columns = pa.table(values, names=given.column_names)
-    return Plan(Lookup(keys_of_columns, request))
+    return Plan(Lookup(request, keys_of_columns))
 
 
 # -- by parts, for who joins in one place and reads in another ---------------------------------------------------------
@@ -252,6 +256,9 @@ class RowsAt(Planning):
     def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
         super().__init__(request)
         self._positions, self._index = positions, index
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("rows by position belong to one process")
 
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold the rows."""

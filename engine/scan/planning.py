@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.outcomes import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
-from ..predicates import Constant, Node, brief, columns_of, columns_read, prepare, unknowns
+from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
@@ -40,6 +40,9 @@ from .steps import Step, Steps
 from .survivors import Survivors, Units
 from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
+if TYPE_CHECKING:
+    from ..handle import Reopening
+
 R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
@@ -52,7 +55,7 @@ class Planning:
     What was worked out once is kept. Threads may share one.
 
     bound            the predicate, bound to the schema
-    where            the same as it was given
+    where            the same, as it was read: what is fixed once a plan, such as now(), is fixed in it
     columns          the names of the columns to read
     mode, limit, reader    as in `ScanRequest`
     storage          where the data files are
@@ -61,8 +64,9 @@ class Planning:
 
     def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
         schema = request.snapshot.instant.schema
-        self.request, self.where = request, where
-        self.bound: Node = prepare(where, schema, params)
+        self.request = request
+        self.where = parse(where, schema, params)
+        self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.storage, self.index_storage = request.storage, request.index_storage
@@ -73,6 +77,9 @@ class Planning:
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
+
+    def __reduce__(self) -> tuple:
+        return planned_again, (Planning, self.request.origin, self.request.how, self.where)
 
     @property
     def predicate_text(self) -> str:
@@ -351,6 +358,13 @@ class Planning:
             (path,) = error.paths
             self.snapshot.suspects.add(path)
             raise changed_file(path, error.changed, self.snapshot.remedy(path)) from error
+
+
+def planned_again(kind: type[Planning], origin: Reopening | None, how: dict[str, Any], chosen: Any) -> Planning:
+    """What another process pickled; `chosen` says which rows: a predicate, or keys."""
+    assert origin is not None
+    opener, arguments = origin
+    return kind(ScanRequest.of(opener(*arguments), **how), chosen)
 
 
 class _Deletes:

@@ -16,7 +16,7 @@ from ..state.snapshot import Snapshot
 from ..storage import Counted
 
 if TYPE_CHECKING:
-    from ..handle import Handle
+    from ..handle import Handle, Reopening
 
 # The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
 DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
@@ -31,6 +31,7 @@ class ScanRequest:
     limit      at most so many rows; None for all
     mode       "snapshot" or "read_optimized"
     reader     what reads few rows of many: "pyarrow" or "duckdb"
+    origin     opens the handle again in another process, on the same versions
 
     Raises InvalidArgumentError for a mode, limit or reader that is none.
     """
@@ -44,6 +45,7 @@ class ScanRequest:
     limit: int | None = None
     mode: str = SNAPSHOT
     reader: str = "pyarrow"
+    origin: Reopening | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -67,8 +69,14 @@ class ScanRequest:
             handle.strict,
             None if log is None else partial(log.deleted_rows, handle.log_position),
             columns,
+            origin=handle.origin,
             **how,
         )
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What `of` takes besides a handle."""
+        return {"columns": self.columns, "limit": self.limit, "mode": self.mode, "reader": self.reader}
 
 
 def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

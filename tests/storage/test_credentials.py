@@ -124,6 +124,11 @@ def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFix
             repr(pickle.loads(pickle.dumps(thing)))
             for thing in (spec, plan.planning.context, table.handle.storage_options)
         ]
+        pickles = [pickle.dumps(thing) for thing in (table, plan, table.dataset(), plan.dataset())]
+        assert not [data for data in pickles if HIDDEN.encode() in data or b"somebody" in data]
+        asked = ss.open("s3://bucket/lake", storage_options=options, pickle_credentials=True)
+        assert pickle.loads(pickle.dumps(asked.scan("x = 1"))).count() == 1
+        assert b"somebody" in pickle.dumps(asked)
         shown += [plan.explain(), str(table.history().to_pylist()), str(table.files().to_pylist())]
     assert not [text for text in [*shown, caplog.text] if HIDDEN in text or "somebody" in text]
 
