@@ -28,6 +28,24 @@ def _run(blocks: list[str], page: str, names: dict[str, object]) -> dict[str, ob
     return names
 
 
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md")
+    for path in ROOT.glob(pattern)
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page: str) -> None:
+    """Links to files, and files of ours in backticks, which may be named from any folder on."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+    files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    named = re.findall(r"`([\w/]+/\w+\.py)`", text)
+    assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)] == []
+
+
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """lake/events, as the pages suppose it, in the current folder."""
