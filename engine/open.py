@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import tempfile
+import warnings
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError
 from .opening import open_handle
+from .state.cache import process_cache
 from .table import Table
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ def open_table(
     strict: bool = False,
     cache: str | None = None,
     pickle_credentials: bool = False,
+    fallback: str | None = None,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 
@@ -45,23 +51,60 @@ def open_table(
 
         pickle_credentials: `storage_options` travel with pickles of the table and of its plans. Otherwise, and what
             came from the environment in any case, they do not: another process opens an object store by its own.
+        fallback: "list": where there is no index, or its newest version cannot be read, the directory is listed and
+            the files' footers are read, into a temporary index that goes with the handle; a warning says so. Such a
+            table is for reading.
 
     Raises:
         NotATableError: no index there, or no such version. InvalidArgumentError: no such savepoint.
     """
-    return Table(
-        open_handle(
-            location,
-            version=version,
-            as_of=as_of,
-            savepoint=savepoint,
-            index_path=index_path,
-            storage_options=storage_options,
-            strict=strict,
-            cache=cache,
-            pickle_credentials=pickle_credentials,
+    if fallback not in (None, "list"):
+        raise InvalidArgumentError(f'fallback= is "list", or nothing, not {fallback!r}')
+    try:
+        return Table(
+            open_handle(
+                location,
+                version=version,
+                as_of=as_of,
+                savepoint=savepoint,
+                index_path=index_path,
+                storage_options=storage_options,
+                strict=strict,
+                cache=cache,
+                pickle_credentials=pickle_credentials,
+            )
         )
+    except (NotATableError, CorruptionError, FormatVersionError) as error:
+        if fallback is None or (version, as_of, savepoint) != (None, None, None):
+            raise
+        return _listed(location, storage_options, error)
+
+
+def _listed(location: str | os.PathLike, storage_options: Mapping[str, str] | None, why: Exception) -> Table:
+    """A table without an index of its own: over a temporary one, of the files that are there now."""
+    from .create import create
+
+    folder = tempfile.TemporaryDirectory(prefix="skipstone-")
+    try:
+        table = create(location, index_path=folder.name, storage_options=storage_options)
+    except BaseException:
+        folder.cleanup()
+        raise
+    # Plans outlive their table: the index goes with the last that reads runs.
+    weakref.finalize(table.handle.readers, _discard, folder, table.handle.index_storage.uri)
+    table.handle.is_pinned = True
+    files = table.handle.instant.totals["files"]
+    warnings.warn(
+        f"{table.location}: no index could be read ({why}); {files:,} files were listed, and their footers read. "
+        "create() makes an index, repair() goes on with a damaged one",
+        stacklevel=3,
     )
+    return table
+
+
+def _discard(folder: tempfile.TemporaryDirectory, uri: str) -> None:
+    process_cache().forget(lambda run: run[0] == uri)
+    folder.cleanup()
 
 
 def scan_polars(location: str | os.PathLike, **options: Any) -> pl.LazyFrame:
