@@ -23,6 +23,7 @@ def sync(
     new_columns: Annotated[
         NewColumns, typer.Option(help="Columns that the table never had: take them in, or only name them.")
     ] = NewColumns.adopt,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Then bring every index up to date.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -30,7 +31,7 @@ def sync(
     with opened(path, index_path) as table:
         before = table.version
         with progress() as report:
-            result = table.sync(new_columns=new_columns.value, progress=report)
+            result = table.sync(new_columns=new_columns.value, refresh=refresh, progress=report)
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
@@ -57,7 +58,7 @@ def sync(
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
     for name, count in lacking.items() if is_new else ():
         if count:
-            screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone index refresh {path}")
+            screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone sync --refresh {path}")
     if result.quarantined:
         screen.print(f"{count_of(len(result.quarantined), 'file')} set aside:", style="yellow")
         for name, reason in list(result.quarantined.items())[:_SHOWN]:

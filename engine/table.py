@@ -362,7 +362,9 @@ class Table:
         self.handle.check_latest()
         return drop_index(self.handle, columns, kind)
 
-    def sync(self, *, new_columns: str = "adopt", progress: Progress | bool | None = None) -> SyncResult:
+    def sync(
+        self, *, new_columns: str = "adopt", refresh: bool = False, progress: Progress | bool | None = None
+    ) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Nothing new makes no version.
 
@@ -376,6 +378,7 @@ class Table:
                 table's, behind its others, and files of before that hold them are bound anew, under fresh ids. After a
                 drop or a rename the old name never comes back. "report": they are named in the result alone. Of a
                 table that follows a log, the log says what its columns are.
+            refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
 
         Returns:
             The version, an int, with what was added, removed and set aside.
@@ -396,7 +399,11 @@ class Table:
 
             made, result = sync(self.handle, teller(progress), adopts=new_columns == "adopt")
         self.handle.move_to(made)
-        return result
+        if not refresh:
+            return result
+        from .commit.indexing import refresh_all
+
+        return result.at(refresh_all(self.handle, progress=teller(progress)))
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.orphans import Leftovers
-from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named
+from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
@@ -86,6 +86,17 @@ def refresh_index(
     names = _names(columns)
     while _refreshed(handle, _existing(handle.instant, names, made_by), made_by, progress, builder):
         pass
+    return handle.version
+
+
+def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
+    """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
+    for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
+        made_by = known_kind(name)
+        while made_by is not None and _refreshed(
+            handle, [i for i in handle.instant.indexes if i.kind == name], made_by, progress, build_here
+        ):
+            pass
     return handle.version
 
 

@@ -40,6 +40,10 @@ class SyncResult(int):
         self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
         return self
 
+    def at(self, version: int) -> SyncResult:
+        """The same, where a later version came of it."""
+        return SyncResult(version, *self.__getnewargs__()[1:])
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.version, self.added, self.removed, self.quarantined, self.new_columns
 
