@@ -138,6 +138,11 @@ def _nulls(kind: pa.DataType) -> pa.Array:
     return pa.nulls(_NULLS_AT_ONCE, kind)
 
 
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """No rows of a schema; pyarrow's own has no empty arrays of extension types."""
+    return pa.table([null_column(0, field.type) for field in schema], schema=schema)
+
+
 @cache
 def empty_bytes() -> pa.Scalar:
     """b"" as a scalar: what is put where binary values are null, and for joining without a separator."""

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import empty_table
 from ...errors import PredicateError
 from .bind import near_matches
 
@@ -80,7 +81,7 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
         kind = schema.field(name).type
         if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.json"):
             raise PredicateError(f"column {name!r} is {kind}, whose values DuckDB does not know", text=text)
-    with _rows(text, schema.empty_table().select(columns)) as cursor:
+    with _rows(text, empty_table(schema).select(columns)) as cursor:
         kind = str(cursor.sql(_query(text)).types[0])
         if not kind.startswith(_TRUTH_TYPES) or kind.endswith("[]"):
             raise PredicateError(f"a predicate is true or false, and this is of type {kind}", text=text)

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import joined
+from ...arrays import empty_table, joined
 from ...errors import PredicateError
 from .ast import (
     And,
@@ -138,7 +138,7 @@ def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     for name in names:
         resolve(name, schema)
     columns = tuple(names)
-    kind = outcomes(expression, schema.empty_table().select(columns)).type
+    kind = outcomes(expression, empty_table(schema).select(columns)).type
     if not pa.types.is_boolean(kind):
         raise PredicateError(f"a predicate is true or false, and this pyarrow expression is {kind}")
     return columns

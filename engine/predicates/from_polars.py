@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...arrays import empty_table
 from ...errors import PredicateError
 from .ast import And, Column, Comparison, In, IsNull, Literal, Node, Not, Or, StartsWith, Unknown
 from .bind import bind, resolve
@@ -188,7 +189,7 @@ def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
         if schema.get_field_index(name) < 0:
             resolve(name, schema)
             raise PredicateError(f"{name!r} is no column of the table but a field: write pl.col(...).struct.field(...)")
-    kind = outcomes(expression, schema.empty_table().select(names)).type
+    kind = outcomes(expression, empty_table(schema).select(names)).type
     if not pa.types.is_boolean(kind):
         raise PredicateError(f"a predicate is true or false, and this polars expression is {kind}")
     return names

@@ -84,7 +84,7 @@ class Coarse:
     def __setstate__(self, state: dict[str, Any]) -> None:
         instant = state.pop("instant")
         self.__dict__.update(state)
-        self._instant = parse_instant(instant, path="a pickled Coarse")
+        self._instant = parse_instant(instant, path="a pickled Coarse", is_part=True)
 
     @property
     def schema(self) -> pa.Schema:

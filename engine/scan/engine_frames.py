@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...arrays import empty_table
 from ...errors import InvalidArgumentError, PredicateError
 from ..predicates import Constant, Node, parse
 from .lake_dataset import LakeDataset, Rows
@@ -34,7 +35,7 @@ def polars_lazy_frame(plan: Rows) -> pl.LazyFrame:
     polars = _library("polars", "polars")
     from polars.io.plugins import register_io_source
 
-    empty = polars.from_arrow(plan.schema.empty_table())
+    empty = polars.from_arrow(empty_table(plan.schema))
 
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, row_limit: int | None, batch_rows: int | None

@@ -45,10 +45,10 @@ from .fields import (
 from .instant import COMMIT_STATES, INSTANT_FORMAT, FileSchema, Instant, checksum_of, seal_of
 
 
-def parse_instant(data: bytes, *, path: str, modified_us: int | None = None) -> Instant:
+def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_part: bool = False) -> Instant:
     """The instant of a sealed text, read from a file at `path` that was written at `modified_us` by its storage's
     clock. Raises CorruptionError where it is not whole, or holds what it may not; FormatVersionError where it is of
-    another format."""
+    another format. Of a part of an instant, fields may name what was left out."""
     try:
         check_size(data, INSTANT_BYTES_MAX)
         document, _, seal = data.partition(b"\n")
@@ -60,7 +60,8 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None) -> 
         if plain.pop("format", None) != INSTANT_FORMAT:
             raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
         instant: Instant = _INSTANT(plain)
-        _check_references(instant)
+        if not is_part:
+            _check_references(instant)
     except FieldError as error:
         raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
     # What is known of the text that was read, and is no part of what it says.

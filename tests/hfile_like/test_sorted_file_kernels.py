@@ -329,7 +329,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     counts()
     # Of every family something was used, and nothing compiled.
     again = counts()
-    assert len(again) == len(families) >= 4
+    assert len(again) == len(families) >= 3
     assert all(not misses and hits for misses, hits in again.values()), again
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from power_cut_disk import without_flushes
 from skipstone import col
 from skipstone.bloom import SplitBlockFilter, solve_blocks
-from skipstone.engine.indexes.bloom import coarse, filters
+from skipstone.engine.indexes.bloom import coarse
+from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import joining as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.file_filter import FileFilter

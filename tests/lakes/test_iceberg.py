@@ -321,7 +321,7 @@ def test_a_column_is_its_id(pair):
         update.delete_column("b")
     table.sync()
     assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
-    assert table.indexes().column("kind").to_pylist() == ["stats", "stats"]
+    assert table.indexes().column("kind").to_pylist() == ["stats"]
 
 
 def test_types_that_widen_keep_their_statistics(tmp_path):

@@ -74,7 +74,7 @@ def test_no_row_is_lost() -> None:
             paths = sorted({path for path, _ in lake.units})
             for _ in range(ASKED):
                 tree = random_tree(pool, rng)
-                where = where_of(tree, pool, rng.choice(FORMS))
+                where = where_of(tree, pool, rng.choice([form for form in FORMS if form != "text"]))  # text is Spark's
                 matching = {lake.units[u] for u in np.unique(lake.unit_of[outcomes_of(tree, pool) == 2]).tolist()}
                 asked = [*rng.sample(paths, len(paths)), "p=9/not-known.parquet"]
                 kept = list(sks.prune_partition(asked, coarse, where))

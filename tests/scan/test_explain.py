@@ -160,7 +160,7 @@ def test_every_kept_file_has_a_row_a_part_and_one_part_at_least_that_keeps_it(ta
         "a = 5",
         "a = 5 OR x > 3",
         "NOT (a < 25 AND s LIKE '1%')",
-        "s < x OR a IN (1, 11)",
+        "a < x OR a IN (1, 11)",
         "a <> 5 OR x = 1",
     ):
         plan = table.scan(where)

@@ -85,7 +85,7 @@ def test_a_handle_that_outlived_its_table_does_not_commit_into_the_one_in_its_pl
                 tx.write(pa.table({"a": [500]}))
     except ss.SkipstoneError:
         pass
-    old.forget()  # what is on disk must hold, for every process
+    old.handle.forget()  # what is on disk must hold, for every process
     fresh = ss.open(lake)
     assert _values(fresh) in (wanted, sorted([*wanted, 500]))
     fresh.sync()

@@ -40,7 +40,8 @@ _WIDER = {
     pa.timestamp("ms"): [pa.timestamp("us")],
     pa.string(): [pa.binary(), pa.large_string()],
 }
-_WITHOUT_SQL = ("uint64", "large_string")  # types to cast to that Spark's SQL has no name of
+# Types to cast to of which SQL has no name, or to which DuckDB casts texts in its own way.
+_WITHOUT_SQL = ("uint64", "large_string", "BLOB")
 
 
 class Pool:

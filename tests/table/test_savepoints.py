@@ -106,7 +106,14 @@ def test_a_version_that_was_cleaned_gets_no_name_and_comes_back_no_more(
     stale = ss.open(table.location)
     commit_rows(table, {"a": [2]})
     latest = table.handle.instant
-    cleaned = replace(latest, version=latest.version + 1, transaction="0" * 32, action="clean", cleaned=((1, 2),))
+    cleaned = replace(
+        latest,
+        version=latest.version + 1,
+        transaction="0" * 32,
+        action="clean",
+        cleaned=((1, 2),),
+        summary={"versions": 2, "data_files": 0},
+    )
     assert table.handle.timeline.publish(cleaned.following(latest))
     table.refresh()
     with pytest.raises(ss.NotATableError, match="version 2 was cleaned"):
