@@ -242,6 +242,8 @@ def _beside_floats(kind: pa.DataType, value: Any, has_double: bool) -> Any:
 
 
 def _beside_decimals(kind: pa.DataType, value: Any) -> Any:
+    if pa.types.is_decimal256(kind):  # DuckDB has no such type
+        return _number(value) if isinstance(value, str) else value
     if isinstance(value, str):
         number = _number(value)
         return number if number is not None and _scale_and_digits(number)[0] <= kind.scale else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -268,7 +269,8 @@ def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
     found = reduce(lambda one, other: one.unionByName(other), frames).collect()
     with ss.open(tmp_path) as table:
         for i, where in enumerate([*wheres, f"at < {between}"]):
-            expected = table.scan(where, ["n"]).to_table()["n"].to_pylist()
+            quoted = re.sub(r"\bat\b", '"at"', where)  # a word of DuckDB's, whose text this is
+            expected = table.scan(quoted, ["n"]).to_table()["n"].to_pylist()
             assert sorted(row.n for row in found if row.at == i) == sorted(expected), where
 
 
@@ -392,7 +394,7 @@ def test_refusals_name_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
             sks.read_parquet(spark, tmp_path)
         with pytest.raises(ss.SchemaError, match="twice"):
             sks.read_parquet(spark, tmp_path, columns=["k", "k"])
-        with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
+        with pytest.raises(ss.PredicateError, match="Spark cannot be told|rows cannot be tested"):
             sks.read_parquet(spark, tmp_path, pa.compute.field("k") * 2 == 4, columns=["k"])
         assert sks.read_parquet(spark, tmp_path, columns=["k"]).count() == 2
         os.utime(tmp_path / "a.parquet", ns=(0, 0))
