@@ -297,16 +297,26 @@ def remedy(
     if number is None or _is_live(latest, readers, path, number):
         follow = "refresh() this handle" if follows_log else "refresh() this handle, and sync() it"
         return f"{message}, and version {latest.version}, the latest, names the same: {follow}"
-    low, high = instant.version, latest.version  # a number that went never comes back, so versions can be halved
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _is_live(timeline.read(middle), readers, path, number):
+    # An id that went never comes back, so versions can be halved; those that were cleaned cannot be read.
+    low, limit, first_without = instant.version, latest.version, latest.version
+    while limit - low > 1:
+        half = (low + limit) // 2
+        middle = _kept_from(half, latest.cleaned)
+        if middle < limit and _is_live(timeline.read(middle), readers, path, number):
             low = middle
         else:
-            high = middle
-    kept = [v for v in range(high, latest.version + 1) if not any(a <= v <= b for a, b in latest.cleaned)]
-    which = f"version {kept[0]}" if len(kept) == 1 else f"versions {kept[0]} to {kept[-1]}"
+            limit, first_without = half, min(first_without, middle)
+    is_one = first_without == latest.version
+    which = f"version {first_without}" if is_one else f"versions {first_without} to {latest.version}"
     return f"{message}; without it {which} can be read: open() one of them, or refresh() this handle"
+
+
+def _kept_from(version: int, cleaned: Sequence[tuple[int, int]]) -> int:
+    """The first version from this one on that was not cleaned."""
+    for first, last in sorted(cleaned):
+        if first <= version <= last:
+            version = last + 1
+    return version
 
 
 def _is_live(instant: Instant, readers: RunReaders, path: str, number: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from pathlib import Path
 
@@ -126,3 +127,22 @@ def test_a_handle_on_a_log_is_told_to_refresh(tmp_path: Path) -> None:
     table.sync()
     with pytest.raises(ss.NotReadableError, match="version 2 can be read"):
         old.scan().to_table()
+
+
+def test_an_older_version_says_what_helps_though_versions_between_were_cleaned(tmp_path: Path) -> None:
+    def put(count: int) -> None:
+        pq.write_table(pa.table({"x": range(count)}), tmp_path / "a.parquet")
+
+    put(3)
+    table = ss.create(tmp_path)
+    table.savepoint("named")
+    for number in range(2):
+        with table.transaction() as tx:
+            tx.write(pa.table({"x": [number]}))
+    put(5)
+    table.sync()
+    with table.transaction() as tx:
+        tx.write(pa.table({"x": [0]}))
+    table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    with pytest.raises(ss.NotReadableError, match=r"a\.parquet.*without it version"):
+        ss.open(tmp_path, savepoint="named").scan().to_table()

@@ -72,4 +72,4 @@ def test_the_example_of_map_partitions(spark: SparkSession, tmp_path: Path, monk
     exec(textwrap.dedent(example), found)
     assert len(paths) == 6
     (needle,) = [path for path in paths if path.endswith("/2.parquet")]
-    assert dict(found["found"]) == {needle: [2], "new.parquet": None}  # type: ignore[call-overload]
+    assert dict(found["rows"]) == {needle: [2], "new.parquet": None}  # type: ignore[call-overload]
