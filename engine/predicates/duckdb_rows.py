@@ -28,6 +28,7 @@ _SETTINGS = {
     "TimeZone": "UTC",
     "threads": "1",  # the rows come out in the order in which they went in, and a scan has threads of its own
     "enable_progress_bar": "false",
+    "memory_limit": "1GB",
     "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -48,7 +49,10 @@ _REFUSED_CLASSES = {
 }
 _MACROS = frozenset({"nullif", "split_part", "fmod", "fdiv", "days_in_month", "date_add", "if"})
 _MACRO_PREFIXES = ("list_", "array_", "map_contains", "md5_number")
-_SESSION_PREFIXES = ("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable")
+_SESSION_PREFIXES = (
+    *("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable", "version"),
+    *("json_serialize_", "json_deserialize_sql", "json_execute_"),  # plan the SQL that they are given, settings and all
+)
 _TRUTH_TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
     *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),

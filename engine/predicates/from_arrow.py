@@ -336,7 +336,10 @@ def _leaf(tree: _Call) -> Node:
     if name == "is_in":
         return member_of(_column(arguments[0]), _members(options))
     if name == "sql_in":
-        return In(_column(arguments[0]), tuple(m for m in _members(options) if m.value is not None))
+        members = _members(options)
+        sought = In(_column(arguments[0]), tuple(m for m in members if m.value is not None))
+        # A null in the list is polars' `is_in(..., nulls_equal=True)`: DuckDB hands over no such list.
+        return sought if len(sought.values) == len(members) else Or((sought, IsNull(_column(arguments[0]))))
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
@@ -368,7 +371,8 @@ def _literal(scalar: pa.Scalar) -> Literal:
 
 
 def _sql_members(tree: Any) -> Any:
-    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`."""
+    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`, with
+    other tests of x where the list holds a zero."""
     if not isinstance(tree, _Call):
         return tree
     arguments = tuple(_sql_members(argument) for argument in tree.arguments)
@@ -376,14 +380,28 @@ def _sql_members(tree: Any) -> Any:
         condition, member, otherwise = tree.arguments
         if (
             isinstance(condition, _Call)
-            and isinstance(member, _Call)
-            and (condition.name, member.name) == ("is_valid", "is_in")
-            and condition.arguments == member.arguments
+            and condition.name == "is_valid"
+            and _is_null_of_null(member, condition.arguments[0])
             and isinstance(otherwise, pa.Scalar)
             and not otherwise.is_valid
         ):
             return _sql_members(member)
     return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options, tree.span)
+
+
+def _is_null_of_null(tree: Any, column: Any) -> bool:
+    """True for a test that we evaluate to NULL wherever a column is null."""
+    if not isinstance(tree, _Call):
+        return False
+    if tree.name in ("and_kleene", "or_kleene"):
+        neutral = tree.name == "and_kleene"
+        sides = [a for a in tree.arguments if not (isinstance(a, pa.Scalar) and a.is_valid and a.as_py() is neutral)]
+        return bool(sides) and all(_is_null_of_null(side, column) for side in sides)
+    if tree.name == "invert":
+        return _is_null_of_null(tree.arguments[0], column)
+    if tree.name == "is_in":
+        return tree.arguments == (column,) and not any(not v.is_valid for v in tree.options["value_set"].values)
+    return tree.name in _COMPARISONS and column in [a for a in tree.arguments if isinstance(a, Column)]
 
 
 def _members(options: dict[str, Any]) -> tuple[Literal, ...]:

@@ -56,7 +56,7 @@ class _Reader:
     def predicate(self, expression: Any, tree: Any) -> Node:
         try:
             node = _read(tree, self._left_to_polars)
-        except (LookupError, TypeError, ValueError, AttributeError, PredicateError):
+        except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
             node = None
         if node is None:
             return Unknown(str(expression), "polars tests it", "polars", expression.meta.serialize())
@@ -120,7 +120,7 @@ def _read(tree: Any, settle: Any) -> Node:
         return Not(_read(body["input"][0], settle))
     try:
         node = _leaf(kind, body)
-    except (LookupError, TypeError, ValueError, AttributeError, PredicateError):
+    except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
         node = None
     return settle(tree, node)
 

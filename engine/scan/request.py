@@ -80,7 +80,8 @@ class ScanRequest:
 
 
 def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
-    """The names of the columns to read, all of them for None. Raises SchemaError for a name that is no column's."""
+    """The names of the columns to read, all of them for None. Raises SchemaError for a name that is no column's,
+    or comes twice."""
     if columns is None:
         return tuple(schema.names)
     if isinstance(columns, str):
@@ -90,4 +91,7 @@ def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[s
     for name in columns:
         if not isinstance(name, str) or schema.get_field_index(name) < 0:
             raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if list(columns).count(name) > 1)
+        raise SchemaError(f"columns= names {twice!r} twice")
     return tuple(columns)

@@ -173,6 +173,9 @@ current_user = 'duckdb'
 current_query() = ''
 version() = '' AND getvariable('x') = 1
 getenv('HOME') = '/root'
+version() LIKE 'v%'
+json_serialize_plan('SELECT current_setting(''secret_directory'')', optimize := true) LIKE '%/%'
+json_serialize_sql('SELECT 1') LIKE '%'
 txid_current() > 0
 pg_sleep(1) IS NULL
 sleep_ms(1000) IS NULL
@@ -306,6 +309,7 @@ def test_polars_expressions(table: ss.Table) -> None:
         plan = table.scan(expression)
         assert _numbers(plan) == sorted(frame.filter(expression)["n"].to_list()), str(expression)
         assert plan.files().num_rows == file_count, str(expression)
+    assert table.scan(pl.col("n").is_in([1, 2**64 - 1, None])).count() == 1
     for expression in (pl.col("n") + 1, pl.col("nothing") == 1, pl.col("nothing").abs() == 1):
         with pytest.raises(ss.PredicateError):
             table.scan(expression)

@@ -54,6 +54,32 @@ def test_engines_get_the_rows_that_they_would_find_themselves(
     assert row_reprs(lazy.collect().to_arrow()) == row_reprs(pl.from_arrow(everything).filter(expression).to_arrow())
 
 
+def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
+    """DuckDB writes a list with a zero as other tests; polars can ask that nulls equal each other."""
+    rows = pa.table({"x": [0.0, -0.0, 1.5, None, float("nan")], "i": [1, 2, None, 3, 4]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    lake = ss.create(tmp_path).dataset()
+    for where in (
+        "x IN (0.0)",
+        "x IN (0, -0.0)",
+        "NOT (x IN (1.5, 0))",
+        "x IN (0.0) OR i = 4",
+        "i = 1 AND x IN (-0.0, 7)",
+    ):
+        with duckdb.connect() as connection:
+            connection.register("lake", lake)
+            connection.register("everything", rows)
+            found = connection.sql(f"SELECT * FROM lake WHERE {where}").to_arrow_table()
+            assert row_reprs(found) == row_reprs(
+                connection.sql(f"SELECT * FROM everything WHERE {where}").to_arrow_table()
+            )
+    for nulls_equal in (True, False):
+        one = pl.col("i").is_in([2, None], nulls_equal=nulls_equal)
+        for expression in (one, ~one):
+            wanted = pl.from_arrow(rows).filter(expression).to_arrow()
+            assert row_reprs(pl.scan_pyarrow_dataset(lake).filter(expression).collect().to_arrow()) == row_reprs(wanted)
+
+
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
     "an operator that is none": (lambda t: t.scan([("a", "~", 1)]), ss.PredicateError, "~"),
     "an unknown column to read": (lambda t: t.scan(columns=["zz"]), ss.SchemaError, "zz"),
     "columns to read that are a number": (lambda t: t.scan(columns=5), ss.SkipstoneError, "column"),
+    "a column to read twice": (lambda t: t.scan(columns=["a", "a"]), ss.SchemaError, "twice"),
     "a column to read that is a number": (lambda t: t.scan(columns=[5]), ss.SkipstoneError, "column"),
     "a limit below zero": (lambda t: t.scan(limit=-1), ss.InvalidArgumentError, "-1"),
     "a limit that is true": (lambda t: t.scan(limit=True), ss.InvalidArgumentError, "True"),
