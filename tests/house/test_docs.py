@@ -81,8 +81,8 @@ def test_readme(lake: Path) -> None:
 def test_engines(lake: Path) -> None:
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     table = ss.create(lake)
-    names = {"ss": ss, "duckdb": duckdb, "pl": polars, "pc": pc, "table": table}
-    _run(_blocks("docs/engines.md", 4), "docs/engines.md", names)
+    names = {"ss": ss, "duckdb": duckdb, "pl": polars, "pa": pa, "pc": pc, "table": table}
+    _run(_blocks("docs/engines.md", 5), "docs/engines.md", names)
     assert len(names["frame"]) == names["rows"].num_rows == 1  # type: ignore[arg-type, attr-defined]
 
 
