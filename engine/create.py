@@ -16,7 +16,6 @@ from .commit.attaching import Attacher, attach_all
 from .commit.fitting import minority, misfits, pending_of, without
 from .commit.publish import Change, publish
 from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
-from .indexes.orphans import Leftovers
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
@@ -27,6 +26,7 @@ from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
 from .progress import Progress, teller
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ..indexes.orphans import Leftovers
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of
 from ..progress import Progress
+from ..state.leftovers import Leftovers
 from ..storage import Storage
 from ..tasks.attach import Leaves, attach_files
 

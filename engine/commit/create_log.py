@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..indexes.orphans import Leftovers
 from ..lakes.log import LogSource, described
 from ..parquet.leaves import leaf_types
 from ..state import Instant, Timeline, new_transaction_id, now_us
+from ..state.leftovers import Leftovers
 from ..state.runs import RunReaders
 from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from ...errors import CommitConflictError, NotATableError
 from ..handle import Handle
-from ..indexes.orphans import Leftovers
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
+from ..state.leftovers import Leftovers
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.orphans import Leftovers
 from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, new_transaction_id
 from ..state.coverage import is_covered
+from ..state.leftovers import Leftovers
 from ..state.manifest import BASE
 from .publish import publish_definition, successor
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..indexes.commit_work import MergeWork, RunWriting
-from ..indexes.orphans import Leftovers
+from ..indexes.commit_work import MergeWork
 from ..indexes.protocol import Builder, build_here, known_kind
 from ..progress import Progress
 from ..state import Instant, Run, new_transaction_id
+from ..state.leftovers import Leftovers
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from .indexing import refresh_index
 from .publish import NothingToDo, publish_definition, successor
@@ -36,7 +37,7 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
         writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
         work = MergeWork(Snapshot(latest, handle.readers), writing, merged_before)
         after = successor(latest, transaction, "optimize")
-        merged = writing.consolidated_manifest(after.manifest)
+        merged = writing.consolidate_manifest(after.manifest)
         if merged is not None:
             after = replace(after, manifest=merged)
         changed = 0

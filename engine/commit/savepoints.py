@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes.orphans import Leftovers
 from ..state import Instant, new_transaction_id
+from ..state.leftovers import Leftovers
 from .publish import publish_definition, successor
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import SkipstoneError
 from ..indexes.bloom.sizing import FilterSizing
-from ..indexes.orphans import Leftovers
 from ..indexes.secondary.task_keys import KeySpec
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types
 from ..state import Instant, Timeline
+from ..state.leftovers import Leftovers
 from ..state.markers import Markers
 from ..storage import Storage
 from ..tasks.spec import FilterSpec, TaskSpec

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
-from ..indexes.orphans import Leftovers
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
 from ..state import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
+from ..state.leftovers import Leftovers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..tasks.declared import declared_files

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..predicates import Node
     from ..progress import Progress
+    from ..state.leftovers import Leftovers
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
     from .commit_work import CommitWork, MergeWork
-    from .orphans import Leftovers
     from .outcomes import ProbeResult
 
 PUBLISH_S = 60.0
