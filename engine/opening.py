@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError, NotATableError
 from .handle import Handle
 from .lakes.log import is_log, split_location
-from .lakes.sources import open_source
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot
@@ -66,7 +65,11 @@ def open_handle(
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
     is_pinned = version is not None or as_of is not None or savepoint is not None
-    log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
+    log = None
+    if is_log(instant.source):
+        from .lakes.sources import open_source
+
+        log = open_source(instant.source["kind"], storage, storage_options, named)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
     return new_handle(
         storage,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,15 @@ from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
 from .file import TAIL_BYTES, GroupHandle
 from .index_rows import BlockInfo
-from .inspection import Finding, findings_of
 from .lookups import look_up, look_up_one
 from .numbered import NumberedKeys
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
 from .strided import StridedSection, read_strided_many
 from .summaries import Summary
+
+if TYPE_CHECKING:
+    from .inspection import Finding
 
 CACHE_BYTES = 32 << 20
 
@@ -183,6 +186,8 @@ class SortedFileReader:
 
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""
+        from .inspection import findings_of
+
         return findings_of(self.file)
 
     # -- blocks -------------------------------------------------------------------------------------------------------
