@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError, NotATableError
+from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.log import is_log, split_location
 from .state import Instant, Timeline
@@ -35,7 +35,7 @@ def open_handle(
     """See `open.open_table`."""
     if sum(given is not None for given in (version, as_of, savepoint)) > 1:
         raise InvalidArgumentError("give version=, as_of= or savepoint=, not both")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+    if version is not None and not is_integer(version):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")

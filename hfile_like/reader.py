@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, is_integer
 from .block import Block
 from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
@@ -54,7 +54,7 @@ class SortedFileReader:
         cache_bytes: int = CACHE_BYTES,
     ):
         for what, size in (("tail_bytes", tail_bytes), ("cache_bytes", cache_bytes)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            if not is_integer(size, 0):
                 raise InvalidArgumentError(f"{what} {size!r}: give a number of bytes")
         self.file = OpenFile(source, tail_bytes, cache_bytes)
         self.name, self.schema = self.file.name, self.file.schema

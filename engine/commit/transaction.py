@@ -30,6 +30,7 @@ from ..state.markers import Markers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
+from ..storage.prefetch import STAT_THREADS
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
@@ -301,9 +302,6 @@ class Transaction:
             )
 
 
-_THREADS = 16
-
-
 # -- tasks of a transaction -------------------------------------------------------------------------------------------
 
 
@@ -351,7 +349,7 @@ def drop_task_markers(markers: Markers, transaction: str, results: Iterable[Task
             markers.remove(transaction, task)
 
     if len(tasks) > 1:  # a job has hundreds, and an object store answers each in tens of milliseconds
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(STAT_THREADS) as pool:
             list(pool.map(drop, tasks))
     else:
         for task in tasks:
