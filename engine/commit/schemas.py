@@ -214,7 +214,7 @@ def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
 
 def file_schema(
     instant: Instant,
-    spoken: Instant,
+    named_at: Instant,
     schema: pa.Schema,
     *,
     is_told: bool = False,
@@ -222,7 +222,7 @@ def file_schema(
 ) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
-    Its names are those that the table had at `spoken`, or stand for them by `names`: a column that was renamed since is
+    Its names are those that the table had at `named_at`, or stand for them by `names`: a column that was renamed since is
     followed, one that was dropped since is the table's no more.
     """
     live = set(instant.fields.values())
@@ -230,8 +230,8 @@ def file_schema(
     fields = {}
     for own in schema.names:
         name = called.get(own)
-        if name in spoken.fields and name not in instant.partitioning and spoken.fields[name] in live:
-            fields[own] = spoken.fields[name]
+        if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
+            fields[own] = named_at.fields[name]
     return with_leaves(instant, FileSchema(schema, fields, {}, is_told))
 
 
