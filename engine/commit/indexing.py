@@ -7,6 +7,7 @@ has from time to time, the rest being holes: killed, it has lost only what came 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.orphans import Leftovers
 from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
+from ..logger import is_logging, log, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, new_transaction_id
@@ -138,7 +140,17 @@ def _refreshed(
 
 def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
     lacking = _lacking(handle, index, with_logs=made_by.speaks_of_logs)
-    return builder(made_by, handle, index, lacking, job) if lacking.num_rows else Built(())
+    if not lacking.num_rows:
+        return Built(())
+    start_s = time.perf_counter()
+    built = builder(made_by, handle, index, lacking, job)
+    if is_logging():
+        log(
+            f"index {_label(handle.instant, made_by, index)} of {handle.location}: built over "
+            f"{lacking.num_rows - len(built.not_reached):,} of {lacking.num_rows:,} files that it lacked, "
+            f"{sum(run.size_bytes for run in built.runs):,} bytes, {ms_since(start_s)}"
+        )
+    return built
 
 
 def _with_built(
