@@ -14,11 +14,17 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from .choices import TableSource
-from .commit.attaching import Attacher, attach_all
-from .commit.fitting import minority, misfits, pending_of, without
 from .commit.publish import Change, publish
-from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
-from .indexes.orphans import Leftovers
+from .commit.schemas import (
+    check_table_schema,
+    identified,
+    minority,
+    misfits,
+    pending_of,
+    unified,
+    with_partition_columns,
+    without,
+)
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
@@ -29,10 +35,11 @@ from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
 from .progress import Progress, teller
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
-from .tasks.attach import COLUMNS_MAX, column_filter
+from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from .tasks.declared import declared_files, told_partitions
 
 
@@ -97,7 +104,7 @@ def create(
             f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
         )
     if kind != DIRECTORY:
-        from .commit.create_log import first_version
+        from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
         log = open_source(kind, storage, storage_options, named)

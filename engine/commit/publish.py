@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.commit_work import CommitWork, RunWriting
-from ..indexes.orphans import Leftovers
+from ..indexes.commit_work import CommitWork
 from ..indexes.protocol import known_kind
 from ..indexes.task_result import TaskResult
 from ..logger import is_logging, log, ms_since
-from ..state import Instant, Timeline, now_us, since
+from ..state import Instant, Timeline, now_us
+from ..state.leftovers import Leftovers
+from ..state.lineage import since
 from ..state.paths import first_twice
+from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
@@ -294,7 +296,7 @@ def _write(
 
     writing = RunWriting(storage, readers, change.leftovers, change.transaction, str(attempt))
     if len(bound.manifest[0]):
-        after = replace(after, manifest=writing.manifest(after.manifest, bound.manifest, version))
+        after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
     work = CommitWork(after, spoken, change.results, bound.added, bound.gone, writing)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:

@@ -23,5 +23,5 @@ outcomes of files that it has seen: ANY says nothing and is always right. Covera
 Each has `kind.py`, `format.py` (its bytes), `build.py` (files that are there), `merge.py` (commits, optimize), and what
 reads it: `probe.py` or `reader.py`. Shared: `columns.py`, `outcomes.py` (evidence to outcomes), `row_sets.py`,
 `task_index.py` and `task_result.py` (what a writer hands to a commit), `commit_work.py` (what a kind is given in a
-commit and an optimize), `orphans.py` (files to remove where a change fails).
+commit and an optimize).
 """

@@ -42,7 +42,6 @@ ENGINE_ROOMS = (
     "logger",
     "html",
     "progress",
-    "storage_options",
     "storage",
     "predicates",
     "partitions",

@@ -21,11 +21,10 @@ from ...lakes.log import parquet_options
 from ...parquet.footers import Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
+from ...state.leftovers import Leftovers
 from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
-from ..commit_work import stats_form
-from ..orphans import Leftovers
 from ..protocol import Built, Job
 from ..task_index import TaskIndexWriter
 from ..task_result import FILE_STATS_SCHEMA, ResultBuilder, TaskResult
@@ -97,7 +96,7 @@ def _written(
             return path
 
         at = from_numpy(np.flatnonzero(mine))
-        form = stats_form(index)
+        form = stats.run_form(index.options)
         storage = handle.index_storage
         runs.append(write_runs(storage, path_of, (keys.take(at), rows.take(at), deleted[mine]), segments_of, form=form))
     return runs[0], runs[1]

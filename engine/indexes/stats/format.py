@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from ....arrays import binary_array, empty_bytes, from_numpy, joined, to_numpy, 
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.evidence import Evidence
+from ...state.run_writing import SHARD_BYTES, Form
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
 KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
@@ -45,6 +47,11 @@ RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, FINGERPRINT_FI
 EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
 BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to a tenth
+
+
+def run_form(options: Mapping[str, Any]) -> Form:
+    """How the runs of an index with these options are written."""
+    return Form(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
 def file_prefix(column_id: int) -> bytes:
