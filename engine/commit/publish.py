@@ -7,6 +7,7 @@ the change: it validates itself against what others committed since its base, an
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +19,7 @@ from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..indexes.commit_work import CommitWork
 from ..indexes.protocol import known_kind
 from ..indexes.task_result import TaskResult
+from ..logger import is_logging, log, ms_since
 from ..state import Instant, Timeline, now_us
 from ..state.leftovers import Leftovers
 from ..state.lineage import since
@@ -84,10 +86,10 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
     """Commits a change after `base`, whose names for columns it uses, and returns the instant made.
 
     Raises CommitConflictError where a commit since the base removed or added the same file (where `base` is before the
-    first version: where there was any), SchemaError where a file does not fit. Where an error of ours is raised, nothing
-    of the change is visible; only an interrupt may come when it is (see `Leftovers`).
+    first version: where there was any), SchemaError where a file does not fit. Where an error of ours is raised,
+    nothing of the change is visible; only an interrupt may come when it is (see `Leftovers`).
     """
-    named_at = base
+    named_at, start_s = base, time.perf_counter()
     read_from = base.version if change.read_from is None else change.read_from
     with (
         _unless_cleaned(timeline, base, change.transaction, read_from),
@@ -111,6 +113,7 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
             writing = RunWriting(timeline.storage, readers, change.leftovers, change.transaction, str(attempt))
             instant = _write(change, newest, snapshot, named_at, writing).following(newest)
             if change.leftovers.publish(timeline, instant):
+                log_commit(timeline, instant, start_s)
                 return instant
             change.leftovers.remove(before)
             if not base.version:
@@ -127,12 +130,24 @@ def publish_definition(
 ) -> Instant:
     """Publishes what is no change of files: `following` gives the instant after the newest version, and is called again
     whenever another commit was first. `leftovers` are the runs that it names."""
+    start_s = time.perf_counter()
     with _unless_cleaned(timeline, base, transaction, base.version), Turn(timeline, transaction) as turn:
         for _, newest in _bases(timeline, base, transaction, turn):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
+                log_commit(timeline, instant, start_s)
                 return instant
     raise CommitConflictError(_TOO_MANY)
+
+
+def log_commit(timeline: Timeline, instant: Instant, start_s: float) -> None:
+    """Logs a version that was made: `start_s`, of `time.perf_counter`, is when its publishing began."""
+    if is_logging():
+        added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
+        log(
+            f"version {instant.version} of {timeline.storage.uri}: {instant.action}, {added:,} files added, "
+            f"{removed:,} removed, {instant.totals['files']:,} now, published in {ms_since(start_s)}"
+        )
 
 
 def successor(base: Instant, transaction: str, action: str, **summary: object) -> Instant:

@@ -222,8 +222,8 @@ def file_schema(
 ) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
-    Its names are those that the table had at `named_at`, or stand for them by `names`: a column that was renamed since is
-    followed, one that was dropped since is the table's no more.
+    Its names are those that the table had at `named_at`, or map to them by `names`: a column that was renamed since is
+    followed, one that was dropped since no longer belongs to the table.
     """
     live = set(instant.fields.values())
     called = {own: own for own in schema.names} if names is None else names

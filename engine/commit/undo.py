@@ -4,8 +4,9 @@
     restore     the files of an older version, whatever came since
     savepoint   a name for a version, kept in every instant until it is dropped
 
-A file that comes back is a new file (`indexes/stats/restored_files.py`), and its data must be there, unchanged. Whenever
-another commit was first, the undo is worked out again over the newer version, so it never undoes what it has not seen.
+A file that comes back is a new file (`indexes/stats/restored_files.py`), and its data must be there, unchanged.
+Whenever another commit was first, the undo is worked out again over the newer version, so it never undoes what it has
+not seen.
 """
 
 from __future__ import annotations
