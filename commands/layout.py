@@ -12,7 +12,7 @@ import typer
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..engine.layout import Layout
+from ..engine.column_layout import Layout
 from .options import AsJson, IndexPath, Path, Version, opened
 from .output import count_of, print_json, stdout
 

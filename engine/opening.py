@@ -8,11 +8,10 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError, NotATableError
+from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.locations import located
 from .lakes.log import DELTA, is_log
-from .lakes.sources import open_source
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot
@@ -47,7 +46,7 @@ def open_handle(
         raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
     for argument in ("version", "log_version"):
         number = pins[argument]
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        if number is not None and not is_integer(number):
             raise InvalidArgumentError(f"{argument}= is a whole number, not {number!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
@@ -78,7 +77,11 @@ def open_handle(
         timeline.check_readable(instant)
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
-    log = open_source(indexed, storage, table.log_options, table.metadata) if is_log(instant.source) else None
+    log = None
+    if is_log(instant.source):
+        from .lakes.sources import open_source
+
+        log = open_source(indexed, storage, table.log_options, table.metadata)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
 
     def handle_on(instant: Instant, is_pinned: bool) -> Handle:
@@ -168,7 +171,7 @@ def opened_again(
 
 def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version with what the log of another format has gone on by since: what a `Handle` with a log asks for."""
-    from .commit.log_tail import with_tail
+    from .commit.follow_log import with_tail
 
     return with_tail(instant, readers, storage, state)
 

@@ -3,7 +3,7 @@
 A handle pins what it saw when it was opened; `refresh` moves it to the latest, and so does an action through it. A
 handle on an older version reads, and refuses actions.
 
-What only writers need is imported by the verbs that need it: a process that looks one value up does not pay for it.
+What a verb alone needs is imported by that verb: a process that looks one value up does not pay for the others.
 """
 
 from __future__ import annotations
@@ -20,26 +20,15 @@ from .progress import Progress, teller
 from .scan.plan import Plan
 from .scan.planning import Planning
 from .scan.request import ScanRequest
-from .slice_views import file_groups_view, slices_view
-from .views import (
-    FILE_COLUMNS,
-    files_by_id,
-    files_view,
-    history_view,
-    indexes_view,
-    partition_id,
-    partitions_view,
-    savepoints_view,
-)
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from .column_layout import Layout
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
-    from .commit.sync_result import SyncResult
+    from .commit.sync import SyncResult
     from .commit.transaction import Transaction
-    from .layout import Layout
     from .scan.lake_dataset import LakeDataset
     from .verify import Finding
 
@@ -95,16 +84,21 @@ class Table:
 
     def partitions(self) -> pa.Table:
         """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
+        from .views import partitions_view
+
         return partitions_view(self.handle.snapshot)
 
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        return files_view(
-            self.handle.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.handle.snapshot
-        )
+        from .views import FILE_COLUMNS, files_view
+
+        snapshot = self.handle.snapshot
+        return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot)
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` tells them, by number; those that are not live are left out."""
+        from .views import files_by_id
+
         return files_by_id(self.handle.snapshot, ids)
 
     def file_ids(self, paths: Sequence[str]) -> pa.Array:
@@ -125,6 +119,8 @@ class Table:
         read with it, is not there yet; is_compacted: a base and no logs; dead (paths): what carries nothing at this
         version, logs of failed or rolled back commits and bases of commits that are not completed.
         """
+        from .views import slices_view
+
         if not isinstance(latest, bool):
             raise InvalidArgumentError(f"latest= is True or False, not {latest!r}")
         return slices_view(self.handle.snapshot, self._partition_ids(partition), latest)
@@ -135,14 +131,22 @@ class Table:
         Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
         uncompacted_logs: how many logs and blocks are read with its base.
         """
+        from .views import file_groups_view
+
         return file_groups_view(self.handle.snapshot, self._partition_ids(partition))
 
     def _partition_ids(self, partition: str | None) -> list[int] | None:
-        return None if partition is None else [partition_id(self.handle.snapshot, partition)]
+        if partition is None:
+            return None
+        from .views import partition_id
+
+        return [partition_id(self.handle.snapshot, partition)]
 
     def history(self) -> pa.Table:
         """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
         a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
+        from .views import history_view
+
         in_flight = [] if self.handle.is_pinned else self.handle.timeline.markers.in_flight()
         instants = list(self.handle.timeline.history(self.version))
         ended = {instant["transaction"] for instant in instants}
@@ -150,6 +154,8 @@ class Table:
 
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
+        from .views import indexes_view
+
         return indexes_view(self.handle.snapshot)
 
     def layout(self, column: str) -> Layout:
@@ -158,7 +164,7 @@ class Table:
 
         Raises SchemaError for a column that is not there, or whose type has no order.
         """
-        from .layout import layout_of
+        from .column_layout import layout_of
 
         return layout_of(self.handle.snapshot, column, self.handle.strict)
 
@@ -409,7 +415,7 @@ class Table:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
         went and tell anew what their partitions span, runs are merged where that pays, old instants are archived.
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
-        from .commit.optimize import optimize
+        from .commit.indexing import optimize
 
         self.handle.check_latest()
         optimize(self.handle, teller(progress))
@@ -465,7 +471,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version, or one that changed no files.
         """
-        from .commit.undoing import rollback
+        from .commit.undo import rollback
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -484,7 +490,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version or savepoint.
         """
-        from .commit.undoing import restore
+        from .commit.undo import restore
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -497,18 +503,20 @@ class Table:
 
         Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
         """
-        from .commit.savepoints import make_savepoint
+        from .commit.undo import make_savepoint
 
         self.handle.check_latest()
         return make_savepoint(self.handle, name)
 
     def savepoints(self) -> pa.Table:
         """One row a savepoint, by version: name, version, time (of that version)."""
+        from .views import savepoints_view
+
         return savepoints_view(self.handle.instant, self.handle.timeline)
 
     def drop_savepoint(self, name: str) -> int:
         """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
-        from .commit.savepoints import drop_savepoint
+        from .commit.undo import drop_savepoint
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)

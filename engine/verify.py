@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .commit.adoption import names_ever, sure_columns, unread_columns
+from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
-from .state import broken, newest_known
+from .state.lineage import broken, newest_known
 from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged
 

@@ -18,8 +18,9 @@ from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..indexes.commit_work import CommitWork
 from ..indexes.protocol import known_kind
 from ..indexes.task_result import TaskResult
-from ..state import Instant, Timeline, now_us, since
+from ..state import Instant, Timeline, now_us
 from ..state.leftovers import Leftovers
+from ..state.lineage import since
 from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders

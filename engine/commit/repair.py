@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
-from ..state import Coverage, Instant, Timeline, new_transaction_id, newest_known, now_us
+from ..state import Coverage, Instant, Timeline, new_transaction_id, now_us
+from ..state.lineage import newest_known
 from ..state.timeline import instant_path, is_loss
 from ..storage import open_storages
 from .publish import successor

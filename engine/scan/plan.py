@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError
-from ..views import files_view
 from .file_reader import empty, rows_without_columns
-from .fragments import dataset_of
 from .planning import Planning
 from .steps import Step
 
@@ -74,6 +72,8 @@ class Plan:
 
     def files(self) -> pa.Table:
         """The files that may hold a match, as `Table.files`: every live file of a unit that is kept."""
+        from ..views import files_view
+
         return files_view(self.planning.pruned.units.files, self.planning.snapshot)
 
     def row_groups(self) -> pa.Table:
@@ -196,6 +196,8 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
+        from .fragments import dataset_of
+
         planning = self.planning
         planning.check_plain()
         with planning.noting_changes():

@@ -39,7 +39,6 @@ ROOMS = {
 # verbs, which the table's own face calls and which know it.
 ENGINE_ROOMS = (
     "progress",
-    "storage_options",
     "storage",
     "predicates",
     "partitions",

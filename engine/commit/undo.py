@@ -1,7 +1,8 @@
-"""Rollback and restore: what commits did is undone by one more.
+"""Rollback, restore and savepoints: what commits did is undone by one more.
 
     rollback    the inverse of one commit: what it added goes, what it took out comes back
     restore     the files of an older version, whatever came since
+    savepoint   a name for a version, kept in every instant until it is dropped
 
 A file that comes back is a new file (see `returned`), and its data must be there, as they were. Whenever another commit
 was first, what is to be done is worked out anew over the newer version, so neither ever undoes what it has not seen.
@@ -10,26 +11,29 @@ was first, what is to be done is worked out anew over the newer version, so neit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import positions
-from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
+from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
-from ..state.manifest import FILE_FIELDS
+from ..state.leftovers import Leftovers
+from ..state.manifest import FILE_FIELDS, IDENTITY
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from ..storage.prefetch import ahead
-from .adoption import bound_names, returned_results
-from .publish import Change, NothingToDo, latest_of, paths_there, publish
-from .slice_conflicts import check_not_superseded, check_slices
+from ..storage.prefetch import STAT_THREADS, ahead
+from .conflicts import check_not_superseded, check_slices
+from .publish import Change, NothingToDo, latest_of, paths_there, publish, publish_definition, successor
+from .rebind import bound_names, returned_results
 
 if TYPE_CHECKING:
     from ..handle import Handle
+
 
 UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
 # What to do instead, for actions that changed neither files nor the states of commits.
@@ -39,8 +43,6 @@ _INSTEAD = {
     "alter": "alter() the schema once more",
     "savepoint": "drop_savepoint() takes a savepoint away",
 }
-_IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
-_THREADS = 16
 
 
 def rollback(handle: Handle, version: int) -> int:
@@ -130,7 +132,7 @@ def _publish(handle: Handle, latest: Instant, change: Change, build: Callable[[C
 
 
 def _check_version(version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, int):
+    if not is_integer(version):
         raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
 
 
@@ -181,12 +183,12 @@ def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int)
                 f"version {made - 1}, which would say how, was cleaned; remove() the files in a transaction"
             )
         before = Snapshot(base, handle.readers)
-        moved = snapshot.rows(numbers[segments == made], _IDENTITY)
+        moved = snapshot.rows(numbers[segments == made], IDENTITY)
         former = before.find(moved.column("path").to_pylist()) if instant.action not in ("commit", "replace") else {}
-        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), _IDENTITY)
-        same = {tuple(row[name] for name in _IDENTITY) for row in kept.to_pylist()}
+        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), IDENTITY)
+        same = {tuple(row[name] for name in IDENTITY) for row in kept.to_pylist()}
         for row in moved.to_pylist():
-            is_same = tuple(row[name] for name in _IDENTITY) in same
+            is_same = tuple(row[name] for name in IDENTITY) in same
             then[row["path"]] = former[row["path"]] if is_same else ids[row["path"]]
             if not is_same:
                 del now[row["path"]]
@@ -303,10 +305,56 @@ def _check_data(handle: Handle, back: ReturnedFiles) -> None:
         is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         return None if is_same else "another file lies there now (its size or time is not what was indexed)"
 
-    rows = back.files.select([*_IDENTITY, "schema_id"]).to_pylist()
-    answers = zip(rows, ahead(wrong, rows, _THREADS, "skipstone-stat"), strict=True)
+    rows = back.files.select([*IDENTITY, "schema_id"]).to_pylist()
+    answers = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
     found = [(row["path"], told) for row, told in answers if told is not None]
     if found:
         (path, told), more = found[0], len(found) - 1
         others = f" (so it is with {more:,} more)" if more else ""
         raise NotReadableError(f"{path} cannot come back: {told}{others}", paths=[path for path, _ in found])
+
+
+# -- savepoints -------------------------------------------------------------------------------------------------------
+
+
+def make_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.savepoint`."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
+    _check_free(handle.instant, name)
+    base, transaction = handle.instant, new_transaction_id()
+
+    def following(latest: Instant) -> Instant:
+        if latest.version != base.version:
+            try:
+                _check_free(latest, name)
+            except InvalidArgumentError as error:
+                raise CommitConflictError(f"another writer was first: {error}") from error
+        latest.check_kept(base.version)
+        after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
+        return replace(after, savepoints={**latest.savepoints, name: base.version})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def drop_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.drop_savepoint`."""
+    base, transaction = handle.instant, new_transaction_id()
+    named = base.version_of_savepoint(name)
+
+    def following(latest: Instant) -> Instant:
+        if latest.savepoints.get(name) != named:
+            raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")
+        after = successor(latest, transaction, "savepoint", dropped=name)
+        return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def _check_free(latest: Instant, name: str) -> None:
+    if name in latest.savepoints:
+        raise InvalidArgumentError(
+            f"there is a savepoint {name!r} of version {latest.savepoints[name]}: drop it, or take another name"
+        )
