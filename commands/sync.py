@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..engine.commit.sync_result import SyncResult
+from ..engine.commit.sync import SyncResult
 from ..engine.table import Table
 from ..errors import CommitConflictError, NotATableError, SkipstoneError, StorageError
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
