@@ -12,31 +12,28 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engine.commit.sync import SyncResult
+from ..engine.choices import NewColumns
 from ..engine.table import Table
 from ..errors import CommitConflictError, NotATableError, SkipstoneError, StorageError
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
 from .output import count_of, plain, print_json, progress, stderr, stdout
 
+if TYPE_CHECKING:
+    from ..engine.commit.sync import SyncResult
+
 _SHOWN = 10
 _PAUSE_S_MAX = 900.0
-
-
-class NewColumns(StrEnum):
-    adopt = "adopt"
-    report = "report"
 
 
 def sync(
     path: Path,
     new_columns: Annotated[
         NewColumns, typer.Option(help="Columns that the table never had: take them in, or only name them.")
-    ] = NewColumns.adopt,
+    ] = "adopt",
     refresh: Annotated[bool, typer.Option("--refresh", help="Then bring every index up to date.")] = False,
     every: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
@@ -58,11 +55,11 @@ def sync(
         raise UsageError("--rounds and --status-file belong to --every")
     with opened(path, index_path) as table:
         if every is not None:
-            watch = _Watch(table, new_columns.value, refresh, every, rounds, _StatusFile(status_file), as_json)
+            watch = _Watch(table, new_columns, refresh, every, rounds, _StatusFile(status_file), as_json)
             raise typer.Exit(int(watch.run()))
         before = table.version
         with progress() as report:
-            result = table.sync(new_columns=new_columns.value, refresh=refresh, progress=report)
+            result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
@@ -75,7 +72,7 @@ def sync(
     else:
         screen.print(f"nothing new: version {result.version} stands")
     if result.new_columns:
-        what = "new columns" if new_columns is NewColumns.adopt else "columns that are not the table's"
+        what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
     for name, count in lacking.items() if is_new else ():
         if count:
@@ -134,7 +131,7 @@ class _Watch:
     """Rounds of `sync`, until somebody stops them or one fails for good."""
 
     table: Table
-    new_columns: str
+    new_columns: NewColumns
     refresh: bool
     every_s: float
     rounds: int | None

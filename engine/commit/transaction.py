@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
+from ..choices import Overwritten
 from ..indexes.bloom.sizing import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.secondary.task_keys import KeySpec
@@ -129,7 +130,7 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
-    def overwrite(self, partitions: str = "all", *, read_version: int | None = None) -> None:
+    def overwrite(self, partitions: Overwritten = "all", *, read_version: int | None = None) -> None:
         """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
         partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
 
