@@ -88,7 +88,8 @@ def from_sql(
         text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
     _, errors, _ = _sqlglot(dialect)
     try:
-        tokens, lists = _tokens(text, dialect), {}
+        tokens = _tokens(text, dialect)
+        lists: Lists = {}
         if dialect != "spark":
             written, lists = with_values(text, tokens, params)
             if written is not text:

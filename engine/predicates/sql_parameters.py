@@ -138,9 +138,12 @@ def _written(value: object, after_in: bool) -> str | tuple[Literal, ...]:
         return _literal_sql(Literal(value), is_zoned=_is_zoned(value))  # type: ignore[arg-type]
     values = list(value)
     kinds = set(map(type, values))
-    if after_in and not any(issubclass(kind, _LISTS) for kind in kinds):
-        if not any(issubclass(kind, dt.datetime) for kind in kinds) or not any(map(_is_zoned, values)):
-            return tuple(map(Literal, values))
+    may_be_zoned = any(issubclass(kind, dt.datetime) for kind in kinds)
+    is_plain = not any(issubclass(kind, _LISTS) for kind in kinds) and not (
+        may_be_zoned and any(map(_is_zoned, values))
+    )
+    if after_in and is_plain:
+        return tuple(map(Literal, values))
     items = ", ".join(str(_written(item, False)) for item in values)
     return f" ({items})" if after_in else f"[{items}]"
 

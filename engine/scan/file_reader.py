@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
-    """Around the reading of one file: an error in another file than the planned one, be it damage or missing columns and
-    row groups, becomes a NotReadableError that says so. In the planned file it stays what it is.
+    """Around the reading of one file: an error in another file than the planned one, be it damage or missing columns
+    and row groups, becomes a NotReadableError that says so. In the planned file it stays what it is.
 
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
