@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, Reader, Refresh, ScanMode
 from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
@@ -48,6 +49,11 @@ class Table:
             f"<skipstone.Table {self.location!r} version {self.version}: "
             f"{totals['files']:,} files, {totals['rows']:,} rows>"
         )
+
+    def _repr_html_(self) -> str:
+        from .notebook import table_page
+
+        return table_page(self.handle)
 
     def __enter__(self) -> Table:
         return self
@@ -175,9 +181,9 @@ class Table:
         where: object = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        mode: str = "snapshot",
-        refresh: str | None = None,
-        reader: str = "pyarrow",
+        mode: ScanMode = "snapshot",
+        refresh: Refresh | None = None,
+        reader: Reader = "pyarrow",
         params: Sequence | Mapping | None = None,
     ) -> Plan:
         """A plan for the rows that match.
@@ -229,7 +235,7 @@ class Table:
         on: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        reader: str = "pyarrow",
+        reader: Reader = "pyarrow",
     ) -> Plan:
         """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
         those columns where there is one. Files that it does not cover are read and compared.
@@ -315,12 +321,12 @@ class Table:
     def create_index(
         self,
         columns: str | Sequence[str],
-        kind: str,
+        kind: IndexKindName,
         *,
         fpp: float | None = None,
         lookups: int | None = None,
-        source: str | None = None,
-        maintain: str = "commit",
+        source: FilterSource | None = None,
+        maintain: Maintenance = "commit",
         shard_bytes: int | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
@@ -354,14 +360,16 @@ class Table:
         options = {name: value for name, value in given.items() if value is not None}
         return create_index(self.handle, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
-    def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
+    def refresh_index(
+        self, columns: str | Sequence[str], kind: IndexKindName, *, progress: Progress | bool | None = None
+    ) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
         return refresh_index(self.handle, columns, kind, progress=teller(progress))
 
-    def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
+    def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
         """Takes an index away. Returns the version made."""
         from .commit.indexing import drop_index
 
@@ -369,7 +377,7 @@ class Table:
         return drop_index(self.handle, columns, kind)
 
     def sync(
-        self, *, new_columns: str = "adopt", refresh: bool = False, progress: Progress | bool | None = None
+        self, *, new_columns: NewColumns = "adopt", refresh: bool = False, progress: Progress | bool | None = None
     ) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Nothing new makes no version.

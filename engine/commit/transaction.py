@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
+from ..choices import Overwritten
 from ..indexes.bloom.sizing import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.secondary.task_keys import KeySpec
@@ -129,7 +130,7 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
-    def overwrite(self, partitions: str = "all", *, read_version: int | None = None) -> None:
+    def overwrite(self, partitions: Overwritten = "all", *, read_version: int | None = None) -> None:
         """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
         partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
 
@@ -227,7 +228,7 @@ class Transaction:
             removed=self._removed,
             key=self._key,
             states=self._states,
-            recheck=lambda newer: self._check_newer(newer, results),
+            validate=lambda newer: self._validate(newer, results),
             read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
         )
@@ -255,7 +256,7 @@ class Transaction:
             with contextlib.suppress(SkipstoneError):
                 self._handle.index_storage.delete(path)
 
-    def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
+    def _validate(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
         for commit, state in self._states.items():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from ..predicates import Node
+    from .explain import Explanation
     from .lake_dataset import LakeDataset
 
 
@@ -36,6 +37,12 @@ class Plan:
 
     def __repr__(self) -> str:
         return repr(self.planning)
+
+    def _repr_html_(self) -> str:
+        """What it is, and the steps that were taken so far: showing a plan reads nothing."""
+        from .explain import page_of_plan
+
+        return page_of_plan(self.planning)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -113,9 +120,9 @@ class Plan:
         units = self.planning.pruned.units
         return as_table(part_reasons(self.planning), units.files.column("path"), units.unit_of)
 
-    def explain(self, path: str | None = None) -> str:
-        """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
-        path: why that file is, or is not, read."""
+    def explain(self, path: str | None = None) -> Explanation:
+        """The plan as a text for people, a str: each step, what came in and went out, which index, and what it cost.
+        With a path: why that file is, or is not, read. A notebook shows the steps as a table."""
         from .explain import of_file, of_plan
 
         if path is not None:
