@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy, joined, string_array, to_numpy
 from ..errors import InvalidArgumentError
-from .indexes.bloom.sizing import FilterSizing
+from .indexes.bloom.task_filters import FilterSizing
 from .state import IndexState, Instant, Marker, Timeline
 from .state.coverage import is_covered
 from .state.snapshot import Snapshot

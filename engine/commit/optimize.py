@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..indexes.commit_work import MergeWork
-from ..indexes.protocol import Builder, build_here, known_kind
+from ..indexes.protocol import Builder, MergeWork, build_here, known_kind
 from ..progress import Progress
 from ..state import Instant, Run, new_transaction_id
 from ..state.leftovers import Leftovers

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ...errors import SkipstoneError
-from ..indexes.bloom.sizing import FilterSizing
-from ..indexes.secondary.task_keys import KeySpec
+from ..indexes.bloom.task_filters import FilterSizing
+from ..indexes.secondary.sort import KeySpec
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types
 from ..state import Instant, Timeline

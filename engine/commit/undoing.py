@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
 from ..state.manifest import FILE_FIELDS
@@ -57,7 +57,7 @@ def rollback(handle: Handle, version: int) -> int:
     before = Snapshot(handle.timeline.read(version - 1), handle.readers)
     after = Snapshot(undone, handle.readers)
     added = _without(after.numbers(), before.numbers())
-    back = returned_files(before, _without(before.numbers(), after.numbers()))
+    back = restored_files(before, _without(before.numbers(), after.numbers()))
     paths = dict(zip(added.tolist(), after.rows(added, ["path"]).column("path").to_pylist(), strict=True))
     states = _changed(before.instant.commit_states, undone.commit_states)
     keys = _changed_keys(before.keys(), after.keys())
@@ -140,7 +140,7 @@ def _check_kept(latest: Instant, version: int) -> None:
     latest.check_kept(version - 1)
 
 
-def _results(handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change) -> list[TaskResult]:
+def _results(handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change) -> list[TaskResult]:
     """What a change adds for files that come back. Raises as `_check_data`."""
     _check_data(handle, back)
     return returned_results(handle, back, newer, change, f"returned-{newer.instant.version}")
@@ -249,9 +249,9 @@ def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     return ids[positions(others, ids) < 0]
 
 
-def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[int, str]]:
+def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[RestoredFiles, dict[int, str]]:
     """(the files of a version that are not live, the live files that are not its)."""
-    back = returned_files(wanted, _without(wanted.numbers(), newer.numbers()))
+    back = restored_files(wanted, _without(wanted.numbers(), newer.numbers()))
     extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
     return _without_same(
         newer, back, dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
@@ -259,8 +259,8 @@ def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[
 
 
 def _without_same(
-    newer: Snapshot, back: ReturnedFiles, removed: dict[int, str]
-) -> tuple[ReturnedFiles, dict[int, str]]:
+    newer: Snapshot, back: RestoredFiles, removed: dict[int, str]
+) -> tuple[RestoredFiles, dict[int, str]]:
     """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
     bound anew, has another id, and is the same file still, read by the same columns."""
     live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
@@ -271,7 +271,7 @@ def _without_same(
     same = {ids[content] for content in coming if content in ids}
     assert back.source is not None and back.source_ids is not None
     is_new = np.array([content not in ids for content in coming], dtype=bool)
-    return returned_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
+    return restored_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
 
 
 def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
@@ -288,7 +288,7 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
     return [(p, bindings[s], *row) for p, s, row in zip(partitions, schemas, fields, strict=True)]
 
 
-def _check_data(handle: Handle, back: ReturnedFiles) -> None:
+def _check_data(handle: Handle, back: RestoredFiles) -> None:
     """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
     only told of, without time or etag, need not be there: nobody ever said that it was."""
     assert back.source is not None

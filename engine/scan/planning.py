@@ -21,7 +21,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.outcomes import ColumnEvidence, Outcomes
+from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from ...errors import CorruptionError
-from ..indexes.task_index import TaskIndexWriter
-from ..indexes.task_result import ResultBuilder, TaskResult
+from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.footers import Footer, read_footer
 from ..partitions import hive
 from ..progress import Progress

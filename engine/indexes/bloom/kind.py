@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,21 +11,25 @@ import numpy as np
 import pyarrow as pa
 
 from .... import canon
+from ....arrays import positions
 from ....errors import InvalidArgumentError
 from ...predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
 from ...state import IndexState, Instant, Run
-from ...state.runs import RunReaders
+from ...state.runs import RunReaders, reading_run
 from ...state.snapshot import Snapshot
+from ...storage.prefetch import side_by_side
 from ..columns import checked_options, column_ids
-from ..outcomes import ProbeResult
+from ..probe_results import ProbeResult
 from ..protocol import Built, Job, Probe, ProbedFiles
-from .format import KEYS, KIND_FILE
-from .probe import probe_filters
-from .sizing import FilterSizing
+from .coarse_groups import HashesUnder
+from .format import KEYS, KIND_FILE, FilterPlaces, FilterRun
+from .hashed_values import hash_probes
+from .task_filters import FilterSizing
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..commit_work import CommitWork, MergeWork
+    from ..protocol import CommitWork, MergeWork
+
 
 SOURCES = ("data", "parquet")
 
@@ -123,3 +127,42 @@ class FilterProbe:
 
 
 KIND = BloomKind()
+
+
+def probe_filters(
+    index: IndexState, sought: Mapping[Leaf, pa.Array], files: ProbedFiles
+) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
+    """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
+    the fine filters). Raises DamagedRun."""
+    ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
+    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
+    places = FilterPlaces.nowhere(ids)
+    hashes_under = [_hashes_of(values) for values in sought.values()]
+    readers.begin_question()
+
+    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
+        with reading_run(run):
+            opened = FilterRun(readers, run)
+            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
+            return opened, here, opened.files_with(hashes_under) if len(here) else []
+
+    runs = [run for run in index.runs if run.path not in files.damaged]
+    for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
+        if len(here):
+            for flags, with_it in zip(may.values(), files_with, strict=True):
+                flags[0, here] &= positions(with_it, ids[here]) >= 0
+            places.add(opened, here)
+    return may, places
+
+
+def _hashes_of(values: pa.Array) -> HashesUnder:
+    """The hashes of some values under each hash that a filter may have, worked out once."""
+    known: dict[str, np.ndarray | None] = {}
+
+    def hashes_under(name: str) -> np.ndarray | None:
+        if name not in known:
+            probes = hash_probes(values, name)
+            known[name] = None if probes is None else probes.any_of()
+        return known[name]
+
+    return hashes_under
