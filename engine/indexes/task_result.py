@@ -17,21 +17,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
-from ...hfile_like import KeyLayout, SortedFileWriter, StridedSection
+from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
-from ..parquet.footers import RowGroup
+from ..parquet.footer_bytes import RowGroup
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Storage
-from .bloom.file_filter import FileFilter, write_file_filter
-from .bloom.task_filters import FineFilters
-from .secondary.sort import KeyRun
+
+if TYPE_CHECKING:
+    from ...hfile_like import StridedSection
+    from ..parquet.footer_bytes import RowGroup
+    from .bloom.file_filter import FileFilter
+    from .bloom.task_filters import FineFilters
+    from .secondary.sort import KeyRun
 
 # -- the result -------------------------------------------------------------------------------------------------------
 
@@ -197,6 +201,8 @@ class TaskIndexWriter:
     """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
 
     def __init__(self, storage: Storage, path: str):
+        from ...hfile_like import SortedFileWriter
+
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(storage.create(path))
         # Its groups are read without its footer, and so without a dictionary that might be chosen.
@@ -230,9 +236,11 @@ class TaskIndexWriter:
 
     def add_file_filter(self, ordinal: int, column: str, filters: FineFilters, hash_name: str) -> None:
         """Stores a file's fine filter."""
-        kept = self._index.file_filters.setdefault(column, [])
-        kept += [None] * (ordinal - len(kept))
-        kept.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))
+        from .bloom.file_filter import write_file_filter
+
+        filters_of = self._index.file_filters.setdefault(column, [])
+        filters_of += [None] * (ordinal - len(filters_of))
+        filters_of.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))
 
     def add_task_filter(self, column: str, rows: np.ndarray) -> None:
         """Stores the filter over all rows of the task, uint8 [buckets, 32]."""

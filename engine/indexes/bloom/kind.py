@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,20 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from .... import canon
-from ....arrays import positions
 from ....errors import InvalidArgumentError
 from ...predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
 from ...state import IndexState, Instant, Run
-from ...state.runs import RunReaders, reading_run
+from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ...storage.prefetch import side_by_side
 from ..columns import checked_options, column_ids
 from ..probe_results import ProbeResult
 from ..protocol import Built, Job, Probe, ProbedFiles
-from .coarse_groups import HashesUnder
-from .format import KEYS, KIND_FILE, FilterPlaces, FilterRun
-from .hashed_values import hash_probes
-from .task_filters import FilterSizing
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -42,6 +36,8 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
+        from .task_filters import FilterSizing
+
         checked_options(self.name, options, ["fpp", "lookups", "source"])
         source = options.get("source", "data")
         if source not in SOURCES:
@@ -81,6 +77,8 @@ class BloomKind:
         return index
 
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        from .format import KEYS, KIND_FILE
+
         named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
@@ -96,8 +94,10 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
-                told = FilterSizing.told_of(index.options)
-                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {told}"))
+                from .task_filters import FilterSizing
+
+                size = FilterSizing.description(index.options)
+                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {size}"))
         return probes
 
 
@@ -121,48 +121,11 @@ class FilterProbe:
         return f"bloom({self.column})"
 
     def run(self, files: ProbedFiles) -> ProbeResult:
+        from .format import probe_filters
+
         may, places = probe_filters(self.index, self.values, files)
         outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
         return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})
 
 
 KIND = BloomKind()
-
-
-def probe_filters(
-    index: IndexState, sought: Mapping[Leaf, pa.Array], files: ProbedFiles
-) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
-    the fine filters). Raises DamagedRun."""
-    ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
-    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
-    places = FilterPlaces.nowhere(ids)
-    hashes_under = [_hashes_of(values) for values in sought.values()]
-    readers.begin_question()
-
-    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
-        with reading_run(run):
-            opened = FilterRun(readers, run)
-            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
-            return opened, here, opened.files_with(hashes_under) if len(here) else []
-
-    runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
-        if len(here):
-            for flags, with_it in zip(may.values(), files_with, strict=True):
-                flags[0, here] &= positions(with_it, ids[here]) >= 0
-            places.add(opened, here)
-    return may, places
-
-
-def _hashes_of(values: pa.Array) -> HashesUnder:
-    """The hashes of some values under each hash that a filter may have, worked out once."""
-    known: dict[str, np.ndarray | None] = {}
-
-    def hashes_under(name: str) -> np.ndarray | None:
-        if name not in known:
-            probes = hash_probes(values, name)
-            known[name] = None if probes is None else probes.any_of()
-        return known[name]
-
-    return hashes_under

@@ -35,7 +35,7 @@ from ....bloom import (
     plan_rungs,
     solve_blocks,
 )
-from ....errors import InvalidArgumentError, StorageError
+from ....errors import InvalidArgumentError, StorageError, is_integer
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class FilterSizing:
             raise InvalidArgumentError(
                 f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
             )
-        if isinstance(lookups, bool) or not isinstance(lookups, int) or not 1 <= lookups <= LOOKUPS_MAX:
+        if not is_integer(lookups, 1) or lookups > LOOKUPS_MAX:
             raise InvalidArgumentError(
                 f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
             )
@@ -92,7 +92,7 @@ class FilterSizing:
         return {"fpp": self.fpp} if self.fpp is not None else {"fpp": None, "lookups": self.lookups}
 
     @classmethod
-    def told_of(cls, options: Mapping[str, Any]) -> str:
+    def description(cls, options: Mapping[str, Any]) -> str:
         """The size of an index's filters and its reason, in words."""
         told = cls.of(options).told()
         if options.get("source") != "parquet":
