@@ -3,7 +3,8 @@
 In: the values of one column. Out: for a value, the files that may hold it (`coarse_groups.py`: all files of many tasks
 by one small read) and the row groups of one file (`file_filter.py`). `format.py` describes the runs of both.
 
-    kind.py            the verbs of a kind, and the probe
+    kind.py            the verbs of a kind
+    probe.py           the look-up in coarse filters
     task_filters.py    filters of rows as they are written, in bounded memory, and their sizes
     build.py           filters of existing files, from their values or (`from_parquet.py`) their own filters
     merge.py           a commit's run, and merged runs

@@ -15,7 +15,7 @@ writer made, or in the run in which they were first (`fine_path`): merging leave
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -24,20 +24,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import binary_array, from_numpy, positions
+from ....arrays import binary_array, from_numpy
 from ....bloom import FilterGroup, SplitBlockFilter
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
-from ...predicates import Leaf
-from ...state import IndexState, Run
+from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run
 from ...storage import Storage
-from ...storage.prefetch import side_by_side
-from ..protocol import ProbedFiles
 from .coarse_groups import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, CoarseGroups, HashesUnder, member_hits
 from .file_filter import FIELDS, FileFilter, write_file_filter
-from .hashed_values import hash_probes
 from .task_filters import FineFilters
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
@@ -252,45 +248,3 @@ class FilterPlaces:
                 with reading_run(run.run):
                     located |= run.located(np.unique(self.ids[self.run_of == number]))
         return [located.get(number) for number in self.ids.tolist()]
-
-
-# -- the probe ---------------------------------------------------------------------------------------------------------
-
-
-def probe_filters(
-    index: IndexState, sought: Mapping[Leaf, pa.Array], files: ProbedFiles
-) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
-    the fine filters). Raises DamagedRun."""
-    ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
-    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
-    places = FilterPlaces.nowhere(ids)
-    hashes_under = [_hashes_of(values) for values in sought.values()]
-    readers.begin_question()
-
-    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
-        with reading_run(run):
-            opened = FilterRun(readers, run)
-            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
-            return opened, here, opened.files_with(hashes_under) if len(here) else []
-
-    runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
-        if len(here):
-            for flags, with_it in zip(may.values(), files_with, strict=True):
-                flags[0, here] &= positions(with_it, ids[here]) >= 0
-            places.add(opened, here)
-    return may, places
-
-
-def _hashes_of(values: pa.Array) -> HashesUnder:
-    """The hashes of some values under each hash that a filter may have, worked out once."""
-    known: dict[str, np.ndarray | None] = {}
-
-    def hashes_under(name: str) -> np.ndarray | None:
-        if name not in known:
-            probes = hash_probes(values, name)
-            known[name] = None if probes is None else probes.any_of()
-        return known[name]
-
-    return hashes_under
