@@ -152,7 +152,7 @@ def create(
             results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
-        instant = publish(timeline, readers, base, change, only_first=True)
+        instant = publish(timeline, readers, base, change)
     return Table(new_handle(storage, index_storage, timeline, readers, instant))
 
 

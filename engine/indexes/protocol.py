@@ -102,13 +102,13 @@ class CommitWork:
     """One attempt of a commit: what it adds and removes, under their ids.
 
     after      the instant in the making: its version, schema and columns are those of the new version
-    base       the version whose column names the tasks use
+    named_at   the version whose column names the tasks use
     results    what the tasks made, and `added`, result by result, their files as they were bound
     removed    the removed files, as the manifest had them
     """
 
     after: Instant
-    base: Instant
+    named_at: Instant
     results: Sequence[TaskResult]
     added: Sequence[AddedFiles]
     removed: pa.Table

@@ -51,7 +51,7 @@ class StatsKind:
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
         added, holes, fine = (
-            ([], [], []) if is_left_behind else files_for_index(index, work.base, work.after, work.added)
+            ([], [], []) if is_left_behind else files_for_index(index, work.named_at, work.after, work.added)
         )
         # Aggregates are told of every file that goes, or the next to come would take its place in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
