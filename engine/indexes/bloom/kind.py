@@ -92,6 +92,7 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
+                from .probe import FilterProbe
                 from .task_filters import FilterSizing
 
                 size = FilterSizing.description(index.options)
