@@ -45,7 +45,7 @@ def names_ever(instant: Instant) -> set[str]:
 
 def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
     """The columns that files of a schema hold, and that are not read. Those of nulls alone hold nothing."""
-    if known.is_told or is_log(instant.source):
+    if known.is_declared or is_log(instant.source):
         return []
     return [
         f.name
@@ -99,7 +99,7 @@ class _Rebound:
             )
             result.names = [bound_names(after, after.file_schemas[known]) for _, known in places]
             result.schemas = [result.schemas[own] for own, _ in places]
-            result.is_partition_told = bool(after.source.get("partitions_told"))
+            result.declares_partitions = bool(after.source.get("partitions_declared"))
         return list(results)
 
 

@@ -304,7 +304,7 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
     """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
     they are bound to what they hold of them."""
     bindings = {
-        number: (known.schema, known.is_told, frozenset(bound_names(instant, known).items()))
+        number: (known.schema, known.is_declared, frozenset(bound_names(instant, known).items()))
         for number in files.column("schema_id").unique().to_pylist()
         for known in (instant.file_schemas[number],)
     }
@@ -321,7 +321,7 @@ def _check_data(handle: Handle, back: RestoredFiles) -> None:
     schemas = back.source.instant.file_schemas
 
     def wrong(row: dict) -> str | None:
-        is_unseen = schemas[row["schema_id"]].is_told and row["modified_ns"] is None and row["etag"] is None
+        is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
         try:
             there = handle.storage.stat(row["path"])
         except FileMissingError:

@@ -52,10 +52,10 @@ class TaskResult:
     stats           one row a file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
     index           the task index file, or None where there is nothing fine
     written         files of `files` that this task wrote itself: an abort removes them
-    is_partition_told    True where partitions were given, and paths need not say them
+    declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
                     where they are called alike
-    told_names      {name in the table: name in the file} of files whose schema is not known, where they differ
+    declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none
     """
 
@@ -65,10 +65,10 @@ class TaskResult:
     stats_columns: list[str]
     index: TaskIndex | None = None
     written: list[str] = field(default_factory=list)
-    is_partition_told: bool = False
+    declares_partitions: bool = False
     pending: list[dict] = field(default_factory=list)
     names: list[dict[str, str]] = field(default_factory=list)
-    told_names: dict[str, str] = field(default_factory=dict)
+    declared_names: dict[str, str] = field(default_factory=dict)
     task: str | None = None
 
     def schema_counts(self) -> list[tuple[pa.Schema, int]]:

@@ -250,7 +250,7 @@ class Planning:
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
             reader=self.reader,
-            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_told),
+            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_declared),
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:
