@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .commit.transaction import Transaction
     from .layout import Layout
     from .scan.lake_dataset import LakeDataset
+    from .scan.request import OrderBy
     from .verify import Finding
 
 
@@ -169,6 +170,7 @@ class Table:
         where: object = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        order_by: OrderBy | None = None,
         mode: str = "snapshot",
         refresh: str | None = None,
         reader: str = "pyarrow",
@@ -181,7 +183,10 @@ class Table:
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
                 on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
             columns: what to read (default: all), in this order.
-            limit: at most so many rows, in no promised order.
+            limit: at most so many rows: the first ones of `order_by`, else any.
+            order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
+                where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
+                and rows that cannot be among the first are not read.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
             reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
@@ -190,7 +195,7 @@ class Table:
                 is in them.
 
         Raises:
-            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
+            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
             InvalidArgumentError: the reader is not installed, or cannot read files that lie there.
         """
         if refresh not in (None, "sync"):
@@ -198,7 +203,11 @@ class Table:
         if refresh is not None:
             self.sync()
         return Plan(
-            Planning(ScanRequest.of(self.handle, columns, limit=limit, mode=mode, reader=reader), where, params)
+            Planning(
+                ScanRequest.of(self.handle, columns, limit=limit, order_by=order_by, mode=mode, reader=reader),
+                where,
+                params,
+            )
         )
 
     def dataset(self) -> LakeDataset:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -42,11 +43,13 @@ from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 if TYPE_CHECKING:
     from ..handle import Reopening
+    from .ordered import SortKey
 
 R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
 class Planning:
@@ -58,6 +61,7 @@ class Planning:
     where            the same, as it was read: what is fixed once a plan, such as now(), is fixed in it
     columns          the names of the columns to read
     mode, limit, reader    as in `ScanRequest`
+    order_by         what the rows are ordered by, of type `SortKey`
     storage          where the data files are
     index_storage    where the index is
     """
@@ -69,6 +73,11 @@ class Planning:
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
+        self.order_by: tuple[SortKey, ...] = ()
+        if request.order_by is not None:
+            from .ordered import sort_keys
+
+            self.order_by = sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
@@ -241,30 +250,54 @@ class Planning:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def tables(self) -> Iterator[pa.Table]:
-        """The matching rows, file by file; once there are `limit` of them, no more files."""
+        """The matching rows, file by file, or in their order; once there are `limit` of them, no more files."""
         self.check_evaluable()
         if self.limit == 0:
             return
+        if self.order_by:
+            from .ordered import ordered_rows
+
+            yield ordered_rows(self, self.order_by)
+            return
         self._deletes.check(self.pruned.units, self._every_unit())
-        pairs = [(task, groups) for task, groups in self._pairs_to_read() if groups.kept != []]
-        threads = THREADS if len(pairs) == 1 else 1
-
-        def read(pair: Pair) -> list[pa.Table]:
-            return list(read_matches(*pair, self.context, self.storage, threads))
-
         row_count = 0
         with self.step("rows", "rows") as step:
-            step.came_in = sum(rows_looked_at(*pair) for pair in pairs)
-            for tables in self._side_by_side(read, pairs):
-                step.note = how_read(self.context)
-                for table in tables:
-                    row_count += table.num_rows
-                    step.went_out = row_count
-                    yield table
-                if self.limit is not None and row_count >= self.limit:
-                    return
+            for pairs in self._batches():
+                threads = THREADS if len(pairs) == 1 else 1
+                rows_wanted = None if self.limit is None else self.limit - row_count
+                read = partial(self._read, threads=threads, limit=rows_wanted)
+                step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
+                for tables in self.side_by_side(read, pairs):
+                    step.note = how_read(self.context)
+                    for table in tables:
+                        row_count += table.num_rows
+                        step.went_out = row_count
+                        yield table
+                    if self.limit is not None and row_count >= self.limit:
+                        return
 
-    def _pairs_to_read(self) -> list[Pair]:
+    def _read(self, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
+        return list(read_matches(*pair, self.context, self.storage, threads, limit))
+
+    def _batches(self) -> Iterator[list[Pair]]:
+        """What rows are read of: with a limit a few files first, those first of which all rows match."""
+        pruned = self.pruned
+        if self.limit is None or "_fine" in self.__dict__ or pruned.all_rows_known or pruned.count < 2:
+            yield [(task, groups) for task, groups in self.pairs_to_read() if groups.kept != []]
+            return
+        order = np.argsort(~(pruned.only_true & pruned.units.exact), kind="stable")
+        start, size = 0, 1
+        while start < len(order):
+            chosen = np.zeros(pruned.count, dtype=bool)
+            chosen[order[start : start + size]] = True
+            tasks = self.tasks_of(pruned.selected(chosen))
+            groups = row_groups_of(tasks, self.context, self.index_storage)
+            pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
+            if pairs:
+                yield pairs
+            start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
+
+    def pairs_to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
         if "_fine" in self.__dict__ or not self.pruned.all_rows_known:
             return self.pairs
@@ -272,7 +305,7 @@ class Planning:
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
         """The matching rows of some files, read side by side, a list a file."""
-        return self._side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
+        return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
     def count(self, *, check: bool) -> int:
         """See `Plan.count`."""
@@ -295,11 +328,11 @@ class Planning:
         with self.step("rows", "rows") as step:
             step.note = "counted"
             step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
-            counted = sum(self._side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
+            counted = sum(self.side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
             step.went_out = counted
         return total + counted
 
-    def _side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+    def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
         one_by_one = len(items) < 2 or THREADS < 2
         with self.noting_changes():
@@ -344,7 +377,7 @@ class Planning:
             is_suspect = to_numpy(pc.is_in(paths, value_set=string_array(sorted(suspects))))
             chosen = chosen & any_of(self.pruned.units.unit_of, is_suspect, len(chosen))
         tasks = [task for task in self._whole_files(self.pruned.selected(chosen)) if task.has_rows]
-        for entry in self._side_by_side(lambda task: check_identity(task, self.storage), tasks):
+        for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
             suspects.discard(entry.path)  # it is back
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
 DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
+# A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
+OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ScanRequest:
     deleted    reads which rows the log of another format takes out of files; None where no log owns them
     columns    names to read, in this order; None for all
     limit      at most so many rows; None for all
+    order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
     reader     what reads few rows of many: "pyarrow" or "duckdb"
     origin     opens the handle again in another process, on the same versions
@@ -43,6 +46,7 @@ class ScanRequest:
     deleted: DeletedRows | None = None
     columns: Sequence[str] | None = None
     limit: int | None = None
+    order_by: OrderBy | None = None
     mode: str = SNAPSHOT
     reader: str = "pyarrow"
     origin: Reopening | None = None
@@ -60,7 +64,7 @@ class ScanRequest:
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
-        """A request of what a handle pins; `how`: limit, mode, reader."""
+        """A request of what a handle pins; `how`: limit, order_by, mode, reader."""
         log = handle.log
         return cls(
             handle.snapshot,
@@ -76,7 +80,8 @@ class ScanRequest:
     @property
     def how(self) -> dict[str, Any]:
         """What `of` takes besides a handle."""
-        return {"columns": self.columns, "limit": self.limit, "mode": self.mode, "reader": self.reader}
+        names = ("columns", "limit", "order_by", "mode", "reader")
+        return {name: getattr(self, name) for name in names}
 
 
 def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -1,0 +1,312 @@
+"""Rows in an order: all of them sorted, or, with a limit, the first so many, of which files without a chance are not
+read.
+
+The search (`unit_search.py`) goes by the first column of the order. Its threshold is the worst of the `limit` best rows
+so far; before any are read, units of which all rows match say that so many rows are at least as good as their bounds.
+Only the order's columns are read on the way; the others at the end, of the rows that are left, by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import canon
+from ...arrays import from_numpy, number, offsets_of, to_numpy
+from ...errors import InvalidArgumentError
+from ..parquet.footers import reading
+from ..parquet.leaves import leaf_array, top_level
+from ..predicates.evidence import NAN_CODE
+from .bounds import Bounds
+from .extremes import best_ends, stored_codes
+from .file_reader import FileReader, as_planned
+from .rows import opened, read_matches, rows_at
+from .tasks import FileTask, RowGroups, within_groups
+from .unit_search import (
+    NULLS_FIRST,
+    NULLS_LAST,
+    VALUES,
+    Code,
+    Pair,
+    Promises,
+    RowGroupBounds,
+    UnitSearch,
+    code_scalar,
+    ordered_type,
+)
+
+if TYPE_CHECKING:
+    from .planning import Planning
+
+_DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
+_NULLS = {"nulls_first": True, "nulls_last": False}
+_FILE, _POSITION = "file", "position"
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """A column that rows are ordered by.
+
+    column         its name, or the dotted path of a struct's field
+    is_max         the greatest comes first
+    nulls_first    whatever the direction; nulls come last else, as in DuckDB
+    """
+
+    column: str
+    is_max: bool = False
+    nulls_first: bool = False
+
+
+def sort_keys(order_by: object, schema: pa.Schema) -> tuple[SortKey, ...]:
+    """What `order_by` says: a column's name, `(name, "desc")`, `(name, "desc", "nulls_first")`, or a list of these.
+
+    Raises InvalidArgumentError for anything else, SchemaError for a column that is not there or has no order.
+    """
+    if isinstance(order_by, str) or (isinstance(order_by, tuple) and _is_one(order_by)):
+        order_by = [order_by]
+    if not isinstance(order_by, Sequence) or not order_by:
+        raise _refused(order_by)
+    keys = []
+    for one in order_by:
+        parts = (one,) if isinstance(one, str) else one
+        if not isinstance(parts, tuple | list) or not _is_one(parts):
+            raise _refused(one)
+        words = [word.lower() for word in parts[1:]]
+        directions, nulls = [w for w in words if w in _DIRECTIONS], [w for w in words if w in _NULLS]
+        ordered_type(schema, parts[0])
+        is_max = bool(directions) and _DIRECTIONS[directions[0]]
+        keys.append(SortKey(parts[0], is_max, bool(nulls) and _NULLS[nulls[0]]))
+    if len({key.column for key in keys}) < len(keys):
+        raise InvalidArgumentError("order_by= names a column twice")
+    return tuple(keys)
+
+
+def _is_one(parts: Sequence) -> bool:
+    """A column's name and at most one direction and one place of nulls."""
+    if not 1 <= len(parts) <= 3 or not all(isinstance(part, str) for part in parts):
+        return False
+    words = [part.lower() for part in parts[1:]]
+    return (
+        all(word in _DIRECTIONS or word in _NULLS for word in words)
+        and sum(word in _DIRECTIONS for word in words) <= 1
+        and sum(word in _NULLS for word in words) <= 1
+    )
+
+
+def _refused(order_by: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f'order_by= is a list of columns: "ts", ("ts", "desc") or ("ts", "desc", "nulls_first"), not {order_by!r}'
+    )
+
+
+def ordered_rows(plan: Planning, keys: tuple[SortKey, ...]) -> pa.Table:
+    """The rows of a plan in an order, at most `plan.limit` of them. Rows that are alike in every column of the order
+    come in no promised order."""
+    used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
+    context = plan.context_for(tuple(used))
+    tables: list[pa.Table] = []
+    if plan.limit is None:
+        for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
+            tables += parts
+    else:
+        goal = _FirstRows(plan, keys, plan.limit)
+        with plan.step("rows", "row groups") as step:
+            search = UnitSearch(plan, keys[0].column, goal.context, goal)
+            search.run()
+            step.came_in, step.went_out, step.index = search.looked_at, search.read, "fine statistics"
+            step.note = f"the first {plan.limit} by {keys[0].column}: row groups that were read, of those looked at"
+        for parts in plan.rows_of(goal.pairs(), context):
+            tables += parts
+    if not tables:
+        return pa.Table.from_batches([], pa.schema([context.schema.field(name) for name in plan.columns]))
+    rows = pa.concat_tables(tables)
+    return rows.take(_in_order(_ranked(rows, keys), keys, plan.limit)).select(list(plan.columns))
+
+
+class _FirstRows:
+    """The first rows of an order, by file and position, as far as they were read.
+
+    rows    file (position among the tasks), position (in the file), and of each key its rank and order code
+    """
+
+    def __init__(self, plan: Planning, keys: tuple[SortKey, ...], limit: int):
+        self._plan, self._keys, self._limit = plan, keys, limit
+        schema = plan.instant.schema
+        self.kind = ordered_type(schema, keys[0].column)
+        names = dict.fromkeys(top_level(schema, key.column) for key in keys)
+        self.context = plan.context_for(tuple(names), *(key.column for key in keys))
+        self._tasks: dict[str, tuple[int, FileTask]] = {}
+        self._rows: pa.Table | None = None
+        self._worst: tuple[int, Code | None] | None = None  # of the rows that were read, once they are enough
+        self._seed: Code | None = None  # so many rows are at least as good
+
+    # -- as a goal ----------------------------------------------------------------------------------------------------
+
+    def may_count(self, bounds: Bounds) -> np.ndarray:
+        return np.ones(len(bounds.lower), dtype=bool)
+
+    def promises(self, bounds: Bounds) -> Promises:
+        key = self._keys[0]
+        ranks = np.where(bounds.may_be_value | bounds.may_be_nan, VALUES, NULLS_LAST).astype(np.int8)
+        if key.nulls_first:
+            ranks[bounds.may_be_null | (ranks == NULLS_LAST)] = NULLS_FIRST
+        return Promises(key.is_max, ranks, best_ends(bounds, key.is_max))
+
+    def goes_beyond(self, promises: Promises) -> np.ndarray:
+        better = np.ones(len(promises), dtype=bool)
+        if self._seed is not None:
+            better &= promises.better_than(VALUES, self._seed, or_equal=True)
+        if self._worst is not None:  # what is as good in the first column may be better in the others
+            better &= promises.better_than(*self._worst, or_equal=len(self._keys) > 1)
+        return better
+
+    def learn_units(self, bounds: Bounds, row_counts: np.ndarray, certain: np.ndarray) -> None:
+        key = self._keys[0]
+        worst = bounds.lower if key.is_max else bounds.upper
+        certain = certain & to_numpy(worst.is_valid())
+        if not key.nulls_first:
+            certain &= ~bounds.may_be_null
+        if not key.is_max:  # NaN lies beyond the upper bound
+            certain &= ~bounds.may_be_nan
+        units = np.flatnonzero(certain)
+        if int(row_counts[units].sum()) < self._limit:
+            return
+        ends = worst.take(from_numpy(units))
+        order = to_numpy(pc.array_sort_indices(ends, order="descending" if key.is_max else "ascending"))
+        enough = int(np.searchsorted(np.cumsum(row_counts[units][order]), self._limit))
+        seed = ends[int(order[enough])].as_py()
+        if self._seed is None or (seed > self._seed if key.is_max else seed < self._seed):
+            self._seed = seed
+
+    def learn_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
+        is_certain = np.zeros(len(groups.fine.task), dtype=bool)
+        is_certain[certain] = True
+        self.learn_units(groups.bounds, groups.fine.row_count, is_certain)
+
+    def read(self, pairs: list[Pair]) -> None:
+        for task, _ in pairs:
+            self._tasks.setdefault(task.path, (len(self._tasks), task))
+        parts = [] if self._rows is None else [self._rows]
+        for rows in self._plan.side_by_side(self._read_file, pairs):
+            parts += rows
+        if not parts:
+            return
+        rows = pa.concat_tables(parts)
+        self._rows = rows = rows.take(_in_order(rows, self._keys, self._limit))
+        if rows.num_rows == self._limit:
+            rank, code = (rows.column(name)[self._limit - 1].as_py() for name in _names(0))
+            self._worst = rank, (code if rank == VALUES else None)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read_file(self, pair: Pair) -> list[pa.Table]:
+        """The first rows of each row group: `rows`, as far as they may be among the first of all."""
+        task, groups = pair
+        number, storage = self._tasks[task.path][0], self._plan.storage
+        parts: list[pa.Table] = []
+        with as_planned(task, storage) as entry, opened(task, entry, self.context, storage) as file:
+            reader = FileReader(file, entry, task, self.context, storage)
+            row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
+            firsts = offsets_of(row_counts)
+            kept = range(len(row_counts)) if groups.kept is None else groups.kept
+            certain = dict(zip(kept, groups.all_match or [], strict=False))
+            at = {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
+            for group in kept:
+                with reading(task.path):
+                    if task.rows is None:
+                        every = certain.get(group, False) or task.all_match
+                        positions, rows = self._of_group(reader, group, every)
+                    elif group in at:
+                        positions, rows = self._of_positions(reader, group, at[group])
+                    else:
+                        continue
+                reader.check_identity()
+                part = self._first(rows, positions + firsts[group], number)
+                if part.num_rows:
+                    parts.append(part)
+        return parts
+
+    def _of_group(self, reader: FileReader, group: int, every: bool) -> tuple[np.ndarray, pa.Table]:
+        """(positions in the row group, the order's columns) of its matching rows."""
+        mask = reader.live(group) if every else reader.mask(group)
+        positions = np.flatnonzero(to_numpy(mask))
+        if not len(positions):
+            return positions, pa.table({}, pa.schema([]))
+        rows = reader.read(group, self.context.columns)
+        return positions, rows if len(positions) == rows.num_rows else rows.filter(mask)
+
+    def _of_positions(self, reader: FileReader, group: int, positions: np.ndarray) -> tuple[np.ndarray, pa.Table]:
+        """The same of the rows at some positions."""
+        task = reader.task
+        if not (task.rows_exact or task.all_match):
+            mask = to_numpy(reader.mask_of(rows_at(reader, [(group, positions)], reader.tested)))
+            positions = positions[mask]
+        return positions, rows_at(reader, [(group, positions)], self.context.columns)
+
+    def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
+        if not len(positions):
+            return pa.table({})
+        ranked = _ranked(rows, self._keys)
+        ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
+        ranked = ranked.append_column(_POSITION, from_numpy(positions))
+        worst = self._worst
+        if worst is not None:
+            key = self._keys[0]
+            found = Promises(key.is_max, to_numpy(ranked.column(0)), ranked.column(1).combine_chunks())
+            ranked = ranked.filter(from_numpy(found.better_than(*worst, or_equal=len(self._keys) > 1)))
+        if ranked.num_rows > self._limit:
+            ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
+        return ranked
+
+    def pairs(self) -> list[Pair]:
+        """The rows, as tasks that name them by position."""
+        if self._rows is None:
+            return []
+        of_file, positions = (to_numpy(self._rows.column(name)) for name in (_FILE, _POSITION))
+        pairs = []
+        for number_of_file, task in self._tasks.values():
+            rows = np.sort(positions[of_file == number_of_file])
+            if len(rows):
+                pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
+        return pairs
+
+
+# -- ranking -----------------------------------------------------------------------------------------------------------
+
+
+def _names(i: int) -> tuple[str, str]:
+    return f"rank {i}", f"code {i}"
+
+
+def _ranked(rows: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
+    """Of each key the rank (int8) and the order code, or order bytes, of rows: what NaN, zeros and nulls are compared
+    as, without the exceptions that Arrow's sort makes for them."""
+    columns: dict[str, pa.Array] = {}
+    for i, key in enumerate(keys):
+        codes = stored_codes(leaf_array(rows, key.column))
+        valid = to_numpy(codes.is_valid())
+        ranks = np.where(valid, VALUES, NULLS_FIRST if key.nulls_first else NULLS_LAST).astype(np.int8)
+        if not valid.all():
+            codes = codes.fill_null(0 if pa.types.is_integer(codes.type) else b"")
+        columns |= zip(_names(i), (from_numpy(ranks), codes), strict=True)
+    return pa.table(columns)
+
+
+def _in_order(ranked: pa.Table, keys: Sequence[SortKey], limit: int | None) -> pa.Array:
+    """The positions of the rows in their order, at most `limit` of them."""
+    by: list[tuple[str, str]] = []
+    for i, key in enumerate(keys):
+        rank, code = _names(i)
+        ranks = to_numpy(ranked.column(rank))
+        if len(ranks) and (ranks != ranks[0]).any():
+            by.append((rank, "ascending"))
+        by.append((code, "descending" if key.is_max else "ascending"))
+    if limit is not None and limit * 4 < ranked.num_rows:
+        return pc.select_k_unstable(ranked, limit, sort_keys=by)
+    order = pc.sort_indices(ranked, sort_keys=by)
+    return order if limit is None else order.slice(0, limit)
