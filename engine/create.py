@@ -12,10 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
-from .commit.attaching import Attacher, attach_all
-from .commit.fitting import minority, misfits, pending_of, without
 from .commit.publish import Change, publish
-from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
+from .commit.schemas import (
+    check_table_schema,
+    identified,
+    minority,
+    misfits,
+    pending_of,
+    unified,
+    with_partition_columns,
+    without,
+)
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
@@ -30,7 +37,7 @@ from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
-from .tasks.attach import COLUMNS_MAX, column_filter
+from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from .tasks.declared import declared_files, told_partitions
 
 
@@ -96,7 +103,7 @@ def create(
             f"{storage.uri}: the {source} log says files, schema and partitioning; they are not given here"
         )
     if source != DIRECTORY:
-        from .commit.create_log import first_version
+        from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
         log = open_source(source, storage, storage_options, named)

@@ -110,7 +110,7 @@ def opened_again(
 
 def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version with what the log of another format has gone on by since: what a `Handle` with a log asks for."""
-    from .commit.log_tail import with_tail
+    from .commit.follow_log import with_tail
 
     return with_tail(instant, readers, storage, state)
 

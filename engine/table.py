@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
-    from .commit.sync_result import SyncResult
+    from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .layout import Layout
     from .scan.lake_dataset import LakeDataset
@@ -418,7 +418,7 @@ class Table:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
         went and tell anew what their partitions span, runs are merged where that pays, old instants are archived.
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
-        from .commit.optimize import optimize
+        from .commit.indexing import optimize
 
         self.handle.check_latest()
         optimize(self.handle, teller(progress))
@@ -474,7 +474,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version, or one that changed no files.
         """
-        from .commit.undoing import rollback
+        from .commit.undo import rollback
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -493,7 +493,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version or savepoint.
         """
-        from .commit.undoing import restore
+        from .commit.undo import restore
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -506,7 +506,7 @@ class Table:
 
         Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
         """
-        from .commit.savepoints import make_savepoint
+        from .commit.undo import make_savepoint
 
         self.handle.check_latest()
         return make_savepoint(self.handle, name)
@@ -517,7 +517,7 @@ class Table:
 
     def drop_savepoint(self, name: str) -> int:
         """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
-        from .commit.savepoints import drop_savepoint
+        from .commit.undo import drop_savepoint
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)

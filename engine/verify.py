@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .commit.adoption import names_ever, sure_columns, unread_columns
+from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ..engine.commit.attaching import TASK_FILES
 from ..engine.commit.indexing import create_index as create_index_here
+from ..engine.commit.indexing import optimize as optimize_here
 from ..engine.commit.indexing import refresh_index as refresh_index_here
-from ..engine.commit.optimize import optimize as optimize_here
 from ..engine.create import create as create_here
 from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
 from ..engine.indexes.task_result import TaskResult
@@ -37,7 +36,7 @@ from ..engine.progress import Progress, teller
 from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
-from ..engine.tasks.attach import attach_files
+from ..engine.tasks.attach import TASK_FILES, attach_files
 from .jobs import Spill, run_parts, slots, split_evenly
 
 if TYPE_CHECKING:

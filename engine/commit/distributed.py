@@ -29,8 +29,7 @@ from ..state.leftovers import Leftovers
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec
-from .tasks import add_results, drop_task_markers, may_be_named, spec_of
-from .transaction import Transaction
+from .transaction import Transaction, add_results, drop_task_markers, may_be_named, spec_of
 
 
 @dataclass(frozen=True)

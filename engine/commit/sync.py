@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,18 +29,17 @@ from ..progress import Progress
 from ..state import Instant, is_of_table, new_transaction_id
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
-from ..tasks.attach import COLUMNS_MAX, column_filter
+from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
-from .adoption import adding, evolver, live_schemas, names_ever, new_columns, rebind, sure_columns
-from .attaching import attach_all
-from .evolution import columns_state
-from .fitting import misfits, pending_of, without
+from .alter import adding, columns_state, evolver, new_columns
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .sync_result import Synced, SyncResult
+from .rebind import live_schemas, names_ever, rebind, sure_columns
+from .schemas import misfits, pending_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
+
 
 _IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
@@ -249,3 +248,46 @@ def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
         raise CorruptionError(one["reason"], path=one["path"], check="parquet")
     for path, reason in reasons.items():
         raise SchemaError(f"{path}: {reason}")
+
+
+class SyncResult(int):
+    """The version that a sync ended at, an int as ever, with what it did.
+
+    version        the same, as a plain int
+    added          paths of files that came; one that changed under its path came, and its former self went
+    removed        paths of files that went
+    quarantined    path -> reason: files that are set aside, not readable or not fitting, whether they were met now or
+                   before. Each sync tries them again
+    new_columns    names of columns that files hold and the table had not: adopted, or, where that is not wanted,
+                   reported
+    """
+
+    version: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    quarantined: dict[str, str]
+    new_columns: tuple[str, ...]
+
+    def __new__(
+        cls,
+        version: int,
+        added: Sequence[str] = (),
+        removed: Sequence[str] = (),
+        quarantined: Mapping[str, str] | None = None,
+        new_columns: Sequence[str] = (),
+    ) -> SyncResult:
+        self = super().__new__(cls, version)
+        self.version = int(version)
+        self.added, self.removed = tuple(added), tuple(removed)
+        self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
+        return self
+
+    def at(self, version: int) -> SyncResult:
+        """The same, where a later version came of it."""
+        return SyncResult(version, *self.__getnewargs__()[1:])
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.version, self.added, self.removed, self.quarantined, self.new_columns
+
+
+Synced: TypeAlias = tuple[Instant, SyncResult]  # the version, and what led to it

@@ -43,7 +43,7 @@ FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 @dataclass(frozen=True)
 class Tail:
-    """What a snapshot holds beyond its version: see `engine.commit.log_tail`.
+    """What a snapshot holds beyond its version: see `engine.commit.follow_log`.
 
     position    by which the log of another format finds the state again that is pinned
     version     that log's own number for it

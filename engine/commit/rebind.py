@@ -8,8 +8,8 @@ drop, never does. Files of before are then bound anew, under fresh ids, so that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,24 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
-from ...errors import CommitConflictError, SchemaError, SkipstoneError
-from ..indexes.stats.build import stats_of_new
+from ...errors import SkipstoneError
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
-from ..predicates.widening import merged_type
-from ..state import FileSchema, IndexState, Instant
+from ..state import FileSchema, Instant
 from ..state.manifest import BASE
-from ..state.run_writing import SHARD_BYTES
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
 from ..storage.prefetch import ahead
-from .attaching import attach_all
-from .evolution import Alteration, columns_state, evolved
-from .fitting import misfits, without
+from ..tasks.attach import attach_all
 from .publish import Change
-from .schemas import file_schema, misfit, widens
+from .schemas import misfits, widens, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -59,65 +54,6 @@ def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
         for f in known.schema
         if f.name not in known.fields and f.name not in instant.partitioning and not pa.types.is_null(f.type)
     ]
-
-
-def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
-    """The columns of some files that a table could adopt, each of a type that holds what most files have of it.
-    `schemas`: each with the number of its files. Columns that no table can have beside the others are left out."""
-    ever, types = names_ever(instant), dict[str, pa.DataType]()
-    for schema, _ in sorted(schemas, key=lambda one: -one[1]):
-        if misfit(instant, file_schema(instant, instant, schema)) is not None:
-            continue
-        for field in schema:
-            if field.name not in ever and not pa.types.is_null(field.type):
-                merged = merged_type(types.get(field.name, field.type), field.type)
-                types[field.name] = types[field.name] if merged is None else merged
-    for name, kind in list(types.items()):
-        try:
-            with_columns(instant, {name: kind})
-        except SchemaError:
-            del types[name]
-    return types
-
-
-def with_columns(instant: Instant, types: dict[str, pa.DataType]) -> Instant:
-    """A version with some more columns, behind its others. Raises SchemaError for what no table can have."""
-    return evolved(instant, adding(types))
-
-
-def adding(types: dict[str, pa.DataType]) -> Alteration:
-    """The alteration that adds columns."""
-    return Alteration(rename={}, drop=(), widen={}, add=tuple(pa.field(name, kind) for name, kind in types.items()))
-
-
-def evolver(
-    handle: Handle, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
-) -> Callable[[Instant], Instant]:
-    """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
-    the others, so that those are not written anew: it knows of the files of `base` that they lack these columns."""
-    after = evolved(base, asked)
-    leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
-    new = None
-    if leaves:
-        index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new(handle.on(base), after, index, change.transaction, change.leftovers)
-
-    def evolve(newest: Instant) -> Instant:
-        if columns_state(newest) != columns_state(base):
-            raise CommitConflictError(
-                f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
-                "for what is still wanted"
-            )
-        following = evolved(newest, asked)
-        if new is None:
-            return following
-        state, aggregates = new
-        number = following.next["index"]
-        runs = (*state.runs, *(aggregates if newest.version == base.version else ()))
-        following = replace(following, next={**following.next, "index": number + 1})
-        return following.with_index(replace(state, id=number, runs=runs))
-
-    return evolve
 
 
 def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[FileSchema, int]]:

@@ -1,7 +1,8 @@
-"""Rollback and restore: what commits did is undone by one more.
+"""Rollback, restore and savepoints: what commits did is undone by one more.
 
     rollback    the inverse of one commit: what it added goes, what it took out comes back
     restore     the files of an older version, whatever came since
+    savepoint   a name for a version, kept in every instant until it is dropped
 
 A file that comes back is a new file (see `returned`), and its data must be there, as they were. Whenever another commit
 was first, what is to be done is worked out anew over the newer version, so neither ever undoes what it has not seen.
@@ -10,6 +11,7 @@ was first, what is to be done is worked out anew over the newer version, so neit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +22,18 @@ from ...errors import CommitConflictError, InvalidArgumentError, NotReadableErro
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
+from ..state.leftovers import Leftovers
 from ..state.manifest import FILE_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.prefetch import ahead
-from .adoption import bound_names, returned_results
-from .publish import Change, NothingToDo, latest_of, paths_there, publish
-from .slice_conflicts import check_not_superseded, check_slices
+from .conflicts import check_not_superseded, check_slices
+from .publish import Change, NothingToDo, latest_of, paths_there, publish, publish_definition, successor
+from .rebind import bound_names, returned_results
 
 if TYPE_CHECKING:
     from ..handle import Handle
+
 
 UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
 # What to do instead, for actions that changed neither files nor the states of commits.
@@ -310,3 +314,49 @@ def _check_data(handle: Handle, back: ReturnedFiles) -> None:
         (path, told), more = found[0], len(found) - 1
         others = f" (so it is with {more:,} more)" if more else ""
         raise NotReadableError(f"{path} cannot come back: {told}{others}", paths=[path for path, _ in found])
+
+
+# -- savepoints -------------------------------------------------------------------------------------------------------
+
+
+def make_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.savepoint`."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
+    _check_free(handle.instant, name)
+    base, transaction = handle.instant, new_transaction_id()
+
+    def following(latest: Instant) -> Instant:
+        if latest.version != base.version:
+            try:
+                _check_free(latest, name)
+            except InvalidArgumentError as error:
+                raise CommitConflictError(f"another writer was first: {error}") from error
+        latest.check_kept(base.version)
+        after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
+        return replace(after, savepoints={**latest.savepoints, name: base.version})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def drop_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.drop_savepoint`."""
+    base, transaction = handle.instant, new_transaction_id()
+    named = base.version_of_savepoint(name)
+
+    def following(latest: Instant) -> Instant:
+        if latest.savepoints.get(name) != named:
+            raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")
+        after = successor(latest, transaction, "savepoint", dropped=name)
+        return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def _check_free(latest: Instant, name: str) -> None:
+    if name in latest.savepoints:
+        raise InvalidArgumentError(
+            f"there is a savepoint {name!r} of version {latest.savepoints[name]}: drop it, or take another name"
+        )
