@@ -82,9 +82,7 @@ class _Extreme:
     def _offer(self, values: pa.Array) -> None:
         """Some codes or bytes (nulls aside) of values that are there."""
         best = pc.min_max(values)["max" if self._is_max else "min"].as_py()
-        if best is not None and (
-            self.best is None or (best > self.best if self._is_max else best < self.best)  # type: ignore[operator]
-        ):
+        if best is not None and (self.best is None or (best > self.best if self._is_max else best < self.best)):
             self.best = best
 
     def value(self) -> Any:

@@ -80,11 +80,11 @@ class Lookup(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(PruneRequest(span, self.mode, only_stats=True), self._evidence, steps)
+        found = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:
             units, ids = found.units, found.ids
             step.came_in = len(ids)
-            joined = self._evidence.without_damaged(lambda: self._joined(ids))
+            joined = self.evidence.without_damaged(lambda: self._joined(ids))
             known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
@@ -111,7 +111,7 @@ class Lookup(Planning):
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
-        index, snapshot, damaged = self._index, self.snapshot, self._evidence.damaged
+        index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
         if index is None:
             return None
         covered = covered_by(snapshot, index, ids, damaged)
@@ -263,7 +263,7 @@ class RowsAt(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold the rows."""
         request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
-        survivors = prune(request, self._evidence, steps)
+        survivors = prune(request, self.evidence, steps)
         units = survivors.units
         covered = units.is_alone & covered_by(self.snapshot, self._index, survivors.ids)
         kept = np.zeros(units.count, dtype=bool)

@@ -8,7 +8,7 @@ Only the order's columns are read on the way; the others at the end, of the rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, number, offsets_of, to_numpy
+from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import InvalidArgumentError
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, top_level
-from ..predicates.evidence import NAN_CODE
+from ..predicates import Constant
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned
-from .rows import opened, read_matches, rows_at
+from .lookup import best_index, concatenated, covered_by, index_names, reader_of
+from .rows import opened, rows_at
 from .tasks import FileTask, RowGroups, within_groups
 from .unit_search import (
     NULLS_FIRST,
@@ -36,16 +36,18 @@ from .unit_search import (
     Promises,
     RowGroupBounds,
     UnitSearch,
-    code_scalar,
     ordered_type,
 )
 
 if TYPE_CHECKING:
+    from ..indexes.secondary.reader import Positions
+    from ..state import IndexState
     from .planning import Planning
 
 _DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
 _NULLS = {"nulls_first": True, "nulls_last": False}
 _FILE, _POSITION = "file", "position"
+_INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,8 @@ def ordered_rows(plan: Planning, keys: tuple[SortKey, ...]) -> pa.Table:
         goal = _FirstRows(plan, keys, plan.limit)
         with plan.step("rows", "row groups") as step:
             search = UnitSearch(plan, keys[0].column, goal.context, goal)
-            search.run()
-            step.came_in, step.went_out, step.index = search.looked_at, search.read, "fine statistics"
+            search.run(goal.from_index())
+            step.came_in, step.went_out, step.index = search.looked_at, search.read, goal.index
             step.note = f"the first {plan.limit} by {keys[0].column}: row groups that were read, of those looked at"
         for parts in plan.rows_of(goal.pairs(), context):
             tables += parts
@@ -131,6 +133,7 @@ def ordered_rows(plan: Planning, keys: tuple[SortKey, ...]) -> pa.Table:
 class _FirstRows:
     """The first rows of an order, by file and position, as far as they were read.
 
+    index   what the search went by
     rows    file (position among the tasks), position (in the file), and of each key its rank and order code
     """
 
@@ -143,7 +146,55 @@ class _FirstRows:
         self._tasks: dict[str, tuple[int, FileTask]] = {}
         self._rows: pa.Table | None = None
         self._worst: tuple[int, Code | None] | None = None  # of the rows that were read, once they are enough
+        self.index = "fine statistics"
         self._seed: Code | None = None  # so many rows are at least as good
+
+    def from_index(self) -> np.ndarray | None:
+        """Takes the first rows from a secondary index of the only column of the order, where every row counts. Returns
+        the units (bool [units]) of which it knows every row; None where there is no such index."""
+        plan, key = self._plan, self._keys[0]
+        if len(self._keys) > 1 or plan.bound != Constant(True) or self._limit > _INDEX_ROWS_MAX:
+            return None
+        index = best_index(plan.instant, [key.column])
+        if index is None:
+            return None
+        survivors, units = plan.pruned, plan.pruned.units
+        countable = units.is_alone & units.exact[units.unit_of]
+        covered, parts = plan.evidence.without_damaged(lambda: self._ask(index, survivors.ids, countable))
+        if not parts:
+            return None
+        self.index = f"secondary({', '.join(index_names(plan.instant, index))})"
+        rows = concatenated([rows for rows, _ in parts])
+        chosen = np.zeros(units.count, dtype=bool)
+        chosen[units.unit_of[np.isin(survivors.ids, rows.file_ids)]] = True
+        selected = survivors.selected(chosen)
+        number_of = {}
+        for file_id, task in zip(selected.ids.tolist(), plan.tasks_of(selected, key.column), strict=True):
+            number_of[file_id] = len(self._tasks)
+            self._tasks[task.path] = (number_of[file_id], task)
+        values = pa.concat_arrays([values.cast(self.kind) for _, values in parts])
+        ranked = _ranked_codes([(stored_codes(values), key)])
+        numbers = np.array([number_of[i] for i in rows.file_ids.tolist()], dtype=np.int32)
+        self._keep([ranked.append_column(_FILE, from_numpy(numbers)).append_column(_POSITION, from_numpy(rows.rows))])
+        is_known = np.zeros(units.count, dtype=bool)
+        is_known[units.unit_of[covered]] = True
+        return is_known
+
+    def _ask(
+        self, index: IndexState, ids: np.ndarray, countable: np.ndarray
+    ) -> tuple[np.ndarray, list[tuple[Positions, pa.Array]]]:
+        """(bool [files]: those of which it knows every row, the first rows of these with their values)."""
+        plan, key, count = self._plan, self._keys[0], self._limit
+        damaged = plan.evidence.damaged
+        covered = covered_by(plan.snapshot, index, ids, damaged) & countable
+        parts: list[tuple[Positions, pa.Array]] = []
+        if covered.any():
+            reader = reader_of(plan.snapshot, index, damaged)
+            for nulls in (key.nulls_first, not key.nulls_first):
+                if count:
+                    parts.append(reader.first_rows(count, ids[covered], last=key.is_max, nulls=nulls))
+                    count -= len(parts[-1][1])
+        return covered, parts
 
     # -- as a goal ----------------------------------------------------------------------------------------------------
 
@@ -191,12 +242,16 @@ class _FirstRows:
     def read(self, pairs: list[Pair]) -> None:
         for task, _ in pairs:
             self._tasks.setdefault(task.path, (len(self._tasks), task))
-        parts = [] if self._rows is None else [self._rows]
+        parts: list[pa.Table] = []
         for rows in self._plan.side_by_side(self._read_file, pairs):
             parts += rows
+        self._keep(parts)
+
+    def _keep(self, parts: list[pa.Table]) -> None:
+        """Takes over further rows."""
         if not parts:
             return
-        rows = pa.concat_tables(parts)
+        rows = pa.concat_tables(parts if self._rows is None else [self._rows, *parts])
         self._rows = rows = rows.take(_in_order(rows, self._keys, self._limit))
         if rows.num_rows == self._limit:
             rank, code = (rows.column(name)[self._limit - 1].as_py() for name in _names(0))
@@ -286,9 +341,12 @@ def _names(i: int) -> tuple[str, str]:
 def _ranked(rows: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
     """Of each key the rank (int8) and the order code, or order bytes, of rows: what NaN, zeros and nulls are compared
     as, without the exceptions that Arrow's sort makes for them."""
+    return _ranked_codes([(stored_codes(leaf_array(rows, key.column)), key) for key in keys])
+
+
+def _ranked_codes(codes_of_keys: Sequence[tuple[pa.Array, SortKey]]) -> pa.Table:
     columns: dict[str, pa.Array] = {}
-    for i, key in enumerate(keys):
-        codes = stored_codes(leaf_array(rows, key.column))
+    for i, (codes, key) in enumerate(codes_of_keys):
         valid = to_numpy(codes.is_valid())
         ranks = np.where(valid, VALUES, NULLS_FIRST if key.nulls_first else NULLS_LAST).astype(np.int8)
         if not valid.all():

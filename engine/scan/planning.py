@@ -64,6 +64,7 @@ class Planning:
     order_by         what the rows are ordered by, of type `SortKey`
     storage          where the data files are
     index_storage    where the index is
+    evidence         what the indexes say
     """
 
     def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
@@ -82,7 +83,7 @@ class Planning:
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self._deletes = _Deletes(request.deleted)
-        self._evidence = EvidenceReader(request.snapshot, request.strict)
+        self.evidence = EvidenceReader(request.snapshot, request.strict)
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
@@ -113,7 +114,7 @@ class Planning:
     @property
     def damaged(self) -> list[str]:
         """Index runs that could not be read, and were left out."""
-        return list(dict.fromkeys(self._evidence.damaged))  # threads may meet one at the same time
+        return list(dict.fromkeys(self.evidence.damaged))  # threads may meet one at the same time
 
     @property
     def steps(self) -> list[Step]:
@@ -165,16 +166,16 @@ class Planning:
         return self._prune(steps), steps.steps
 
     def _prune(self, steps: Steps) -> Survivors:
-        return prune(PruneRequest(self.bound, self.mode), self._evidence, steps)
+        return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)
 
     def about(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""
         units = self.pruned.units if units is None else units
-        return [(units.of_units(e), units.every_file(s)) for e, s in self._evidence.of_files(column, units.files)]
+        return [(units.of_units(e), units.every_file(s)) for e, s in self.evidence.of_files(column, units.files)]
 
     def statistics_outcomes(self, units: Units) -> Outcomes:
         """What statistics and partition values alone leave possible in some units, kept or not."""
-        return statistics_outcomes(self.bound, units, self._evidence)
+        return statistics_outcomes(self.bound, units, self.evidence)
 
     @cached_property
     def tasks(self) -> list[FileTask]:
@@ -184,14 +185,14 @@ class Planning:
     def tasks_of(self, pruned: Survivors, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
-        return tasks_of(self.snapshot, self._evidence, pruned, [*columns_of(self.bound), *more])
+        return tasks_of(self.snapshot, self.evidence, pruned, [*columns_of(self.bound), *more])
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
         return self._whole_files(self.pruned)
 
     def _whole_files(self, pruned: Survivors) -> list[FileTask]:
-        return tasks_of(self.snapshot, self._evidence, pruned, (), with_fine=False)
+        return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class Planning:
             known=self._columns_in_files(*more),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
-            strict=self._evidence.strict,
+            strict=self.evidence.strict,
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
@@ -244,7 +245,7 @@ class Planning:
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:
-        columns = {c: self._evidence.in_files(c) for c in [*columns_of(self.bound), *more]}
+        columns = {c: self.evidence.in_files(c) for c in [*columns_of(self.bound), *more]}
         return {name: column for name, column in columns.items() if column is not None}
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -343,14 +344,15 @@ class Planning:
     def _every_unit(self) -> np.ndarray:
         return np.ones(self.pruned.units.count, dtype=bool)
 
-    def readable_tasks(self, chosen: np.ndarray | None = None) -> list[FileTask]:
-        """The tasks with rows, of all kept units or of those chosen (bool [units]).
+    def readable_tasks(self, chosen: np.ndarray | None = None, *more: str) -> list[FileTask]:
+        """The tasks with rows, of all kept units or of those chosen (bool [units]), with the fine statistics of some
+        more columns.
 
         Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
         """
         self.check_evaluable()
         self._deletes.check(self.pruned.units, self._every_unit() if chosen is None else chosen)
-        tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen))
+        tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen), *more)
         return [task for task in tasks if task.has_rows]
 
     def readable(self, chosen: np.ndarray) -> np.ndarray:
