@@ -22,7 +22,7 @@ from rich.text import Text
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
-from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, UsageError, Version, Where, opened, split
+from .options import AsJson, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
 from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
 
 _SHOWN_ROWS = 20
@@ -54,7 +54,7 @@ def scan(
         typer.Option("--output", "-o", metavar="FILE", help="Write all rows here.", show_default=False),
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
-    mode: ScanMode = Mode.snapshot,
+    mode: Mode = "snapshot",
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -67,9 +67,7 @@ def scan(
         if sync:
             _sync(table)
         is_preview = shape is Form.table and limit is None
-        plan = table.scan(
-            where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode.value
-        )
+        plan = table.scan(where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode)
         if count:
             _print_count(plan, as_json or shape is Form.json)
         elif output is not None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from ..engine.choices import NewColumns
 from .options import AsJson, IndexPath, Path, opened
 from .output import count_of, print_json, progress, stdout
 
 _SHOWN = 10
 
 
-class NewColumns(StrEnum):
-    adopt = "adopt"
-    report = "report"
-
-
 def sync(
     path: Path,
     new_columns: Annotated[
         NewColumns, typer.Option(help="Columns that the table never had: take them in, or only name them.")
-    ] = NewColumns.adopt,
+    ] = "adopt",
     refresh: Annotated[bool, typer.Option("--refresh", help="Then bring every index up to date.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -31,7 +26,7 @@ def sync(
     with opened(path, index_path) as table:
         before = table.version
         with progress() as report:
-            result = table.sync(new_columns=new_columns.value, refresh=refresh, progress=report)
+            result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
@@ -54,7 +49,7 @@ def sync(
     else:
         screen.print(f"nothing new: version {result.version} stands")
     if result.new_columns:
-        what = "new columns" if new_columns is NewColumns.adopt else "columns that are not the table's"
+        what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
     for name, count in lacking.items() if is_new else ():
         if count:

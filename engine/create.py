@@ -7,11 +7,13 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from .choices import TableSource
 from .commit.publish import Change, publish
 from .commit.schemas import (
     check_table_schema,
@@ -45,8 +47,8 @@ def create(
     location: str | os.PathLike,
     *,
     schema: pa.Schema | None = None,
-    partitioning: str | Sequence[str] | pa.Schema | None = "hive",
-    source: str | None = None,
+    partitioning: Literal["hive"] | str | Sequence[str] | pa.Schema | None = "hive",
+    source: TableSource | None = None,
     files: Sequence[str] | pa.Table | None = None,
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
@@ -96,17 +98,16 @@ def create(
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
-    if source is None:
-        source = ICEBERG if named is not None else DIRECTORY if files is not None else source_of(storage)
-    if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
+    kind = source or (ICEBERG if named is not None else DIRECTORY if files is not None else source_of(storage))
+    if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
-            f"{storage.uri}: the {source} log says files, schema and partitioning; they are not given here"
+            f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
         )
-    if source != DIRECTORY:
+    if kind != DIRECTORY:
         from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
-        log = open_source(source, storage, storage_options, named)
+        log = open_source(kind, storage, storage_options, named)
         instant = first_version(log, storage, timeline, readers, columns, tell)
         return Table(new_handle(storage, index_storage, timeline, readers, instant, log=log))
     transaction = new_transaction_id()

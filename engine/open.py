@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError
+from .choices import CacheLevel, Fallback
 from .opening import open_handle
 from .state.cache import process_cache
 from .table import Table
@@ -28,9 +29,9 @@ def open_table(
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
-    cache: str | None = None,
+    cache: CacheLevel | None = None,
     pickle_credentials: bool = False,
-    fallback: str | None = None,
+    fallback: Fallback | None = None,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 

@@ -8,10 +8,9 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError, NotATableError
+from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.log import is_log, split_location
-from .lakes.sources import open_source
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot
@@ -36,7 +35,7 @@ def open_handle(
     """See `open.open_table`."""
     if sum(given is not None for given in (version, as_of, savepoint)) > 1:
         raise InvalidArgumentError("give version=, as_of= or savepoint=, not both")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+    if version is not None and not is_integer(version):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
@@ -66,7 +65,11 @@ def open_handle(
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
     is_pinned = version is not None or as_of is not None or savepoint is not None
-    log = open_source(instant.source["kind"], storage, storage_options, named) if is_log(instant.source) else None
+    log = None
+    if is_log(instant.source):
+        from .lakes.sources import open_source
+
+        log = open_source(instant.source["kind"], storage, storage_options, named)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
     return new_handle(
         storage,

@@ -12,7 +12,7 @@ from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
-from .state import broken, newest_known
+from .state.lineage import broken, newest_known
 from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged
 

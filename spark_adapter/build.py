@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ..engine.choices import IndexKindName, Maintenance
 from ..engine.commit.indexing import create_index as create_index_here
 from ..engine.commit.indexing import optimize as optimize_here
 from ..engine.commit.indexing import refresh_index as refresh_index_here
@@ -74,9 +75,9 @@ def create_index(
     spark: SparkSession,
     path: str | os.PathLike,
     columns: str | Sequence[str],
-    kind: str,
+    kind: IndexKindName,
     *,
-    maintain: str = "commit",
+    maintain: Maintenance = "commit",
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
@@ -111,7 +112,7 @@ def refresh_index(
     spark: SparkSession,
     path: str | os.PathLike,
     columns: str | Sequence[str],
-    kind: str,
+    kind: IndexKindName,
     *,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import to_numpy
-from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
@@ -140,7 +140,7 @@ def clean(
 
 
 def _check(retain_versions: object, min_age: object) -> None:
-    if isinstance(retain_versions, bool) or not isinstance(retain_versions, int) or retain_versions < 1:
+    if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, text, to_numpy
-from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
+from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
 from ..indexes.task_result import TaskResult
 from ..partitions import hive
 from ..state import COMPLETED, Instant, Timeline
@@ -164,7 +164,7 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
     Raises InvalidArgumentError for what is no version, or a later one than the base; CommitConflictError where it was
     cleaned, so that nobody can tell what changed since.
     """
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+    if not is_integer(version, 1):
         raise InvalidArgumentError(
             f"read_version= is a version of the table, a whole number from 1 on, not {version!r}"
         )

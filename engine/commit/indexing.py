@@ -10,6 +10,7 @@ own; then, in one instant, each kind of index merges its runs and drops the entr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -23,6 +24,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.commit_work import MergeWork
 from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
+from ..logger import is_logging, log, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, Run, new_transaction_id
@@ -145,7 +147,17 @@ def _refreshed(
 
 def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
     lacking = _lacking(handle, index, with_logs=made_by.speaks_of_logs)
-    return builder(made_by, handle, index, lacking, job) if lacking.num_rows else Built(())
+    if not lacking.num_rows:
+        return Built(())
+    start_s = time.perf_counter()
+    built = builder(made_by, handle, index, lacking, job)
+    if is_logging():
+        log(
+            f"index {_label(handle.instant, made_by, index)} of {handle.location}: built over "
+            f"{lacking.num_rows - len(built.not_reached):,} of {lacking.num_rows:,} files that it lacked, "
+            f"{sum(run.size_bytes for run in built.runs):,} bytes, {ms_since(start_s)}"
+        )
+    return built
 
 
 def _with_built(

@@ -7,6 +7,7 @@ adding one path, does.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +19,10 @@ from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..indexes.commit_work import CommitWork
 from ..indexes.protocol import known_kind
 from ..indexes.task_result import TaskResult
-from ..state import Instant, Timeline, now_us, since
+from ..logger import is_logging, log, ms_since
+from ..state import Instant, Timeline, now_us
 from ..state.leftovers import Leftovers
+from ..state.lineage import since
 from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
@@ -86,7 +89,7 @@ def publish(
     there was any), SchemaError where a file does not fit. Whatever of ours is raised, nothing of the change is visible;
     only an interrupt may come when it is (see `Leftovers`).
     """
-    spoken = base
+    spoken, start_s = base, time.perf_counter()
     with (
         _unless_cleaned(timeline, base, change.transaction, change.read_from),
         Turn(timeline, change.transaction) as turn,
@@ -107,6 +110,7 @@ def publish(
             before = len(change.leftovers)
             instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt).following(newest)
             if change.leftovers.publish(timeline, instant):
+                log_commit(timeline, instant, start_s)
                 return instant
             change.leftovers.remove(before)
             if only_first:
@@ -123,12 +127,24 @@ def publish_definition(
 ) -> Instant:
     """Publishes what is no change of files: `following` gives the instant after the newest version, and is asked again
     whenever another commit was first. `leftovers` are the runs that it names."""
+    start_s = time.perf_counter()
     with _unless_cleaned(timeline, base, transaction), Turn(timeline, transaction) as turn:
         for _, newest in _bases(timeline, base, transaction, turn):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
+                log_commit(timeline, instant, start_s)
                 return instant
     raise CommitConflictError(_TOO_MANY)
+
+
+def log_commit(timeline: Timeline, instant: Instant, start_s: float) -> None:
+    """Logs a version that was made: `start_s`, of `time.perf_counter`, is when its publishing began."""
+    if is_logging():
+        added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
+        log(
+            f"version {instant.version} of {timeline.storage.uri}: {instant.action}, {added:,} files added, "
+            f"{removed:,} removed, {instant.totals['files']:,} now, published in {ms_since(start_s)}"
+        )
 
 
 def successor(base: Instant, transaction: str, action: str, **summary: object) -> Instant:

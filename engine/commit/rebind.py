@@ -23,10 +23,10 @@ from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
 from ..state import FileSchema, Instant
-from ..state.manifest import BASE
+from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import ahead
+from ..storage.prefetch import STAT_THREADS, ahead
 from ..tasks.attach import attach_all
 from .publish import Change
 from .schemas import misfits, widens, without
@@ -34,10 +34,8 @@ from .schemas import misfits, widens, without
 if TYPE_CHECKING:
     from ..handle import Handle
 
-_THREADS = 16
-_IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_SLICES = ["file_group", "commit", "deletes"]
-_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
+_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *STAT_FIELDS, *_OF_SLICES]
 
 
 def names_ever(instant: Instant) -> set[str]:
@@ -134,11 +132,11 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
             there = storage.stat(row["path"])
         except SkipstoneError:
             return None
-        return there if there.is_same(*(row[name] for name in _IDENTITY)) else None
+        return there if there.is_same(*(row[name] for name in STAT_FIELDS)) else None
 
     found = [
         (row, there)
-        for row, there in zip(rows, ahead(entry, rows, _THREADS, "skipstone-stat"), strict=True)
+        for row, there in zip(rows, ahead(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
         if there is not None
     ]
     return _Rebound(

@@ -27,6 +27,7 @@ from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of
 from ..progress import Progress
 from ..state import Instant, is_of_table, new_transaction_id
+from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ..handle import Handle
 
 
-_IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 
 
@@ -83,7 +83,7 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
 def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], begun: int) -> Difference:
     """Compares a listing with a version, by path, size, time and etag. Files that came after the version `begun`, the
     latest when the listing began, stay as they are."""
-    live = snapshot.files().select(["file_id", "path", *_IDENTITY, "segment"])
+    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= begun
     paths, there = joined(listed.column("path")), _path_bytes(live)
     at = pc.index_in(paths, value_set=there)
@@ -120,7 +120,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
 def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
-    gone = snapshot.gone().select(["path", *_IDENTITY])
+    gone = snapshot.gone().select(["path", *STAT_FIELDS])
     out = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(gone))
     known: dict[bytes, list[dict]] = {}
     for row in gone.to_pylist() if out.null_count < len(out) else ():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
+from ..choices import Overwritten
 from ..indexes.bloom.sizing import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.secondary.task_keys import KeySpec
@@ -30,6 +31,7 @@ from ..state.markers import Markers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
+from ..storage.prefetch import STAT_THREADS
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
@@ -128,7 +130,7 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
-    def overwrite(self, partitions: str = "all", *, read_version: int | None = None) -> None:
+    def overwrite(self, partitions: Overwritten = "all", *, read_version: int | None = None) -> None:
         """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
         partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
 
@@ -301,9 +303,6 @@ class Transaction:
             )
 
 
-_THREADS = 16
-
-
 # -- tasks of a transaction -------------------------------------------------------------------------------------------
 
 
@@ -351,7 +350,7 @@ def drop_task_markers(markers: Markers, transaction: str, results: Iterable[Task
             markers.remove(transaction, task)
 
     if len(tasks) > 1:  # a job has hundreds, and an object store answers each in tens of milliseconds
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(STAT_THREADS) as pool:
             list(pool.map(drop, tasks))
     else:
         for task in tasks:

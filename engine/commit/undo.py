@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import positions
-from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError
+from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.restored_files import ReturnedFiles, returned_files
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, new_transaction_id
 from ..state.leftovers import Leftovers
-from ..state.manifest import FILE_FIELDS
+from ..state.manifest import FILE_FIELDS, IDENTITY
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from ..storage.prefetch import ahead
+from ..storage.prefetch import STAT_THREADS, ahead
 from .conflicts import check_not_superseded, check_slices
 from .publish import Change, NothingToDo, latest_of, paths_there, publish, publish_definition, successor
 from .rebind import bound_names, returned_results
@@ -43,8 +43,6 @@ _INSTEAD = {
     "alter": "alter() the schema once more",
     "savepoint": "drop_savepoint() takes a savepoint away",
 }
-_IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
-_THREADS = 16
 
 
 def rollback(handle: Handle, version: int) -> int:
@@ -134,7 +132,7 @@ def _publish(handle: Handle, latest: Instant, change: Change, build: Callable[[C
 
 
 def _check_version(version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, int):
+    if not is_integer(version):
         raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
 
 
@@ -185,12 +183,12 @@ def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int)
                 f"version {made - 1}, which would say how, was cleaned; remove() the files in a transaction"
             )
         before = Snapshot(base, handle.readers)
-        moved = snapshot.rows(numbers[segments == made], _IDENTITY)
+        moved = snapshot.rows(numbers[segments == made], IDENTITY)
         former = before.find(moved.column("path").to_pylist()) if instant.action not in ("commit", "replace") else {}
-        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), _IDENTITY)
-        same = {tuple(row[name] for name in _IDENTITY) for row in kept.to_pylist()}
+        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), IDENTITY)
+        same = {tuple(row[name] for name in IDENTITY) for row in kept.to_pylist()}
         for row in moved.to_pylist():
-            is_same = tuple(row[name] for name in _IDENTITY) in same
+            is_same = tuple(row[name] for name in IDENTITY) in same
             then[row["path"]] = former[row["path"]] if is_same else ids[row["path"]]
             if not is_same:
                 del now[row["path"]]
@@ -307,8 +305,8 @@ def _check_data(handle: Handle, back: ReturnedFiles) -> None:
         is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         return None if is_same else "another file lies there now (its size or time is not what was indexed)"
 
-    rows = back.files.select([*_IDENTITY, "schema_id"]).to_pylist()
-    answers = zip(rows, ahead(wrong, rows, _THREADS, "skipstone-stat"), strict=True)
+    rows = back.files.select([*IDENTITY, "schema_id"]).to_pylist()
+    answers = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
     found = [(row["path"], told) for row, told in answers if told is not None]
     if found:
         (path, told), more = found[0], len(found) - 1

@@ -26,7 +26,6 @@ import numpy as np
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
 from ..state.coverage import covered_files
-from ..state.run_writing import run_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +69,8 @@ class Job:
 
     def path(self, storage: Storage, name: str) -> str:
         """The path of a run of that name, noted."""
+        from ..state.run_writing import run_path
+
         path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
         self.leftovers.add(storage, path)
         return path

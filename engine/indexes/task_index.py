@@ -15,18 +15,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...hfile_like import KeyLayout, SortedFileWriter, StridedSection
+from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns
-from ..parquet.footers import RowGroup
 from ..storage import Storage
-from .bloom.file_filter import FileFilter, write_file_filter
-from .bloom.task_filters import FineFilters
-from .secondary.task_keys import KeyRun
+
+if TYPE_CHECKING:
+    from ...hfile_like import StridedSection
+    from ..parquet.footer_bytes import RowGroup
+    from .bloom.file_filter import FileFilter
+    from .bloom.task_filters import FineFilters
+    from .secondary.task_keys import KeyRun
 
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
@@ -49,6 +52,8 @@ class TaskIndexWriter:
     """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
 
     def __init__(self, storage: Storage, path: str):
+        from ...hfile_like import SortedFileWriter
+
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(storage.create(path))
         # Its groups are read without its footer, and so without a dictionary that might be chosen.
@@ -82,6 +87,8 @@ class TaskIndexWriter:
 
     def add_file_filter(self, ordinal: int, column: str, filters: FineFilters, hash_name: str) -> None:
         """Stores a file's fine filter."""
+        from .bloom.file_filter import write_file_filter
+
         kept = self._index.file_filters.setdefault(column, [])
         kept += [None] * (ordinal - len(kept))
         kept.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))

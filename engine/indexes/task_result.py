@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
-from ..parquet.footers import RowGroup
+from ..parquet.footer_bytes import RowGroup
 from ..state.manifest import BASE, FILES_SCHEMA
 from .task_index import TaskIndex
 

@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError
-from ..views import files_view
 from .file_reader import empty, rows_without_columns
-from .fragments import dataset_of
 from .planning import Planning
 from .steps import Step
 
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from ..predicates import Node
+    from .explain import Explanation
     from .lake_dataset import LakeDataset
 
 
@@ -38,6 +37,12 @@ class Plan:
 
     def __repr__(self) -> str:
         return repr(self.planning)
+
+    def _repr_html_(self) -> str:
+        """What it is, and the steps that were taken so far: showing a plan reads nothing."""
+        from .explain import page_of_plan
+
+        return page_of_plan(self.planning)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -74,6 +79,8 @@ class Plan:
 
     def files(self) -> pa.Table:
         """The files that may hold a match, as `Table.files`: every live file of a unit that is kept."""
+        from ..views import files_view
+
         return files_view(self.planning.pruned.units.files, self.planning.snapshot)
 
     def row_groups(self) -> pa.Table:
@@ -113,9 +120,9 @@ class Plan:
         units = self.planning.pruned.units
         return as_table(part_reasons(self.planning), units.files.column("path"), units.unit_of)
 
-    def explain(self, path: str | None = None) -> str:
-        """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
-        path: why that file is, or is not, read."""
+    def explain(self, path: str | None = None) -> Explanation:
+        """The plan as a text for people, a str: each step, what came in and went out, which index, and what it cost.
+        With a path: why that file is, or is not, read. A notebook shows the steps as a table."""
         from .explain import of_file, of_plan
 
         if path is not None:
@@ -196,6 +203,8 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
         column under a name that it had before a rename: a Dataset finds columns by their names.
         """
+        from .fragments import dataset_of
+
         planning = self.planning
         planning.check_plain()
         with planning.noting_changes():

@@ -24,6 +24,7 @@ from ...errors import InvalidArgumentError, NotATableError, NotReadableError, Pr
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.outcomes import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
+from ..logger import is_logging, log
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
@@ -121,6 +122,12 @@ class Planning:
         """What each step did: those of planning, and, where rows were read or counted, that."""
         return [*self._pruned[1], *self._fine[1], *self._reading_steps.steps]
 
+    @property
+    def steps_so_far(self) -> list[Step]:
+        """The steps that were taken until now; asking takes none."""
+        worked_out = [self.__dict__[name][1] for name in ("_pruned", "_fine") if name in self.__dict__]
+        return [*(step for steps in worked_out for step in steps), *self._reading_steps.steps]
+
     def step(self, name: str, unit: str) -> AbstractContextManager[Step]:
         """A step of reading, for `steps`."""
         return self._reading_steps.step(name, unit)
@@ -163,7 +170,19 @@ class Planning:
     def _pruned(self) -> tuple[Survivors, list[Step]]:
         """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
         steps = self._no_steps()
-        return self._prune(steps), steps.steps
+        survivors = self._prune(steps)
+        if is_logging():
+            self._log_pruning(survivors, steps.steps)
+        return survivors, steps.steps
+
+    def _log_pruning(self, survivors: Survivors, steps: Sequence[Step]) -> None:
+        files_in, files_out = self.instant.totals["files"], survivors.units.files.num_rows
+        requests, bytes_read = (sum(getattr(step, name) for step in steps) for name in ("requests", "bytes_read"))
+        elapsed_ms = sum(step.elapsed_ms for step in steps)
+        log(
+            f"scan of {self.location} version {self.instant.version} where {self.predicate_text}: "
+            f"{files_in:,} files -> {files_out:,}, {elapsed_ms:,.1f} ms, {requests:,} requests, {bytes_read:,} bytes"
+        )
 
     def _prune(self, steps: Steps) -> Survivors:
         return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ...errors import InvalidArgumentError, SchemaError
+from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..state.slices import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -55,7 +55,7 @@ class ScanRequest:
         if self.mode not in MODES:
             raise InvalidArgumentError(f"mode is one of {', '.join(MODES)}, not {self.mode!r}")
         limit = self.limit
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        if limit is not None and not is_integer(limit, 0):
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
         if self.reader != "pyarrow":
             from .by_duckdb import check_reader

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_parquet, reading
-from ..parquet.page_headers import PagesUnknownError, ReadAt
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
@@ -32,6 +31,8 @@ from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, withi
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from ..parquet.page_headers import ReadAt
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
@@ -220,11 +221,12 @@ def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict
     is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
     by_page = flat_columns(reader.file, own) if is_large else []
     found: dict[str, pa.ChunkedArray] = {}
-    try:
-        if by_page:
+    if by_page:
+        from ..parquet.page_headers import PagesUnknownError
+
+        # What is damaged, or of a form that is not known, is read by pyarrow, or it says what it is.
+        with contextlib.suppress(PagesUnknownError, pa.ArrowException, OSError):
             found = _by_page(reader, places, by_page)
-    except (PagesUnknownError, pa.ArrowException, OSError):
-        found = {}  # damaged, or of a form that is not known: pyarrow reads it, or says what it is
     others = [name for name in own if name not in found]
     if others:
         parts: list[pa.RecordBatch] = []

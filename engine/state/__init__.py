@@ -24,7 +24,6 @@ from .instant import (
     Instant,
 )
 from .instant_fields import parse_instant
-from .lineage import broken, newest_known, since
 from .markers import Marker, transaction_of
 from .timeline import Timeline
 
@@ -41,13 +40,10 @@ __all__ = [
     "Marker",
     "Run",
     "Timeline",
-    "broken",
     "is_of_table",
     "joined_ranges",
     "new_transaction_id",
-    "newest_known",
     "now_us",
     "parse_instant",
-    "since",
     "transaction_of",
 ]

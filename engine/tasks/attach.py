@@ -17,10 +17,9 @@ from ..partitions import hive
 from ..progress import Progress
 from ..state.leftovers import Leftovers
 from ..storage import Entry, FileMissingError, Storage
-from ..storage.prefetch import ahead
+from ..storage.prefetch import FOOTER_THREADS, ahead
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
-_THREADS = 8
 
 
 Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
@@ -103,7 +102,7 @@ def _footers(
         except (CorruptionError, FileMissingError) as error:
             return error
 
-    yield from zip(entries, ahead(read, entries, _THREADS, "skipstone-footers"), strict=True)
+    yield from zip(entries, ahead(read, entries, FOOTER_THREADS, "skipstone-footers"), strict=True)
 
 
 def _is_utf8(path: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, is_integer
 from ..indexes.bloom.sizing import FilterSizing
 from ..indexes.secondary.task_keys import KeySpec
 from ..storage import StorageOptions
@@ -73,6 +73,6 @@ class TaskSpec:
         for name, size in given.items():
             if name not in SIZES:
                 raise InvalidArgumentError(f"{name}= is not known; sizes are {', '.join(SIZES)}")
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            if not is_integer(size, 1):
                 raise InvalidArgumentError(f"{name}= is a whole number from 1 on, not {size!r}")
         return replace(self, **given)

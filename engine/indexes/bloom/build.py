@@ -7,7 +7,6 @@ Row groups are read one after the other in a thread of their own while those bef
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
@@ -26,7 +25,7 @@ from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.widening import is_exact_widening
 from ...state import IndexState
-from ...storage.prefetch import ahead
+from ...storage.prefetch import BUILD_THREADS, ahead
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
 from .format import FilterRunWriter
@@ -170,7 +169,6 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFi
 Made = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
 _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
-_THREADS = min(4, os.cpu_count() or 1)
 
 
 def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
@@ -226,4 +224,6 @@ def _file_filters(
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 
-    yield from zip(files.column("file_id").to_pylist(), ahead(read, rows, _THREADS, "skipstone-build"), strict=True)
+    yield from zip(
+        files.column("file_id").to_pylist(), ahead(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
+    )

@@ -19,9 +19,6 @@ from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
 from ..outcomes import ProbeResult
 from ..protocol import Built, Job, Probe, ProbedFiles
-from .format import KEYS, KIND_FILE
-from .probe import probe_filters
-from .sizing import FilterSizing
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -38,6 +35,8 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
+        from .sizing import FilterSizing
+
         checked_options(self.name, options, ["fpp", "lookups", "source"])
         source = options.get("source", "data")
         if source not in SOURCES:
@@ -77,6 +76,8 @@ class BloomKind:
         return index
 
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+        from .format import KEYS, KIND_FILE
+
         named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
@@ -92,6 +93,8 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
+                from .sizing import FilterSizing
+
                 told = FilterSizing.told_of(index.options)
                 probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {told}"))
         return probes
@@ -117,6 +120,8 @@ class FilterProbe:
         return f"bloom({self.column})"
 
     def run(self, files: ProbedFiles) -> ProbeResult:
+        from .probe import probe_filters
+
         may, places = probe_filters(self.index, self.values, files)
         outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
         return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})

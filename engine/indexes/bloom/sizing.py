@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....bloom import cheapest_blocks, fpp_of, solve_blocks
-from ....errors import InvalidArgumentError
+from ....errors import InvalidArgumentError, is_integer
 
 LOOKUPS = 100
 LOOKUPS_MAX = 10**12
@@ -55,7 +55,7 @@ class FilterSizing:
             raise InvalidArgumentError(
                 f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
             )
-        if isinstance(lookups, bool) or not isinstance(lookups, int) or not 1 <= lookups <= LOOKUPS_MAX:
+        if not is_integer(lookups, 1) or lookups > LOOKUPS_MAX:
             raise InvalidArgumentError(
                 f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
             )

@@ -11,7 +11,6 @@ import pyarrow as pa
 from ....errors import CorruptionError, FormatVersionError
 from ...predicates import Node
 from ...state import IndexState, Instant, Run
-from ...state.run_writing import SHARD_BYTES, Rows
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ...storage import FileMissingError
@@ -21,6 +20,7 @@ from . import format as stats
 
 if TYPE_CHECKING:
     from ...handle import Handle
+    from ...state.run_writing import Rows
     from ..commit_work import CommitWork, MergeWork
 
 
@@ -32,6 +32,8 @@ class StatsKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
+        from ...state.run_writing import SHARD_BYTES
+
         checked_options(self.name, options, ["shard_bytes"])
         kept = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
         ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
