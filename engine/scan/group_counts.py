@@ -112,9 +112,8 @@ class _Groups:
         codes = []
         certain = certain.copy()
         for one in bounds:
-            is_value = (
-                ~one.may_be_null & ~one.may_be_nan & to_numpy(pc.fill_null(pc.equal(one.lower, one.upper), False))
-            )
+            is_one = to_numpy(null_as_false(pc.equal(one.lower, one.upper)))
+            is_value = ~one.may_be_null & ~one.may_be_nan & is_one
             is_null = ~one.may_be_value & ~one.may_be_nan & one.may_be_null
             certain &= is_value | is_null
             codes.append(pc.if_else(from_numpy(is_value), one.lower, pa.nulls(len(certain), one.lower.type)))
