@@ -18,12 +18,12 @@ from ... import canon
 from ...arrays import from_numpy, joined, null_as_false, number, to_numpy, valid_mask
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
-from ..parquet.leaves import leaf_array, top_level
+from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates.evidence import NAN_CODE
 from .bounds import Bounds, value_of
 from .fine import FineRows
 from .tasks import FileTask
-from .unit_search import VALUES, Code, Pair, Promises, RowGroupBounds, UnitSearch, ordered_type
+from .unit_search import VALUES, Code, Pair, Promises, RowGroupBounds, UnitSearch
 
 if TYPE_CHECKING:
     from ..indexes.columns import ColumnInFiles

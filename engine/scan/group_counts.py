@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
-from ..parquet.leaves import leaf_array, top_level
+from ..indexes.secondary.choice import best_index, covered_by, index_names, reader_of
+from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
-from .lookup import best_index, covered_by, index_names, reader_of
 from .tasks import RowGroups
-from .unit_search import Pair, ordered_type
+from .unit_search import Pair
 
 if TYPE_CHECKING:
     from .planning import Planning

@@ -9,7 +9,7 @@ Only the order's columns are read on the way; the others at the end, of the rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, offsets_of, to_numpy
-from ...errors import InvalidArgumentError
+from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, reader_of
 from ..parquet.footers import reading
-from ..parquet.leaves import leaf_array, top_level
+from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned
-from .lookup import best_index, concatenated, covered_by, index_names, reader_of
+from .request import SortKey
 from .rows import opened, rows_at
 from .tasks import FileTask, RowGroups, within_groups
 from .unit_search import (
@@ -36,7 +36,6 @@ from .unit_search import (
     Promises,
     RowGroupBounds,
     UnitSearch,
-    ordered_type,
 )
 
 if TYPE_CHECKING:
@@ -44,78 +43,23 @@ if TYPE_CHECKING:
     from ..state import IndexState
     from .planning import Planning
 
-_DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
-_NULLS = {"nulls_first": True, "nulls_last": False}
 _FILE, _POSITION = "file", "position"
 _INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 
-@dataclass(frozen=True)
-class SortKey:
-    """A column that rows are ordered by.
-
-    column         its name, or the dotted path of a struct's field
-    is_max         the greatest comes first
-    nulls_first    whatever the direction; nulls come last else, as in DuckDB
-    """
-
-    column: str
-    is_max: bool = False
-    nulls_first: bool = False
-
-
-def sort_keys(order_by: object, schema: pa.Schema) -> tuple[SortKey, ...]:
-    """What `order_by` says: a column's name, `(name, "desc")`, `(name, "desc", "nulls_first")`, or a list of these.
-
-    Raises InvalidArgumentError for anything else, SchemaError for a column that is not there or has no order.
-    """
-    if isinstance(order_by, str) or (isinstance(order_by, tuple) and _is_one(order_by)):
-        order_by = [order_by]
-    if not isinstance(order_by, Sequence) or not order_by:
-        raise _refused(order_by)
-    keys = []
-    for one in order_by:
-        parts = (one,) if isinstance(one, str) else one
-        if not isinstance(parts, tuple | list) or not _is_one(parts):
-            raise _refused(one)
-        words = [word.lower() for word in parts[1:]]
-        directions, nulls = [w for w in words if w in _DIRECTIONS], [w for w in words if w in _NULLS]
-        ordered_type(schema, parts[0])
-        is_max = bool(directions) and _DIRECTIONS[directions[0]]
-        keys.append(SortKey(parts[0], is_max, bool(nulls) and _NULLS[nulls[0]]))
-    if len({key.column for key in keys}) < len(keys):
-        raise InvalidArgumentError("order_by= names a column twice")
-    return tuple(keys)
-
-
-def _is_one(parts: Sequence) -> bool:
-    """A column's name and at most one direction and one place of nulls."""
-    if not 1 <= len(parts) <= 3 or not all(isinstance(part, str) for part in parts):
-        return False
-    words = [part.lower() for part in parts[1:]]
-    return (
-        all(word in _DIRECTIONS or word in _NULLS for word in words)
-        and sum(word in _DIRECTIONS for word in words) <= 1
-        and sum(word in _NULLS for word in words) <= 1
-    )
-
-
-def _refused(order_by: object) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f'order_by= is a list of columns: "ts", ("ts", "desc") or ("ts", "desc", "nulls_first"), not {order_by!r}'
-    )
-
-
-def ordered_rows(plan: Planning, keys: tuple[SortKey, ...]) -> pa.Table:
+def ordered_rows(plan: Planning) -> pa.Table:
     """The rows of a plan in an order, at most `plan.limit` of them. Rows that are alike in every column of the order
     come in no promised order."""
+    keys = plan.order_by
+    plan.check_evaluable()
     used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
     context = plan.context_for(tuple(used))
     tables: list[pa.Table] = []
     if plan.limit is None:
+        plan.check_readable()
         for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
             tables += parts
-    else:
+    elif plan.limit:
         goal = _FirstRows(plan, keys, plan.limit)
         with plan.step("rows", "row groups") as step:
             search = UnitSearch(plan, keys[0].column, goal.context, goal)

@@ -139,7 +139,7 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
         indexed), PredicateError for a predicate that cannot be evaluated.
         """
-        parts = list(self.planning.tables())
+        parts = list(self._tables())
         if not parts:
             return empty(self.planning.context)
         if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
@@ -148,10 +148,17 @@ class Plan:
             rows = pa.concat_tables(parts)
         return rows if self.limit is None else rows.slice(0, self.limit)
 
+    def _tables(self) -> Iterator[pa.Table]:
+        if not self.planning.order_by:
+            return self.planning.tables()
+        from .ordered import ordered_rows
+
+        return iter([ordered_rows(self.planning)])
+
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows, batch by batch, as they are read."""
         rows_left = self.limit
-        for table in self.planning.tables():
+        for table in self._tables():
             if rows_left is not None:
                 table = table.slice(0, rows_left)
                 rows_left -= table.num_rows

@@ -36,7 +36,7 @@ from .evidence import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .fine import row_groups_of
 from .prune import PruneRequest, prune, statistics_outcomes
-from .request import DeletedRows, ScanRequest, checked_columns
+from .request import DeletedRows, ScanRequest, checked_columns, sort_keys
 from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
@@ -44,7 +44,6 @@ from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 if TYPE_CHECKING:
     from ..handle import Reopening
-    from .ordered import SortKey
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -75,11 +74,7 @@ class Planning:
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
-        self.order_by: tuple[SortKey, ...] = ()
-        if request.order_by is not None:
-            from .ordered import sort_keys
-
-            self.order_by = sort_keys(request.order_by, schema)
+        self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
@@ -270,16 +265,11 @@ class Planning:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def tables(self) -> Iterator[pa.Table]:
-        """The matching rows, file by file, or in their order; once there are `limit` of them, no more files."""
+        """The matching rows, file by file, in no order; once there are `limit` of them, no more files."""
         self.check_evaluable()
         if self.limit == 0:
             return
-        if self.order_by:
-            from .ordered import ordered_rows
-
-            yield ordered_rows(self, self.order_by)
-            return
-        self._deletes.check(self.pruned.units, self._every_unit())
+        self.check_readable()
         row_count = 0
         with self.step("rows", "rows") as step:
             for pairs in self._batches():
@@ -382,6 +372,10 @@ class Planning:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+
+    def check_readable(self) -> None:
+        """Raises NotReadableError, naming them, for kept files of which we may not read the rows."""
+        self._deletes.check(self.pruned.units, self._every_unit())
 
     def check_plain(self) -> None:
         """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import binary_array, from_numpy, null_as_false, number, to_numpy
-from ...errors import NotReadableError, SchemaError
-from ..parquet.leaves import leaf_type, top_level
+from ...errors import NotReadableError
 from .bounds import Bounds, bounds_of
 from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
 from .tasks import FileTask, ReadContext, RowGroups
@@ -265,16 +264,3 @@ def _by_file(parts: list[_Part]) -> list[Pair]:
             groups = RowGroups(kept, groups.total, None, [part.all_match for part in of_file])
         pairs.append((task, groups))
     return pairs
-
-
-def ordered_type(schema: pa.Schema, column: str) -> pa.DataType:
-    """The type of a column, or of a field of a struct by dotted path, whose values have an order. Raises SchemaError
-    for one that is not there, or has none."""
-    kind = leaf_type(schema, column)
-    if kind is not None:
-        return kind
-    try:
-        declared = schema.field(top_level(schema, column)).type
-    except KeyError:
-        raise SchemaError(f"no column {column!r}; the table's columns are {', '.join(schema.names)}") from None
-    raise SchemaError(f"column {column!r} ({declared}) has no least and no greatest value: its type has no order")
