@@ -13,7 +13,7 @@ from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
-from ..indexes.outcomes import AnyLeaf
+from ..indexes.probe_results import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered

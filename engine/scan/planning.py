@@ -22,7 +22,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.outcomes import ColumnEvidence, Outcomes
+from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
 from ..logger import is_logging, log
 from ..parquet.leaves import top_level
@@ -255,7 +255,7 @@ class Planning:
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
             reader=self.reader,
-            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_told),
+            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_declared),
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:

@@ -27,7 +27,7 @@ from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.prefetch import ahead
 from .format import PLACE_BYTES, positions_of, tails_places, without_place
-from .questions import KeyRanges
+from .key_ranges import KeyRanges
 
 _LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
 _MATCHED_KEYS_MIN = 6  # the same for keys that are joined
