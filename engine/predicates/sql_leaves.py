@@ -52,7 +52,9 @@ COMPARISON_TOKENS = {
     "GTE": ">=",
 }
 _NAMES = frozenset({"VAR", "IDENTIFIER"})
-_SPECIAL_NAMES = frozenset({"ANY", "CASE", "CONNECT_BY_ROOT", "IF", "NEXT", "PRIOR"})  # begin more than a name
+_SPECIAL_NAMES = frozenset(
+    {"ANY", "CASE", "CONNECT_BY_ROOT", "IF", "MAP", "NEXT", "PRIOR", "TRANSFORM"}
+)  # begin more than a name
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?\d{1,6}", re.ASCII)
 _YEAR_1_NS, _YEAR_10000_NS = -719_162 * DAY_NS, 2_932_897 * DAY_NS
