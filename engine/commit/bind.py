@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes.stats.restored_files import ReturnedFiles
-from ..indexes.stats.rows import AddedFiles
-from ..indexes.task_result import TaskResult
+from ..indexes.stats.rows import RestoredFiles
+from ..indexes.task_result import AddedFiles, TaskResult
 from ..partitions import hive
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
@@ -199,7 +198,7 @@ def _sums(places: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of declared files."""
-    if isinstance(result, ReturnedFiles):  # each keeps the schema under which it was bound first
+    if isinstance(result, RestoredFiles):  # each keeps the schema under which it was bound first
         return after, np.arange(len(after.file_schemas), dtype=np.int32)
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     bound = []

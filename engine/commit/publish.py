@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.commit_work import CommitWork
-from ..indexes.protocol import known_kind
+from ..indexes.protocol import CommitWork, known_kind
 from ..indexes.task_result import TaskResult
 from ..logger import is_logging, log, ms_since
 from ..state import Instant, Timeline, now_us

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import SkipstoneError
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
@@ -173,7 +173,7 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
 
 
 def restored_results(
-    handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change, part: str
+    handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change, part: str
 ) -> list[TaskResult]:
     """What a change adds where files come back: those that hold columns unread are bound again, the others unchanged.
     `part` is in the name of the task index file."""
@@ -183,7 +183,7 @@ def restored_results(
     files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
     results, ids = _bound_again(handle, files, newer, newer.instant, change, part)
     others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
-    return [*results, returned_files(back.source, others)] if len(others) else results
+    return [*results, restored_files(back.source, others)] if len(others) else results
 
 
 def _bound_again(

@@ -26,10 +26,9 @@ from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
 from ..protocol import Built, Job
-from ..task_index import TaskIndexWriter
-from ..task_result import FILE_STATS_SCHEMA, ResultBuilder, TaskResult
+from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
-from .rows import AddedFiles, stat_rows
+from .rows import stat_rows
 
 if TYPE_CHECKING:
     from ...handle import Handle
