@@ -45,7 +45,8 @@ def open_handle(
     if sum(pin is not None for pin in pins.values()) > 1:
         raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
     if isinstance(log_version, str) and log_version.isascii() and log_version.isdecimal():
-        log_version = pins["log_version"] = int(log_version)
+        log_version = int(log_version)
+        pins["log_version"] = log_version
     for argument in ("version", "log_version"):
         number = pins[argument]
         if number is not None and not is_integer(number):
@@ -106,7 +107,10 @@ def open_handle(
             return handle
         log_version = table.log_version
     if log is None:
-        raise InvalidArgumentError(f"{storage.uri}: log_version= is for a table that follows a Delta, Iceberg or Hudi log")
+        raise InvalidArgumentError(
+            f"{storage.uri}: log_version= is for a table that follows a Delta, Iceberg or Hudi log"
+        )
+    assert isinstance(log_version, int)
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
