@@ -122,7 +122,15 @@ class Write:
 class HudiTable:
     """version: 6 (timeline layout 1) or 9 (layout 2)."""
 
-    def __init__(self, folder: Path, version: int = 6, kind: str = "COPY_ON_WRITE", **properties: str):
+    def __init__(
+        self,
+        folder: Path,
+        version: int = 6,
+        kind: str = "COPY_ON_WRITE",
+        drops_partition: bool = False,
+        **properties: str,
+    ):
+        self.drops_partition = drops_partition
         self.folder, self.version, self.kind = folder, version, kind
         self.layout = 1 if version < 8 else 2
         self.timeline = folder / ".hoodie" if self.layout == 1 else folder / ".hoodie" / "timeline"
@@ -309,7 +317,8 @@ class HudiTable:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".hoodie_partition_metadata").write_text("partitionDepth=1\n")
         records = [self._record(write.time, group, k, v) for k, v in rows.items()]
-        pq.write_table(pa.Table.from_pylist(records, schema=SCHEMA), self.folder / path)
+        table = pa.Table.from_pylist(records, schema=SCHEMA)
+        pq.write_table(table.drop_columns(["p"]) if self.drops_partition else table, self.folder / path)
 
     def _record(self, time: str, group: Group, key: str, value: int) -> dict:
         return {**dict.fromkeys(META, ""), META[0]: time, META[2]: key, META[3]: group.partition, "k": key, "v": value,

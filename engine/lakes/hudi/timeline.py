@@ -14,7 +14,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,9 +223,10 @@ class TimelineReader:
         """What a completed instant wrote of itself: JSON, or Avro. Raises NotReadableError where it is neither,
         InvalidArgumentError where the package for Avro is missing."""
         data = self._storage.read(instant.path)
+        read = _avro_reader() if data.startswith(_AVRO) else None
         try:
-            found = _avro(data) if data.startswith(_AVRO) else json.loads(data) if data else None
-        except (ValueError, LookupError, TypeError, EOFError):
+            found = json.loads(data or b"null") if read is None else next(read(io.BytesIO(data)))
+        except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise NotReadableError(
@@ -258,12 +259,12 @@ def _layout(properties: dict[str, str]) -> int:
     return int(properties.get("hoodie.timeline.layout.version", "1"))
 
 
-def _avro(data: bytes) -> Any:
+def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
     try:
         import fastavro
     except ImportError as error:
         raise missing_package("fastavro", "hudi") from error
-    return next(iter(fastavro.reader(io.BytesIO(data))))
+    return fastavro.reader
 
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
