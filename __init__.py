@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .engine.commit.repair import repair
-    from .engine.commit.sync_result import SyncResult
+    from .engine.commit.sync import SyncResult
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.open import open_table as open
@@ -52,7 +52,7 @@ _HOMES = {
     "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
-    "SyncResult": (".engine.commit.sync_result", "SyncResult"),
+    "SyncResult": (".engine.commit.sync", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
     "Plan": (".engine.scan.plan", "Plan"),

@@ -18,6 +18,7 @@ what one expects.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 
 class SkipstoneError(Exception):
@@ -99,3 +100,8 @@ class StorageError(SkipstoneError, OSError):
 def _rebuild(kind: type[SkipstoneError], message: str, details: dict) -> SkipstoneError:
     """Executors send errors back pickled: the keyword arguments must survive."""
     return kind(message, **details)
+
+
+def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
+    """True for an int that is no bool, and no less than `least`: what an argument that counts something must be."""
+    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 from skipstone import col
+from skipstone.engine.choices import IndexKindName, Reader
 
 from bench.data import lineitem, random_uuids, sample
 from bench.harness import Answer, Bench
@@ -73,7 +74,7 @@ class Needles:
         self.ask_spark, self.ask_spark_plain = ask_spark(self.spark, self.lake), ask_spark(self.spark, self.plain)
 
     def ours(
-        self, index: Path, columns: Sequence[str] | None = None, reader: str = "pyarrow"
+        self, index: Path, columns: Sequence[str] | None = None, reader: Reader = "pyarrow"
     ) -> Callable[[Where], Answer]:
         def ask(where: Where) -> Answer:
             column, values = where
@@ -226,7 +227,8 @@ def _built(lake: Path, folder: Path) -> list[str]:
         "| index | s | MB | pyarrow reads the column, s | ratio |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for kind, place in (("secondary", "secondary"), ("bloom", "blooms")):
+    places: list[tuple[IndexKindName, str]] = [("secondary", "secondary"), ("bloom", "blooms")]
+    for kind, place in places:
         table = ss.create(lake, partitioning=None, index_path=folder / place)
         for column in (KEY, "l_partkey"):
             options: dict[str, Any] = {"fpp": 0.001} if kind == "bloom" else {}

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import skipstone as ss
 from skipstone import spark_adapter as sks
+from skipstone.engine.choices import IndexKindName
 
 from bench.data import lineitem, random_uuids, sample
 from bench.harness import Bench
@@ -81,7 +82,7 @@ def main() -> None:
         bench.report([*verdicts(TARGETS, bench.figures()), "", *builds])
 
 
-def _indexed(lake: Path, index: Path, kind: str) -> Path:
+def _indexed(lake: Path, index: Path, kind: IndexKindName) -> Path:
     table = ss.create(lake, partitioning=None, index_path=index)
     options: dict[str, Any] = {"fpp": 0.001} if kind == "bloom" else {}
     for column in (KEY, "l_partkey"):
@@ -157,7 +158,7 @@ def _write(bench: Bench, writes: Writes) -> None:
 
 def _builds(lake: Path, folder: Path, rounds: int = 2) -> list[str]:
     """What more cores do for a build: sessions of one and of two, in turn."""
-    kinds = ("secondary", "bloom")
+    kinds: tuple[IndexKindName, ...] = ("secondary", "bloom")
     took: dict[tuple[str, int], list[float]] = {(kind, cores): [] for kind in kinds for cores in (1, CORES)}
     for number in range(rounds):
         for cores in (1, CORES):

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from ..engine.choices import TableSource
 from ..engine.create import create as create_table
 from ..engine.lakes.log import is_log
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, split, storage_options
 from .output import bytes_text, count_of, print_json, progress, stdout
 
 
-class Partitioning(StrEnum):
-    hive = "hive"
-    none = "none"
-
-
-class Source(StrEnum):
-    directory = "directory"
-    delta = "delta"
-    iceberg = "iceberg"
-
-
 def create(
     path: Path,
     partitioning: Annotated[
-        Partitioning, typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing.")
-    ] = Partitioning.hive,
+        Literal["hive", "none"],
+        typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing."),
+    ] = "hive",
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
-        Source | None,
+        TableSource | None,
         typer.Option(help="delta, iceberg: the live files of that table's own log; by default it is looked for."),
     ] = None,
     index_path: IndexPath = None,
@@ -44,8 +34,8 @@ def create(
         with progress() as report:
             table = create_table(
                 path,
-                partitioning="hive" if partitioning is Partitioning.hive else None,
-                source=None if source is None else source.value,
+                partitioning="hive" if partitioning == "hive" else None,
+                source=source,
                 columns=split(columns),
                 index_path=index_path,
                 storage_options=storage_options(),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from ..engine.choices import FilterSource, IndexKindName, Maintenance
 from ..engine.table import Table
 from .options import AsJson, IndexPath, Path, opened
 from .output import bytes_text, print_json, progress, stdout, text_table
@@ -15,26 +15,10 @@ from .output import bytes_text, print_json, progress, stdout, text_table
 indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
 
 
-class Kind(StrEnum):
-    bloom = "bloom"
-    secondary = "secondary"
-    stats = "stats"
-
-
 _KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
 
 
-class Source(StrEnum):
-    data = "data"
-    parquet = "parquet"
-
-
-class Maintained(StrEnum):
-    commit = "commit"
-    refresh = "refresh"
-
-
-IndexKind = Annotated[Kind, typer.Option(help=_KINDS)]
+IndexKind = Annotated[IndexKindName, typer.Option(help=_KINDS)]
 
 
 @indexes.command("add")
@@ -48,7 +32,7 @@ def index_add(
             show_default=False,
         ),
     ],
-    kind: IndexKind = Kind.bloom,
+    kind: IndexKind = "bloom",
     fpp: Annotated[
         float | None, typer.Option(help="Of a filter: how often a row group without the value is read all the same.")
     ] = None,
@@ -57,12 +41,12 @@ def index_add(
         typer.Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
     ] = None,
     source: Annotated[
-        Source | None,
+        FilterSource | None,
         typer.Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
     ] = None,
     maintain: Annotated[
-        Maintained, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
-    ] = Maintained.commit,
+        Maintenance, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
+    ] = "commit",
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,11 +55,11 @@ def index_add(
         with progress() as report:
             table.create_index(
                 columns,
-                kind.value,
+                kind,
                 fpp=fpp,
                 lookups=lookups,
-                source=None if source is None else source.value,
-                maintain=maintain.value,
+                source=source,
+                maintain=maintain,
                 progress=report,
             )
         _print_indexes(table, as_json)
@@ -87,7 +71,7 @@ def index_refresh(
     columns: Annotated[
         list[str] | None, typer.Argument(metavar="COLUMN", help="Default: every column with such an index.")
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="The kind of index; every kind by default.")] = None,
+    kind: Annotated[IndexKindName | None, typer.Option(help="The kind of index; every kind by default.")] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,11 +81,11 @@ def index_refresh(
         with progress() as report:
             unmatched = list(columns or ())
             for row in indexes_now:
-                if (kind is None or row["kind"] == kind.value) and (not columns or set(columns) & set(row["columns"])):
+                if (kind is None or row["kind"] == kind) and (not columns or set(columns) & set(row["columns"])):
                     table.refresh_index(row["columns"], row["kind"], progress=report)
                     unmatched = [name for name in unmatched if name not in row["columns"]]
             if unmatched:  # the library says what is wrong with them
-                table.refresh_index(unmatched, (kind or Kind.bloom).value, progress=report)
+                table.refresh_index(unmatched, kind or "bloom", progress=report)
         _print_indexes(table, as_json)
 
 
@@ -109,13 +93,13 @@ def index_refresh(
 def index_drop(
     path: Path,
     columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
-    kind: IndexKind = Kind.bloom,
+    kind: IndexKind = "bloom",
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Take indexes away."""
     with opened(path, index_path) as table:
-        table.drop_index(columns, kind.value)
+        table.drop_index(columns, kind)
         _print_indexes(table, as_json)
 
 

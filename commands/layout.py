@@ -12,7 +12,7 @@ import typer
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..engine.layout import Layout
+from ..engine.column_layout import Layout
 from .options import AsJson, IndexPath, Path, Version, opened
 from .output import count_of, print_json, stdout
 
@@ -54,8 +54,8 @@ def _print_layout(spread: Layout, location: str, lines_max: int, as_ascii: bool)
         for line in picture(spread, width, lines_max, as_ascii):
             screen.print(line, soft_wrap=True)
         screen.print()
-    for line in figures(spread):
-        screen.print(line, soft_wrap=True)
+    for name, figure in spread.figures():
+        screen.print(Text.assemble((f"{name:<17}", "dim"), figure), soft_wrap=True)
     if spread.advice:
         screen.print()
     for sentence in spread.advice:
@@ -74,24 +74,6 @@ def _print_layout_json(spread: Layout, location: str, version: int) -> None:
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, pa.Scalar) else value
-
-
-def figures(spread: Layout) -> list[Text]:
-    """What the picture amounts to, in numbers."""
-    counts = [count_of(spread.files_with_bounds, "file") + " with bounds"]
-    if spread.files_without_values:
-        counts.append(f"{spread.files_without_values:,} without values")
-    if spread.files_unknown:
-        counts.append(f"{spread.files_unknown:,} without bounds")
-    lines = [("files", ", ".join(counts))]
-    if spread.files_with_bounds:
-        lines.append(("values", f"{spread.domain[0]} to {spread.domain[1]}"))
-        mean, median, p99 = spread.depth_mean, spread.depth_p50, spread.depth_p99
-        depths = f"mean {mean:,.1f}, median {median:,.0f}, 99th percentile {p99:,.0f}"
-        lines.append(("a value lies in", f"{depths}, at most {count_of(spread.depth_max, 'file')}"))
-    if spread.files:
-        lines.append(("a look-up reads", f"{spread.share_read:.1%} of the files, by their bounds"))
-    return [Text.assemble((f"{name:<17}", "dim"), words) for name, words in lines]
 
 
 def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[Text]:

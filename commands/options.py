@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Annotated
 
 import typer
 
+from ..engine.choices import ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
 from ..errors import InvalidArgumentError, SkipstoneError
@@ -33,11 +34,6 @@ class InterruptedCommandError(Exception):
     """Ctrl-C. The message says what is kept."""
 
 
-class Mode(StrEnum):
-    snapshot = "snapshot"
-    read_optimized = "read_optimized"
-
-
 Path = Annotated[
     str, typer.Argument(metavar="PATH", help="The table's directory, or s3://BUCKET/PATH.", show_default=False)
 ]
@@ -47,7 +43,7 @@ IndexPath = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Version = Annotated[int | None, typer.Option(help="The version to read; the latest by default.")]
 Names = Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns.")]
-ScanMode = Annotated[Mode, typer.Option(help="read_optimized: of each file slice its base alone, without its logs.")]
+Mode = Annotated[ScanMode, typer.Option(help="read_optimized: of each file slice its base alone, without its logs.")]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")]
 
 

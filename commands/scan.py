@@ -11,19 +11,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import pyarrow as pa
 import typer
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.text import Text
 
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
-from .options import AsJson, IndexPath, Mode, Names, Path, ScanMode, UsageError, Version, Where, opened, split
+from .options import AsJson, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
 from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SHOWN_ROWS = 20
 _LISTED_ROWS_MAX = 3  # so few rows that do not fit side by side are shown one below the other
@@ -54,7 +54,7 @@ def scan(
         typer.Option("--output", "-o", metavar="FILE", help="Write all rows here.", show_default=False),
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
-    mode: ScanMode = Mode.snapshot,
+    mode: Mode = "snapshot",
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -67,9 +67,7 @@ def scan(
         if sync:
             _sync(table)
         is_preview = shape is Form.table and limit is None
-        plan = table.scan(
-            where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode.value
-        )
+        plan = table.scan(where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode)
         if count:
             _print_count(plan, as_json or shape is Form.json)
         elif output is not None:
@@ -263,11 +261,15 @@ def _text(value: object) -> str:
 
 
 def _cut(text: str) -> str:
+    from rich.cells import cell_len, set_cell_size
+
     return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
 
 
 def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
     """How many of the columns fit side by side; at least one."""
+    from rich.cells import cell_len
+
     used = 0
     for number, (name, texts) in enumerate(zip(names, columns, strict=True)):
         used += max(cell_len(line) for text in [name, *texts] for line in text.splitlines() or [""])
@@ -286,6 +288,9 @@ def _print_what_is_missing(names: list[str], is_cut: bool, screen: Console) -> N
 
 
 def _print_listed(names: list[str], columns: list[list[str]], screen: Console) -> None:
+    from rich.cells import cell_len
+    from rich.text import Text
+
     width = max(map(cell_len, names))
     for row in range(len(columns[0])):
         if row:

@@ -3,7 +3,7 @@
 Users meet `table.py` (the handle and its verbs), `create.py` and `open.py`. Below them, a room imports only from rooms
 that stand before it in this list:
 
-    progress.py, storage_options.py    small things that every room uses
+    progress.py   what every room uses to report how far it is
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
     predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match
     partitions/   partition values as text in paths, and back

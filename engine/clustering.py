@@ -4,7 +4,7 @@ A `RowOrder` makes one key a row, and rows are laid down by their keys:
 
     linear             by the first column, where that is equal by the second, and so on: exactly, and best for the
                        first. Nulls come before all values, NaN after all numbers, as in Spark
-    zorder, hilbert    along a curve through a grid (`curves`), good for each of a few columns. A column's levels in
+    zorder, hilbert    along a curve through a grid, good for each of a few columns. A column's levels in
                        the grid are *ranks*: which share of the sampled rows lies below the value, so crowded values,
                        strings that begin alike and columns of two values spread over the whole grid as all others do
 
@@ -12,11 +12,19 @@ A `RowOrder` makes one key a row, and rows are laid down by their keys:
 that alone fills several, the rows are dealt out over these in turn.
 
 What is learnt is small whatever the rows are, since every executor gets it.
+
+A cell of a grid of k dimensions, each of 2**bits levels, has one place along a curve: a whole number of k * bits bits.
+
+    morton     (z-order) the levels' bits dealt out in turn. Cheap; its neighbours may be far apart in the grid
+    hilbert    every step along it leads to a neighbour in the grid, so a stretch of it is a more compact region, and
+               its range in each column narrower. Found by Skilling's transform ("Programming the Hilbert curve", 2004)
+
+Both visit every cell once. Of one dimension they are the level itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -28,14 +36,55 @@ from .. import canon
 from ..arrays import binary_array, empty_bytes, from_numpy, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
 from ..hfile_like.ordered import OrderedCode
-from .curves import BITS_MAX, CURVES
 
 LINEAR = "linear"
-ORDERS = (LINEAR, *CURVES)
+_CURVE_BITS = 64
 _BITS_A_COLUMN = 12
 _CUT_BYTES_MAX = 128 << 10  # a column's
 
 Keys: TypeAlias = np.ndarray | pa.BinaryArray  # uint64 [n], or binary [n]: they compare as rows are laid down
+
+
+def morton(levels: Sequence[np.ndarray], bits: int) -> np.ndarray:
+    """uint64 [n]: the place of each cell along the z-order curve.
+
+    Args:
+        levels: a dimension each, the most significant first: uint64 [n], below 2**bits. At most 64 bits in all.
+    """
+    found = np.zeros_like(levels[0])
+    one = np.uint64(1)
+    for bit in reversed(range(bits)):
+        for level in levels:
+            found <<= one
+            found |= (level >> np.uint64(bit)) & one
+    return found
+
+
+def hilbert(levels: Sequence[np.ndarray], bits: int) -> np.ndarray:
+    """uint64 [n]: the place of each cell along the Hilbert curve. Arguments as for `morton`."""
+    axes = [level.copy() for level in levels]
+    first, last = axes[0], axes[-1]
+    for bit in reversed(range(1, bits)):
+        low = np.uint64((1 << bit) - 1)
+        for axis in axes:  # where the bit is set the first axis is turned round below it, elsewhere they change places
+            is_set = (axis >> np.uint64(bit)) & np.uint64(1) != 0
+            swapped = np.where(is_set, np.uint64(0), (first ^ axis) & low)
+            first ^= np.where(is_set, low, swapped)
+            if axis is not first:
+                axis ^= swapped
+    for before, axis in pairwise(axes):
+        axis ^= before
+    turned = np.zeros_like(first)
+    for bit in reversed(range(1, bits)):
+        is_set = (last >> np.uint64(bit)) & np.uint64(1)
+        turned ^= is_set * np.uint64((1 << bit) - 1)
+    for axis in axes:
+        axis ^= turned
+    return morton(axes, bits)
+
+
+CURVES: dict[str, Callable[[Sequence[np.ndarray], int], np.ndarray]] = {"zorder": morton, "hilbert": hilbert}
+ORDERS = (LINEAR, *CURVES)
 
 
 class RowOrder:
@@ -58,9 +107,11 @@ class RowOrder:
         self._curve = curve if len(self.columns) > 1 else LINEAR  # a curve through one dimension is that dimension
         self._ranks: list[_Ranks] = []
         if self._curve != LINEAR:
-            if len(self.columns) > BITS_MAX:
-                raise InvalidArgumentError(f"a curve goes through at most {BITS_MAX} columns, not {len(self.columns)}")
-            self._bits = min(_BITS_A_COLUMN, BITS_MAX // len(self.columns))
+            if len(self.columns) > _CURVE_BITS:
+                raise InvalidArgumentError(
+                    f"a curve goes through at most {_CURVE_BITS} columns, not {len(self.columns)}"
+                )
+            self._bits = min(_BITS_A_COLUMN, _CURVE_BITS // len(self.columns))
             self._ranks = [_Ranks(canon.flatten(sample.column(name)), self._bits) for name in self.columns]
 
     def keys(self, rows: pa.Table) -> Keys:

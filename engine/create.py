@@ -7,52 +7,65 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
-from .commit.attaching import Attacher, attach_all
-from .commit.fitting import minority, misfits, pending_of, without
+from .choices import TableSource
 from .commit.publish import Change, publish
-from .commit.schemas import check_table_schema, identified, unified, with_partition_columns
-from .indexes.orphans import Leftovers
+from .commit.schemas import (
+    check_table_schema,
+    identified,
+    minority,
+    misfits,
+    pending_of,
+    unified,
+    with_partition_columns,
+    without,
+)
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
-from .lakes.log import DIRECTORY, ICEBERG, KINDS, split_location
+from .lakes.locations import located
+from .lakes.log import DIRECTORY, ICEBERG, KINDS
 from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
 from .progress import Progress, teller
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
-from .tasks.attach import COLUMNS_MAX, column_filter
+from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from .tasks.declared import declared_files, told_partitions
 
 
 def create(
-    location: str | os.PathLike,
+    location: Any = None,
     *,
     schema: pa.Schema | None = None,
-    partitioning: str | Sequence[str] | pa.Schema | None = "hive",
-    source: str | None = None,
+    partitioning: Literal["hive"] | str | Sequence[str] | pa.Schema | None = "hive",
+    source: TableSource | None = None,
     files: Sequence[str] | pa.Table | None = None,
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
+    name: str | None = None,
+    catalog: Any = None,
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Table:
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
     Args:
-        location: the table's directory, or its URI in an object store (s3://, gs://, az://). An Iceberg table may be
-            given by its metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`);
-            by its directory, with source="iceberg", it is the newest.
+        location: the table's directory, or its URI in an object store (s3://, gs://, az://); or a table object of
+            deltalake (its log is indexed at its latest version) or pyiceberg. An Iceberg table may be given by its
+            metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`); by its
+            directory, with source="iceberg", it is the newest; with `catalog`, by its name in that.
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
@@ -82,31 +95,31 @@ def create(
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
     tell = teller(progress)
-    location, named = split_location(location) if source != DIRECTORY else (location, None)
-    storage, index_storage = open_storages(location, index_path, storage_options)
+    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     if storage.kind() == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
-    if source is None:
-        source = ICEBERG if named is not None else DIRECTORY if files is not None else source_of(storage)
-    if source != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
+    named = table.kind or (ICEBERG if table.metadata is not None else None)
+    kind = source or named or (DIRECTORY if files is not None else source_of(storage))
+    if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
-            f"{storage.uri}: the {source} log says files, schema and partitioning; they are not given here"
+            f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
         )
-    if source != DIRECTORY:
-        from .commit.create_log import first_version
+    if kind != DIRECTORY:
+        from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
-        log = open_source(source, storage, storage_options, named)
+        log = open_source(kind, storage, table.log_options, table.metadata)
         instant = first_version(log, storage, timeline, readers, columns, tell)
         return Table(new_handle(storage, index_storage, timeline, readers, instant, log=log))
     transaction = new_transaction_id()
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
-    is_told = isinstance(told, pa.Table)
-    listed = LISTED.empty_table() if is_told else _listed(storage, index_storage, files, schema, tell)
+    is_declared = isinstance(told, pa.Table)
+    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, tell)
     with Leftovers() as leftovers:
         results, pending = attach(
             storage,
@@ -119,7 +132,7 @@ def create(
             keep_pending=files is None,
             progress=tell,
         )
-        if schema is None and not results and not is_told:
+        if schema is None and not results and not is_declared:
             raise CorruptionError(
                 f"none of its {len(pending)} Parquet files can be read; the first: {pending[0]['reason']}",
                 path=pending[0]["path"],
@@ -130,16 +143,16 @@ def create(
         if is_listing and schema is None:  # most files say what the columns and keys are
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
             alike = without(results, minority(results, infers_keys=infers_keys))
-        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(alike)
+        texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
         base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns)
-        if is_told:
+        if is_declared:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
             odd = _odd_files(base, results)
             results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
-        instant = publish(timeline, readers, base, change, only_first=True)
+        instant = publish(timeline, readers, base, change)
     return Table(new_handle(storage, index_storage, timeline, readers, instant))
 
 

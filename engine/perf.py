@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import to_numpy
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, is_integer
 from .handle import Handle
 from .lakes.directory import THREADS as LISTING_THREADS
 from .lakes.directory import list_parquet
@@ -98,7 +98,7 @@ def perf_of(
 
     Raises InvalidArgumentError for a partition that is not there.
     """
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+    if not is_integer(rounds, 1):
         raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
     chosen = _largest(table) if partition is None else partition
     partition_id(table.handle.snapshot, chosen)

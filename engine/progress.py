@@ -1,12 +1,14 @@
-"""Telling how long work goes: `progress=` of the verbs that take long."""
+"""Reporting how far work has come: `progress=` of the verbs that take long."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import InvalidArgumentError
+from . import html
 
 Progress = Callable[[str, int, int | None], None]
 _REPEAT_S = 0.1
@@ -14,45 +16,99 @@ _BAR_WIDTH = 24
 
 
 def teller(progress: Progress | bool | None) -> Progress | None:
-    """What `progress=` means: a function, called as f(step, done, total or None); True, a bar on stderr; else none."""
+    """What `progress=` means: a function, called as f(step, done, total or None); True, a bar on stderr, or in the
+    notebook; else none."""
     if progress is None or progress is False:
         return None
     if progress is True:
-        return _Bar()
+        return _NotebookBars() if _is_notebook() else _Bars()
     if callable(progress):
         return progress
     raise InvalidArgumentError(f"progress= is a function of (step, done, total), or True for a bar, not {progress!r}")
 
 
-class _Bar:
-    """One line on stderr, written over as work goes on, and left standing when all that it tells of is done. Steps
-    that go on at once stand side by side."""
+def _is_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None  # a terminal's shell has none
+
+
+class _Step:
+    """One step: how far it is, since when."""
+
+    def __init__(self, name: str):
+        self.name, self.start_s = name, time.monotonic()
+        self.done = 0
+        self.total: int | None = None
+
+    def counts(self) -> str:
+        """ "12 of 48, 3 s left"."""
+        if not self.total:
+            return f"{self.done:,}"
+        counts = f"{self.done:,} of {self.total:,}"
+        elapsed_s = time.monotonic() - self.start_s
+        if not 0 < self.done < self.total or elapsed_s < 1:
+            return counts
+        return f"{counts}, {_duration(elapsed_s / self.done * (self.total - self.done))} left"
+
+
+class _Bars:
+    """One line on stderr, rewritten as work goes on, and finished when every step is. Steps that run at the same time
+    stand side by side."""
 
     def __init__(self) -> None:
-        self._told_s = 0.0
-        self._open: dict[str, str] = {}
+        self._shown_s = 0.0
+        self._steps: dict[str, _Step] = {}
         self._width = 0
 
-    def __call__(self, step: str, done: int, total: int | None) -> None:
+    def __call__(self, name: str, done: int, total: int | None) -> None:
         now_s = time.monotonic()
-        is_new, is_last = step not in self._open, done == total
-        self._open[step] = f"{step} {_shown(done, total)}"
-        if not is_new and not is_last and now_s - self._told_s < _REPEAT_S:
+        is_new, is_last = name not in self._steps, done == total
+        step = self._steps.setdefault(name, _Step(name))
+        step.done, step.total = done, total
+        if not is_new and not is_last and now_s - self._shown_s < _REPEAT_S:
             return
-        self._told_s = now_s
-        line = "  ".join(self._open.values())
-        sys.stderr.write("\r" + line.ljust(self._width))
-        self._width = len(line)
+        self._shown_s = now_s
+        steps = list(self._steps.values())
         if is_last:
-            del self._open[step]
-            if not self._open:
-                sys.stderr.write("\n")
-                self._width = 0
+            del self._steps[name]
+        self._show(steps, is_finished=not self._steps)
+
+    def _show(self, steps: list[_Step], is_finished: bool) -> None:
+        line = "  ".join(f"{step.name} {_bar(step)}{step.counts()}" for step in steps)
+        sys.stderr.write("\r" + line.ljust(self._width) + ("\n" if is_finished else ""))
+        self._width = 0 if is_finished else len(line)
         sys.stderr.flush()
 
 
-def _shown(done: int, total: int | None) -> str:
-    if not total:
-        return f"{done:,}"
-    filled = _BAR_WIDTH * done // total
-    return f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done:,} of {total:,}"
+class _NotebookBars(_Bars):
+    """The same as one output of a notebook's cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output: Any = None
+
+    def _show(self, steps: list[_Step], is_finished: bool) -> None:
+        from IPython.display import HTML, display
+
+        page = HTML(html.page(*(html.bar(step.name, step.done, step.total, step.counts()) for step in steps)))
+        if self._output is None:
+            self._output = display(page, display_id=True)
+        else:
+            self._output.update(page)
+        if is_finished:
+            self._output = None
+
+
+def _bar(step: _Step) -> str:
+    if not step.total:
+        return ""
+    filled = _BAR_WIDTH * step.done // step.total
+    return f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] "
+
+
+def _duration(seconds: float) -> str:
+    """ "45 s", "12 min", "3.5 h"."""
+    if seconds < 120:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -3,7 +3,7 @@
 A handle pins what it saw when it was opened; `refresh` moves it to the latest, and so does an action through it. A
 handle on an older version reads, and refuses actions.
 
-What only writers need is imported by the verbs that need it: a process that looks one value up does not pay for it.
+What a verb alone needs is imported by that verb: a process that looks one value up does not pay for the others.
 """
 
 from __future__ import annotations
@@ -15,32 +15,23 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, Reader, Refresh, ScanMode
 from .handle import Handle
 from .progress import Progress, teller
 from .scan.plan import Plan
 from .scan.planning import Planning
 from .scan.request import ScanRequest
-from .slice_views import file_groups_view, slices_view
-from .views import (
-    FILE_COLUMNS,
-    files_by_id,
-    files_view,
-    history_view,
-    indexes_view,
-    partition_id,
-    partitions_view,
-    savepoints_view,
-)
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from .column_layout import Layout
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
-    from .commit.sync_result import SyncResult
+    from .commit.sync import SyncResult
     from .commit.transaction import Transaction
-    from .layout import Layout
     from .scan.lake_dataset import LakeDataset
+    from .scan.request import OrderBy
     from .verify import Finding
 
 
@@ -59,6 +50,11 @@ class Table:
             f"<skipstone.Table {self.location!r} version {self.version}: "
             f"{totals['files']:,} files, {totals['rows']:,} rows>"
         )
+
+    def _repr_html_(self) -> str:
+        from .notebook import table_page
+
+        return table_page(self.handle)
 
     def __enter__(self) -> Table:
         return self
@@ -95,16 +91,21 @@ class Table:
 
     def partitions(self) -> pa.Table:
         """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
+        from .views import partitions_view
+
         return partitions_view(self.handle.snapshot)
 
     def files(self, partition: str | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        return files_view(
-            self.handle.snapshot.files(self._partition_ids(partition), FILE_COLUMNS), self.handle.snapshot
-        )
+        from .views import FILE_COLUMNS, files_view
+
+        snapshot = self.handle.snapshot
+        return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot)
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` tells them, by number; those that are not live are left out."""
+        from .views import files_by_id
+
         return files_by_id(self.handle.snapshot, ids)
 
     def file_ids(self, paths: Sequence[str]) -> pa.Array:
@@ -125,6 +126,8 @@ class Table:
         read with it, is not there yet; is_compacted: a base and no logs; dead (paths): what carries nothing at this
         version, logs of failed or rolled back commits and bases of commits that are not completed.
         """
+        from .views import slices_view
+
         if not isinstance(latest, bool):
             raise InvalidArgumentError(f"latest= is True or False, not {latest!r}")
         return slices_view(self.handle.snapshot, self._partition_ids(partition), latest)
@@ -135,14 +138,22 @@ class Table:
         Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
         uncompacted_logs: how many logs and blocks are read with its base.
         """
+        from .views import file_groups_view
+
         return file_groups_view(self.handle.snapshot, self._partition_ids(partition))
 
     def _partition_ids(self, partition: str | None) -> list[int] | None:
-        return None if partition is None else [partition_id(self.handle.snapshot, partition)]
+        if partition is None:
+            return None
+        from .views import partition_id
+
+        return [partition_id(self.handle.snapshot, partition)]
 
     def history(self) -> pa.Table:
         """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
         a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
+        from .views import history_view
+
         in_flight = [] if self.handle.is_pinned else self.handle.timeline.markers.in_flight()
         instants = list(self.handle.timeline.history(self.version))
         ended = {instant["transaction"] for instant in instants}
@@ -150,6 +161,8 @@ class Table:
 
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
+        from .views import indexes_view
+
         return indexes_view(self.handle.snapshot)
 
     def layout(self, column: str) -> Layout:
@@ -158,7 +171,7 @@ class Table:
 
         Raises SchemaError for a column that is not there, or whose type has no order.
         """
-        from .layout import layout_of
+        from .column_layout import layout_of
 
         return layout_of(self.handle.snapshot, column, self.handle.strict)
 
@@ -169,10 +182,11 @@ class Table:
         where: object = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        mode: str = "snapshot",
-        refresh: str | None = None,
-        reader: str = "pyarrow",
+        mode: ScanMode = "snapshot",
+        refresh: Refresh | None = None,
+        reader: Reader = "pyarrow",
         params: Sequence | Mapping | None = None,
+        order_by: OrderBy | None = None,
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -181,16 +195,19 @@ class Table:
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
                 on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
             columns: what to read (default: all), in this order.
-            limit: at most so many rows, in no promised order.
+            limit: at most so many rows: the first ones of `order_by`, else any.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
             reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
                 "skipstone[duckdb]"). The rows are the same.
             params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
                 is in them.
+            order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
+                where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
+                and rows that cannot be among the first are not read.
 
         Raises:
-            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
+            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
             InvalidArgumentError: the reader is not installed, or cannot read files that lie there.
         """
         if refresh not in (None, "sync"):
@@ -198,7 +215,11 @@ class Table:
         if refresh is not None:
             self.sync()
         return Plan(
-            Planning(ScanRequest.of(self.handle, columns, limit=limit, mode=mode, reader=reader), where, params)
+            Planning(
+                ScanRequest.of(self.handle, columns, limit=limit, order_by=order_by, mode=mode, reader=reader),
+                where,
+                params,
+            )
         )
 
     def dataset(self) -> LakeDataset:
@@ -223,7 +244,7 @@ class Table:
         on: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        reader: str = "pyarrow",
+        reader: Reader = "pyarrow",
     ) -> Plan:
         """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
         those columns where there is one. Files that it does not cover are read and compared.
@@ -309,12 +330,12 @@ class Table:
     def create_index(
         self,
         columns: str | Sequence[str],
-        kind: str,
+        kind: IndexKindName,
         *,
         fpp: float | None = None,
         lookups: int | None = None,
-        source: str | None = None,
-        maintain: str = "commit",
+        source: FilterSource | None = None,
+        maintain: Maintenance = "commit",
         shard_bytes: int | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
@@ -348,14 +369,16 @@ class Table:
         options = {name: value for name, value in given.items() if value is not None}
         return create_index(self.handle, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
-    def refresh_index(self, columns: str | Sequence[str], kind: str, *, progress: Progress | bool | None = None) -> int:
+    def refresh_index(
+        self, columns: str | Sequence[str], kind: IndexKindName, *, progress: Progress | bool | None = None
+    ) -> int:
         """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
         return refresh_index(self.handle, columns, kind, progress=teller(progress))
 
-    def drop_index(self, columns: str | Sequence[str], kind: str) -> int:
+    def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
         """Takes an index away. Returns the version made."""
         from .commit.indexing import drop_index
 
@@ -363,7 +386,7 @@ class Table:
         return drop_index(self.handle, columns, kind)
 
     def sync(
-        self, *, new_columns: str = "adopt", refresh: bool = False, progress: Progress | bool | None = None
+        self, *, new_columns: NewColumns = "adopt", refresh: bool = False, progress: Progress | bool | None = None
     ) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Nothing new makes no version.
@@ -409,7 +432,7 @@ class Table:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
         went and tell anew what their partitions span, runs are merged where that pays, old instants are archived.
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
-        from .commit.optimize import optimize
+        from .commit.indexing import optimize
 
         self.handle.check_latest()
         optimize(self.handle, teller(progress))
@@ -465,7 +488,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version, or one that changed no files.
         """
-        from .commit.undoing import rollback
+        from .commit.undo import rollback
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -484,7 +507,7 @@ class Table:
             NotReadableError: the data of a file that should come back are gone, or others.
             InvalidArgumentError: no such version or savepoint.
         """
-        from .commit.undoing import restore
+        from .commit.undo import restore
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -497,18 +520,20 @@ class Table:
 
         Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
         """
-        from .commit.savepoints import make_savepoint
+        from .commit.undo import make_savepoint
 
         self.handle.check_latest()
         return make_savepoint(self.handle, name)
 
     def savepoints(self) -> pa.Table:
         """One row a savepoint, by version: name, version, time (of that version)."""
+        from .views import savepoints_view
+
         return savepoints_view(self.handle.instant, self.handle.timeline)
 
     def drop_savepoint(self, name: str) -> int:
         """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
-        from .commit.savepoints import drop_savepoint
+        from .commit.undo import drop_savepoint
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)

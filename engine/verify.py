@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .commit.adoption import names_ever, sure_columns, unread_columns
+from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
-from .state import broken, newest_known
+from .state.lineage import broken, newest_known
 from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged
 
@@ -161,7 +161,7 @@ def _files(handle: Handle, deep: bool) -> list[Finding]:
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_told:
+        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_declared:
             try:
                 footer = read_footer(handle.storage, entry, options=parquet_options(handle.instant.source))
             except SkipstoneError as error:

@@ -23,20 +23,36 @@ Begin with `reader` and `writer`, then `block`. The modules stand in a line, and
 `kernels_*` are compiled twins of what stands beside their callers; `lazy` alone imports them.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
 from .file import GroupHandle
 from .index_rows import BlockInfo
-from .inspection import Finding
 from .keys import prefix_successor
-from .merge import MergeSummary, merge_runs
 from .numbered import Numbered, NumberedKeys
 from .ordered import KeyLayout, OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
 from .strided import StridedSection, read_strided_rows
 from .summaries import Summary
-from .writer import SortedFileWriter, WriterOptions
+
+if TYPE_CHECKING:
+    from .inspection import Finding
+    from .merge import MergeSummary, merge_runs
+    from .writer import SortedFileWriter, WriterOptions
+
+# What only writers and checks need is loaded when it is first used.
+_HOMES = {
+    "Finding": "inspection",
+    "MergeSummary": "merge",
+    "SortedFileWriter": "writer",
+    "WriterOptions": "writer",
+    "merge_runs": "merge",
+}
 
 __all__ = [
     "BlockInfo",
@@ -61,3 +77,10 @@ __all__ = [
     "read_block_range",
     "read_strided_rows",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    return value

@@ -11,23 +11,26 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, is_integer
 from .block import Block
 from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
 from .file import TAIL_BYTES, GroupHandle
 from .index_rows import BlockInfo
-from .inspection import Finding, findings_of
 from .lookups import look_up, look_up_one
 from .numbered import NumberedKeys
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
 from .strided import StridedSection, read_strided_many
 from .summaries import Summary
+
+if TYPE_CHECKING:
+    from .inspection import Finding
 
 CACHE_BYTES = 32 << 20
 
@@ -51,7 +54,7 @@ class SortedFileReader:
         cache_bytes: int = CACHE_BYTES,
     ):
         for what, size in (("tail_bytes", tail_bytes), ("cache_bytes", cache_bytes)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            if not is_integer(size, 0):
                 raise InvalidArgumentError(f"{what} {size!r}: give a number of bytes")
         self.file = OpenFile(source, tail_bytes, cache_bytes)
         self.name, self.schema = self.file.name, self.file.schema
@@ -183,6 +186,8 @@ class SortedFileReader:
 
     def verify(self) -> list[Finding]:
         """Reads and checks everything: header, blocks, order, rows, metas. [] where the file is sound."""
+        from .inspection import findings_of
+
         return findings_of(self.file)
 
     # -- blocks -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, is_integer
 from . import codec, strided
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
 from .byte_io import open_output
@@ -372,6 +372,6 @@ def _block_bytes(block_size: str | int, use: str) -> int:
         raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
     if block_size == "auto":
         return BLOCK_BYTES_OF_USE[use]
-    if isinstance(block_size, int) and not isinstance(block_size, bool) and 1 <= block_size <= BLOCK_SIZE_MAX_BYTES:
+    if is_integer(block_size, 1) and block_size <= BLOCK_SIZE_MAX_BYTES:
         return block_size
     raise InvalidArgumentError(f"block_size {block_size!r}: give bytes, 1 to {BLOCK_SIZE_MAX_BYTES:,}, or 'auto'")

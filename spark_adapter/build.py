@@ -24,27 +24,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ..engine.commit.attaching import TASK_FILES
+from ..engine.choices import IndexKindName, Maintenance
 from ..engine.commit.indexing import create_index as create_index_here
+from ..engine.commit.indexing import optimize as optimize_here
 from ..engine.commit.indexing import refresh_index as refresh_index_here
-from ..engine.commit.optimize import optimize as optimize_here
 from ..engine.create import create as create_here
-from ..engine.indexes.orphans import Leftovers
 from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
 from ..engine.indexes.task_result import TaskResult
 from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
 from ..engine.progress import Progress, teller
 from ..engine.state import IndexState, Run
+from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
-from ..engine.tasks.attach import attach_files
+from ..engine.tasks.attach import TASK_FILES, attach_files
 from .jobs import Spill, run_parts, slots, split_evenly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.handle import Handle
-    from ..engine.indexes.stats.rows import AddedFiles
+    from ..engine.indexes.task_result import AddedFiles
     from ..engine.table import Table
 
 _PARTS_A_CORE = 4
@@ -75,9 +75,9 @@ def create_index(
     spark: SparkSession,
     path: str | os.PathLike,
     columns: str | Sequence[str],
-    kind: str,
+    kind: IndexKindName,
     *,
-    maintain: str = "commit",
+    maintain: Maintenance = "commit",
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
@@ -112,7 +112,7 @@ def refresh_index(
     spark: SparkSession,
     path: str | os.PathLike,
     columns: str | Sequence[str],
-    kind: str,
+    kind: IndexKindName,
     *,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,

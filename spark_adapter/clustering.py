@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
+from ..engine.choices import Curve
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
@@ -86,7 +87,7 @@ def cluster(
     spark: SparkSession,
     path: str | os.PathLike,
     by: str | Sequence[str],
-    curve: str = "hilbert",
+    curve: Curve = "hilbert",
     where: object = None,
     *,
     file_rows: int | None = None,

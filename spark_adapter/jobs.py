@@ -30,8 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import errors
-from ..engine.storage import open_storage
-from ..engine.storage_options import StorageOptions
+from ..engine.storage import StorageOptions, open_storage
 from ..errors import CorruptionError, SkipstoneError, StorageError
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..engine.storage_options import StorageOptions
+from ..engine.storage import StorageOptions
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow

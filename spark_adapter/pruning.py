@@ -15,7 +15,7 @@ from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse import FILTER_BYTES, Coarse, coarse_of
 from ..engine.state import Instant
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, is_integer
 
 
 def coarse(
@@ -49,7 +49,7 @@ def coarse(
     Raises:
         NotATableError: no index there, or no such version. SchemaError: a column that no index could be over.
     """
-    if isinstance(filter_bytes, bool) or not isinstance(filter_bytes, int) or filter_bytes < 0:
+    if not is_integer(filter_bytes, 0):
         raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         result = coarse_of(table.handle, columns, filter_bytes)

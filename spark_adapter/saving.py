@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..engine.choices import SaveMode
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError, NotATableError
 from .jobs import error_in
@@ -27,7 +28,7 @@ _MODES = ("append", "overwrite")
 def save(
     frame: DataFrame,
     path: str | os.PathLike,
-    mode: str = "append",
+    mode: SaveMode = "append",
     *,
     read_version: int | None = None,
     index_path: str | os.PathLike | None = None,

@@ -252,7 +252,7 @@ def _writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> S
 def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
     """Raises, before any task runs, what the commit would raise for the version that was read. Not known yet: which
     partitions get rows, and whether this is a retry of a key."""
-    from ..engine.commit.overwriting import check_unchanged, read_instant
+    from ..engine.commit.conflicts import check_unchanged, read_instant
     from ..engine.state.snapshot import Snapshot
 
     if request.read_version is None:

@@ -1,9 +1,13 @@
 """Commits: everything that makes a new version.
 
-transaction.py, distributed.py   gather tasks; all of it becomes one version, or nothing
+transaction.py, distributed.py   gather what tasks wrote; all of it becomes one version, or nothing
 bind.py, schemas.py              local ordinals become ids, names in files become columns of the table
-publish.py                       runs are written, then the instant is put if nobody was first; else bind again
-sync.py, sync_log.py, follow.py  follow a directory, or the log of another format
-alter.py, undoing.py, savepoints.py, indexing.py, optimize.py, clean.py   one verb each
-slice_conflicts.py, overwriting.py   what counts as a conflict
+publish.py, queue.py             runs are written, then the instant is put if nobody was first, else bound again
+conflicts.py                     what counts as a conflict
+sync.py                          follows a directory; rebind.py: columns that files hold and the table did not read
+sync_log.py, follow_log.py       follow the log of another format
+alter.py, undo.py, indexing.py, clean.py, repair.py   the other verbs
+
+In: results of tasks (`indexes/task_result.py`) and a handle on a version. Out: the next instant, and the runs it names.
+Begin at `publish.py`: a `Change` says what a verb wants, `publish` makes a version of it.
 """

@@ -24,17 +24,17 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import to_numpy
-from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError
-from ..indexes.commit_work import RunWriting
-from ..indexes.orphans import Leftovers
+from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
+from ..state.leftovers import Leftovers
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
 from ..tasks.writer import FILE_PREFIX
-from .bind import gone_entries
+from .bind import removed_entries
 from .publish import newest_after, publish_definition, successor
 from .queue import TICKET
 
@@ -115,8 +115,8 @@ def clean(
             if cleaning.gone is None:
                 return after
             writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
-            rows = gone_entries(cleaning.gone, are_cleaned=True)
-            return replace(after, manifest=writing.manifest(after.manifest, rows, after.version))
+            rows = removed_entries(cleaning.gone, are_cleaned=True)
+            return replace(after, manifest=writing.append_to_manifest(after.manifest, rows, after.version))
 
         with handle.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
             base = publish_definition(handle.timeline, base, transaction, following, leftovers)
@@ -140,7 +140,7 @@ def clean(
 
 
 def _check(retain_versions: object, min_age: object) -> None:
-    if isinstance(retain_versions, bool) or not isinstance(retain_versions, int) or retain_versions < 1:
+    if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")

@@ -23,14 +23,13 @@ from dataclasses import dataclass
 
 from ...errors import CommitConflictError, NotATableError
 from ..handle import Handle
-from ..indexes.orphans import Leftovers
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
+from ..state.leftovers import Leftovers
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec
-from .tasks import add_results, drop_task_markers, may_be_named, spec_of
-from .transaction import Transaction
+from .transaction import Transaction, add_results, drop_task_markers, may_be_named, spec_of
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
-"""Adding, refreshing and dropping indexes, without a lock.
+"""Adding, refreshing, dropping and optimizing indexes, without a lock.
 
 A build reads the files that were live when it began and publishes what it covers: files that others commit meanwhile
 are in later segments, which it does not cover, so they may match until `refresh_index`. A long build publishes what it
 has from time to time, the rest being holes: killed, it has lost only what came after, and a refresh goes on from there.
+
+`optimize` does at once what commits leave for later: indexes cover the files that they lack, each by a refresh of its
+own; then, in one instant, each kind of index merges its runs and drops the entries of files that are gone.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,15 +21,18 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.orphans import Leftovers
-from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
+from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
+from ..logger import is_logging, log, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
-from ..state import Coverage, IndexState, Instant, new_transaction_id
+from ..state import Coverage, IndexState, Instant, Run, new_transaction_id
 from ..state.coverage import is_covered
+from ..state.leftovers import Leftovers
 from ..state.manifest import BASE
-from .publish import publish_definition, successor
+from ..state.run_writing import RunWriting
+from ..state.snapshot import Snapshot
+from .publish import NothingToDo, publish_definition, successor
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -138,7 +146,17 @@ def _refreshed(
 
 def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
     lacking = _lacking(handle, index, with_logs=made_by.speaks_of_logs)
-    return builder(made_by, handle, index, lacking, job) if lacking.num_rows else Built(())
+    if not lacking.num_rows:
+        return Built(())
+    start_s = time.perf_counter()
+    built = builder(made_by, handle, index, lacking, job)
+    if is_logging():
+        log(
+            f"index {_label(handle.instant, made_by, index)} of {handle.location}: built over "
+            f"{lacking.num_rows - len(built.not_reached):,} of {lacking.num_rows:,} files that it lacked, "
+            f"{sum(run.size_bytes for run in built.runs):,} bytes, {ms_since(start_s)}"
+        )
+    return built
 
 
 def _with_built(
@@ -258,3 +276,50 @@ def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
     what commits did that came between, were it only to take files out."""
     is_whole = index.coverage.is_whole(handle.version)
     return index.kind == "stats" and not is_whole and not _lacking(handle, index).num_rows
+
+
+# -- optimize ---------------------------------------------------------------------------------------------------------
+
+
+def optimize(handle: Handle, progress: Progress | None, builder: Builder = build_here) -> None:
+    """See `Table.optimize`. `builder`: who builds what indexes lack."""
+    _cover(handle, progress, builder)
+    transaction = new_transaction_id()
+    leftovers = Leftovers()
+    attempts = count()
+    merged_before: dict[tuple[str, ...], Run] = {}
+
+    def following(latest: Instant) -> Instant:
+        writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
+        work = MergeWork(Snapshot(latest, handle.readers), writing, merged_before)
+        after = successor(latest, transaction, "optimize")
+        merged = writing.consolidate_manifest(after.manifest)
+        if merged is not None:
+            after = replace(after, manifest=merged)
+        changed = 0
+        for done, index in enumerate(after.indexes, start=1):
+            kind = known_kind(index.kind)
+            found = index if kind is None else kind.merge(index, work)
+            changed += found.runs != index.runs
+            after = after.with_index(found)
+            if progress:
+                progress("optimize", done, len(latest.indexes))
+        if merged is None and not changed:
+            raise NothingToDo(latest)
+        return replace(after, summary={"indexes": changed, "merged": merged is not None})
+
+    try:
+        held = handle.timeline.markers.held(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
+        with held, leftovers:
+            handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, leftovers))
+    except NothingToDo:
+        pass
+    handle.timeline.archive(handle.version, progress)
+
+
+def _cover(handle: Handle, progress: Progress | None, builder: Builder) -> None:
+    """Refreshes the indexes that lack files."""
+    for index in handle.instant.indexes:
+        paths = [handle.instant.path_of(column) for column in index.columns]
+        if paths and known_kind(index.kind) is not None:
+            refresh_index(handle, paths, index.kind, progress=progress, builder=builder)

@@ -6,16 +6,18 @@
 Only `put_if_absent` of an instant decides who is first. The queue orders those that take part: a commit that lost a
 race enters it, tries again when no live ticket is older than its own, and leaves it at its end. A process that met
 other writers in the last seconds enters before its first attempt, too; one that committed in the last seconds looks
-whether others wait, else it could win every race against them and never know. A commit that is neither asks nothing.
-A writer that knows nothing of the queue, or cannot write there, does no harm and comes to none.
+whether others wait, else it could win every race against them and never know. Any other commit makes no request here.
+A writer that cannot write to the queue, or does not know of it, does no harm, and none comes to it.
 
 A ticket is live while its file is young beside one's own, both by the storage's clock: each waiting commit writes its
-file anew every second. So a process that was killed, or stopped, delays the others by less than five seconds.
+file again every second. So a process that was killed, or stopped, delays the others by less than five seconds. No
+commit waits for one of its own thread: that one cannot end before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import threading
@@ -37,6 +39,7 @@ _POLL_S, _POLL_S_MAX = 0.004, 0.5
 _PAUSE_S_MAX = 0.5
 _contended: dict[str, float] = {}  # by root: when this process last met other writers there
 _committed: dict[str, float] = {}  # by root: when this process last ended a commit there
+_holders: dict[str, tuple[int, int]] = {}  # by ticket: the process and the thread that hold it
 
 
 class Turn:
@@ -57,6 +60,7 @@ class Turn:
         with self._lock:  # a beat that is on its way would write the ticket again
             ticket, self._ticket = self._ticket, None
         if ticket is not None:
+            _holders.pop(ticket, None)
             with contextlib.suppress(SkipstoneError):  # it is not live for long
                 self._timeline.storage.delete(ticket)
 
@@ -85,7 +89,7 @@ class Turn:
     def _enter(self) -> None:
         ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"
         self._timeline.storage.put(ticket, b"", is_durable=False)
-        self._ticket = ticket
+        self._ticket, _holders[ticket] = ticket, _this_thread()
         threading.Thread(target=self._beat, name="skipstone-queue", daemon=True).start()
 
     def _beat(self) -> None:
@@ -97,40 +101,45 @@ class Turn:
     def _wait_for_turn(self, root: str) -> None:
         first, first_since = "", 0.0
         while True:
-            begun = time.monotonic()
-            ahead, is_alone = self._ahead()
+            started = time.monotonic()
+            older, is_alone = self._older_tickets()
             now = time.monotonic()
             if not is_alone:
                 _contended[root] = now
-            if not ahead:
+            if not older:
                 return
-            if ahead[0] != first:
-                first, first_since = ahead[0], now
+            if older[0] != first:
+                first, first_since = older[0], now
             elif now - first_since > _TURN_S_MAX:
                 return
-            time.sleep(min(_POLL_S_MAX, len(ahead) * max(_POLL_S, now - begun)))
+            time.sleep(min(_POLL_S_MAX, len(older) * max(_POLL_S, now - started)))
 
-    def _ahead(self) -> tuple[list[str], bool]:
-        """The live tickets before this commit's own, the oldest first; and whether no other ticket is live."""
+    def _older_tickets(self) -> tuple[list[str], bool]:
+        """The live tickets of others that are older than this commit's, the oldest first; whether none is live."""
         files, _ = self._timeline.storage.list_folder(FOLDER)
         tickets = [entry for entry in files if TICKET.fullmatch(entry.path)]
-        own = next((entry for entry in tickets if entry.path == self._ticket), None)
-        if own is None:  # removed as abandoned: the next beat writes it again
+        mine = next((entry for entry in tickets if entry.path == self._ticket), None)
+        if mine is None:  # removed as abandoned: the next beat writes it again
             return [], False
-        live = [entry.path for entry in tickets if _age_s(entry, own) <= _LEASE_S]
-        for entry in tickets:
-            if own.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
+        others = [entry for entry in tickets if _holders.get(entry.path) != _this_thread()]
+        live = [entry.path for entry in others if _age_s(entry, mine) <= _LEASE_S]
+        for entry in others:
+            if mine.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
                 self._timeline.storage.delete(entry.path)
-        return sorted(path for path in live if path < own.path), len(live) == 1
+        return sorted(path for path in live if path < mine.path), not live
 
 
 def _is_recent(times: dict[str, float], root: str) -> bool:
     return time.monotonic() - times.get(root, float("-inf")) <= _RECENT_S
 
 
-def _age_s(entry: Entry, own: Entry) -> float:
-    """How far two files' times lie apart: one from the future, before a clock was set back, is no younger."""
-    return abs(own.modified_ns - entry.modified_ns) / 1e9
+def _this_thread() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+def _age_s(entry: Entry, other: Entry) -> float:
+    """How far two files' times are apart: one from the future, before a clock was set back, is no younger."""
+    return abs(other.modified_ns - entry.modified_ns) / 1e9
 
 
 def pause(attempt: int) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
-from ..state import Coverage, Instant, Timeline, new_transaction_id, newest_known, now_us
+from ..state import Coverage, Instant, Timeline, new_transaction_id, now_us
+from ..state.lineage import newest_known
 from ..state.timeline import instant_path, is_loss
 from ..storage import open_storages
-from .publish import successor
+from .publish import log_commit, successor
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def repair(
         return Repair(base.version, (), base.version, False)
     if dry_run:
         return Repair(base.version, lost, base.version, True)
+    start_s = time.perf_counter()
     transaction = new_transaction_id(base.table_id)
     for version in lost:
         if not timeline.give_up(version, transaction, is_damaged=version in damaged):
@@ -81,6 +84,7 @@ def repair(
     after = _after(base, last + 1, transaction, len(lost))
     if not timeline.publish(after):
         raise _overtaken(timeline, after.version)
+    log_commit(timeline, after, start_s)
     return Repair(base.version, lost, after.version, True)
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,22 +27,21 @@ from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of
 from ..progress import Progress
 from ..state import Instant, is_of_table, new_transaction_id
+from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
-from ..tasks.attach import COLUMNS_MAX, column_filter
+from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
-from .adoption import adding, evolver, live_schemas, names_ever, new_columns, rebind, sure_columns
-from .attaching import attach_all
-from .evolution import columns_state
-from .fitting import misfits, pending_of, without
+from .alter import adding, columns_state, evolver, new_columns
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .sync_result import Synced, SyncResult
+from .rebind import live_schemas, names_ever, rebind, sure_columns
+from .schemas import misfits, pending_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
 
-_IDENTITY = ["size_bytes", "modified_ns", "etag"]
+
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 
 
@@ -68,12 +67,12 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
         seen = listed, in_flight, begun.version
         found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
+        def validate(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
             if difference(newer, *seen) != found or columns_state(newer.instant) != columns_state(base):
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
-            return _committed(handle, snapshot, found, recheck, progress, adopts)
+            return _committed(handle, snapshot, found, validate, progress, adopts)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -84,7 +83,7 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
 def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], begun: int) -> Difference:
     """Compares a listing with a version, by path, size, time and etag. Files that came after the version `begun`, the
     latest when the listing began, stay as they are."""
-    live = snapshot.files().select(["file_id", "path", *_IDENTITY, "segment"])
+    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= begun
     paths, there = joined(listed.column("path")), _path_bytes(live)
     at = pc.index_in(paths, value_set=there)
@@ -121,7 +120,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
 def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
-    gone = snapshot.gone().select(["path", *_IDENTITY])
+    gone = snapshot.gone().select(["path", *STAT_FIELDS])
     out = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(gone))
     known: dict[bytes, list[dict]] = {}
     for row in gone.to_pylist() if out.null_count < len(out) else ():
@@ -174,7 +173,7 @@ def _committed(
     handle: Handle,
     snapshot: Snapshot,
     found: Difference,
-    recheck: Callable[[Snapshot], None],
+    validate: Callable[[Snapshot], None],
     progress: Progress | None,
     adopts: bool,
 ) -> Synced:
@@ -186,7 +185,7 @@ def _committed(
         if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
-    change = Change(transaction, "sync", remember_gone=False, recheck=recheck)
+    change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(handle, base, change, found.appeared, progress, adopts)
@@ -249,3 +248,46 @@ def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
         raise CorruptionError(one["reason"], path=one["path"], check="parquet")
     for path, reason in reasons.items():
         raise SchemaError(f"{path}: {reason}")
+
+
+class SyncResult(int):
+    """The version that a sync ended at, an int as ever, with what it did.
+
+    version        the same, as a plain int
+    added          paths of files that came; one that changed under its path came, and its former self went
+    removed        paths of files that went
+    quarantined    path -> reason: files that are set aside, not readable or not fitting, whether they were met now or
+                   before. Each sync tries them again
+    new_columns    names of columns that files hold and the table had not: adopted, or, where that is not wanted,
+                   reported
+    """
+
+    version: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    quarantined: dict[str, str]
+    new_columns: tuple[str, ...]
+
+    def __new__(
+        cls,
+        version: int,
+        added: Sequence[str] = (),
+        removed: Sequence[str] = (),
+        quarantined: Mapping[str, str] | None = None,
+        new_columns: Sequence[str] = (),
+    ) -> SyncResult:
+        self = super().__new__(cls, version)
+        self.version = int(version)
+        self.added, self.removed = tuple(added), tuple(removed)
+        self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
+        return self
+
+    def at(self, version: int) -> SyncResult:
+        """The same, where a later version came of it."""
+        return SyncResult(version, *self.__getnewargs__()[1:])
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.version, self.added, self.removed, self.quarantined, self.new_columns
+
+
+Synced: TypeAlias = tuple[Instant, SyncResult]  # the version, and what led to it

@@ -1,27 +1,35 @@
-"""Committing what a log of another format has gone on by: one commit for all of it."""
+"""Committing what the log of another format says: version 1 of a table that follows it, and later what changed in it,
+in one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import string_array
-from ...errors import CommitConflictError, CorruptionError
-from ..lakes.log import LOG_FILES, LogState, known_state
+from ...errors import CommitConflictError, CorruptionError, SchemaError
+from ..lakes.log import LOG_FILES, LogSource, LogState, described, known_state
+from ..parquet.leaves import leaf_types
 from ..progress import Progress
-from ..state import Instant, new_transaction_id
+from ..state import Instant, Timeline, new_transaction_id, now_us
+from ..state.leftovers import Leftovers
+from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
+from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log
-from .follow import Followed, at_state, followed
+from .follow_log import Followed, at_state, begun, followed
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .sync_result import Synced, SyncResult
+from .sync import Synced, SyncResult
 
 if TYPE_CHECKING:
     from ..handle import Handle
+    from ..progress import Progress
+    from ..storage import Storage
 
 
 def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
@@ -48,7 +56,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
 
 
 def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Synced:
-    def recheck(newer: Snapshot) -> None:
+    def validate(newer: Snapshot) -> None:
         if newer.instant.source != base.source:
             raise CommitConflictError("another writer followed the log meanwhile")
 
@@ -58,9 +66,9 @@ def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, 
         transaction=transaction,
         action="sync",
         removed=found.removed,
-        remember_gone=False,
+        remember_removed=False,
         evolve=None if is_retry else lambda newest: at_state(newest, state),
-        recheck=recheck,
+        validate=validate,
     )
     unread: list[dict] = []
     with handle.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
@@ -125,3 +133,42 @@ def _still_pending(base: Instant, found: Followed) -> list[dict]:
         return []
     touched = {*found.removed.values(), *found.added.column("path").to_pylist()}
     return [pending for pending in base.pending if pending["path"] not in touched]
+
+
+def first_version(
+    log: LogSource,
+    storage: Storage,
+    timeline: Timeline,
+    readers: RunReaders,
+    columns: Sequence[str] | None,
+    progress: Progress | None,
+) -> Instant:
+    """Publishes version 1 of a table that follows a log. Raises what `LogSource.at` does, SchemaError for `columns`
+    that name none, CommitConflictError where another was first."""
+    state = log.at(None, None)
+    assert state is not None
+    told = state.columns()
+    assert told is not None
+    chosen = None if columns is None else _chosen(columns, told.schema)
+    transaction = new_transaction_id()
+    source = {**described(state), "hive": False, "partitions_declared": True}
+    base = begun(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), told, source, chosen)
+    results = []
+    with Leftovers() as leftovers:
+        files = state.changes().added
+        if files.num_rows:
+            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            leftovers.add(timeline.storage, path)
+            paths = base.stats_paths()
+            results = attach_log(storage, timeline.storage, path, files, told.naming, paths, progress)
+        pending = tuple(pending for result in results for pending in result.pending)
+        change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
+        return publish(timeline, readers, base, change)
+
+
+def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    for name in columns:
+        if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
+            raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")
+    is_meant = column_filter(columns)
+    return tuple(path for path in leaf_types(schema) if is_meant(path))

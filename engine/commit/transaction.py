@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
-from ..indexes.orphans import Leftovers
+from ..choices import Overwritten
+from ..indexes.bloom.task_filters import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
+from ..indexes.secondary.sort import KeySpec
 from ..indexes.task_result import TaskResult
-from ..state import COMMIT_STATES, COMPLETED, Instant, new_transaction_id
+from ..parquet.leaves import leaf_types
+from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
+from ..state.leftovers import Leftovers
+from ..state.markers import Markers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
+from ..storage import Storage
+from ..storage.prefetch import STAT_THREADS
 from ..tasks.declared import declared_files
-from ..tasks.spec import TaskSpec
+from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
-from .overwriting import check_unchanged, live_files, read_instant, same_partitions
+from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
 from .publish import Change, publish
-from .slice_conflicts import check_slices
-from .tasks import add_results, drop_task_markers, may_be_named, spec_of
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -124,7 +130,7 @@ class Transaction:
         self.remove(old_paths)
         self.add_files(new_files)
 
-    def overwrite(self, partitions: str = "all", *, read_version: int | None = None) -> None:
+    def overwrite(self, partitions: Overwritten = "all", *, read_version: int | None = None) -> None:
         """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
         partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
 
@@ -222,7 +228,7 @@ class Transaction:
             removed=self._removed,
             key=self._key,
             states=self._states,
-            recheck=lambda newer: self._check_newer(newer, results),
+            validate=lambda newer: self._validate(newer, results),
             read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
         )
@@ -250,7 +256,7 @@ class Transaction:
             with contextlib.suppress(SkipstoneError):
                 self._handle.index_storage.delete(path)
 
-    def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
+    def _validate(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
         for commit, state in self._states.items():
@@ -295,3 +301,75 @@ class Transaction:
             raise InvalidArgumentError(
                 "a transaction is used, and ends, in the process that began it; others get its `task_spec()`"
             )
+
+
+# -- tasks of a transaction -------------------------------------------------------------------------------------------
+
+
+def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) -> TaskSpec:
+    """What a task of a transaction that begins at the table's version needs. `marker_base`: see `TaskSpec`."""
+    base = handle.instant
+    filters = [
+        FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
+        for i in base.indexes
+        if i.kind == "bloom" and i.maintain == "commit"
+    ]
+    return TaskSpec(
+        location=handle.storage.uri,
+        index_location=handle.index_storage.uri,
+        transaction=transaction,
+        schema=base.schema,
+        partitioning=base.partitioning,
+        hive_partitioned=handle.is_hive,
+        stats_columns=base.stats_paths(),
+        filters=tuple(filters),
+        keys=_key_specs(base),
+        storage_options=handle.storage_options,
+        marker_base=marker_base,
+    )
+
+
+def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Storage, index: Storage) -> None:
+    """Tells what tasks wrote, to be removed with their transaction."""
+    for result in results:
+        for path in result.written:
+            leftovers.add(data, path)
+        if result.index is not None:
+            leftovers.add(index, result.index.path)
+            for run in result.index.key_runs.values():
+                if run.path is not None:
+                    leftovers.add(index, run.path)
+
+
+def drop_task_markers(markers: Markers, transaction: str, results: Iterable[TaskResult]) -> None:
+    """Takes away the markers of tasks that were heard of. One that stays is found, and cleaned, by its age."""
+    tasks = sorted({result.task for result in results if result.task is not None})
+
+    def drop(task: str) -> None:
+        with contextlib.suppress(SkipstoneError):
+            markers.remove(transaction, task)
+
+    if len(tasks) > 1:  # a job has hundreds, and an object store answers each in tens of milliseconds
+        with ThreadPoolExecutor(STAT_THREADS) as pool:
+            list(pool.map(drop, tasks))
+    else:
+        for task in tasks:
+            drop(task)
+
+
+def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: str) -> bool:
+    """True where an instant after `version` is of this transaction, or one was lost; and where another table was made
+    in the place of this one: it may have taken the files that were there for its own."""
+    latest = timeline.latest()
+    if latest is None or latest.table_id != table_id:
+        return latest is not None
+    made = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
+    return transaction in made or len(made) < latest.version - version or timeline.lost is not None
+
+
+def _key_specs(base: Instant) -> tuple[KeySpec, ...]:
+    """The keys that tasks keep for secondary indexes; two indexes of the same columns share one."""
+    kinds = leaf_types(base.schema)
+    kept = [i for i in base.indexes if i.kind == "secondary" and i.maintain == "commit"]
+    columns = dict.fromkeys(tuple(base.path_of(c) for c in index.columns) for index in kept)
+    return tuple(KeySpec(names, tuple(kinds[name] for name in names)) for names in columns)

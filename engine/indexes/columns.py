@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...errors import InvalidArgumentError, SchemaError
+from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import leaf_type, leaf_types, top_level
 from ..predicates.evidence import Evidence
 from ..state import Instant
@@ -104,7 +104,7 @@ def checked_options(kind: str, options: dict[str, Any], known: Collection[str]) 
 
 
 def checked_shard_bytes(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+    if not is_integer(given, 1):
         raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {given!r}")
     return given
 

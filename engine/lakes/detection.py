@@ -17,14 +17,13 @@ from typing import NamedTuple
 from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import Storage, open_storage
 from ..storage.places import place_of
-from ..storage.prefetch import ahead
+from ..storage.prefetch import STAT_THREADS, ahead
 from .log import DELTA, DIRECTORY, ICEBERG, METADATA_ENDING
 
 HUDI = "hudi"
 _MARKS = {DELTA: "_delta_log", HUDI: ".hoodie", ICEBERG: "metadata"}  # one written as several is followed as Delta
 _DELTA_ENDINGS = (".json", ".parquet", "_last_checkpoint")
 _ICEBERG_ENDINGS = (METADATA_ENDING, "version-hint.text")
-_THREADS = 16
 
 
 class Log(NamedTuple):
@@ -77,7 +76,7 @@ def _nearest_log(storage: Storage) -> Log | None:
         except StorageError:  # above, nobody need be allowed to look; here, the listing that follows says so
             return False
 
-    answers = zip(asked, ahead(is_there, asked, _THREADS, "skipstone-detect"), strict=True)
+    answers = zip(asked, ahead(is_there, asked, STAT_THREADS, "skipstone-detect"), strict=True)
     return next((Log(kind, root) for (root, kind), there in answers if there), None)
 
 

@@ -27,11 +27,12 @@ from ... import canon
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, Storage
 from .column_stats import ColumnStats, shortened
-from .footer_bytes import Chunk, FooterBytes, RowGroup, check_unencrypted, footer_bytes
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from .footer_bytes import Chunk, FooterBytes, RowGroup
 
 BoundReader = Callable[[Any], int | bytes | None]
 
@@ -93,6 +94,8 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
 
 def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
     """An open file, and its footer parsed."""
+    from .footer_bytes import check_unencrypted, footer_bytes
+
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
     file = _opened(storage, entry, options, tail_bytes)
     try:
@@ -215,6 +218,8 @@ def parse_footer(
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
     """The row groups that pyarrow's FileMetaData tells of."""
+    from .footer_bytes import footer_bytes
+
     return footer_bytes(metadata).row_groups
 
 

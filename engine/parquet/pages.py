@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from ...arrays import from_numpy
 from .footers import prefetch
-from .page_headers import Pages, PagesUnknownError, ReadAt, pages_of
-from .synthetic_file import TYPES, PageGroup, made_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from .page_headers import Pages, ReadAt
+    from .synthetic_file import PageGroup
 
 BATCH_ROWS = 4096
 _SLICED_ROWS_MAX = 16
@@ -107,6 +108,8 @@ def is_coded(chunk: Any) -> bool:
 
 def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     """Those of some top-level columns that can be read by page."""
+    from .synthetic_file import TYPES
+
     schema, wanted = file.metadata.schema, set(columns)
     found: dict[str, bool] = {}
     for i in range(len(schema)):
@@ -133,6 +136,9 @@ def rows_by_page(
 
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
+    from .page_headers import pages_of
+    from .synthetic_file import PageGroup, made_file
+
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     alike: dict[tuple, PageGroup] = {}
     for name in columns:
@@ -155,6 +161,8 @@ def _read(
 ) -> dict[str, pa.ChunkedArray]:
     """The wanted rows of a made file, by column; `wanted`: positions in each of its row groups."""
     import pyarrow.parquet as pq
+
+    from .page_headers import PagesUnknownError
 
     parts: list[pa.RecordBatch] = []
     with pq.ParquetFile(pa.BufferReader(made), read_dictionary=coded, **options) as file:

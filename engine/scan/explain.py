@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.outcomes import AnyLeaf
+from .. import html
+from ..indexes.probe_results import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
 from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
-from .steps import Step
+from .steps import Step, bytes_text
 from .survivors import Units, units_of
 from .tasks import FileTask, RowGroups
 
@@ -28,18 +29,51 @@ if TYPE_CHECKING:
 
 _REASONS_SHOWN = 6
 _PENDING_SHOWN = 3
+_COLUMNS_SHOWN = 20
 _ROW_GROUPS_SHOWN = 8
 
 HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 
 
-def of_plan(plan: Planning) -> str:
+class Explanation(str):
+    """What `Plan.explain` returns: a text, which notebooks show as HTML."""
+
+    def __new__(cls, text: str, html: str = "") -> Explanation:
+        explanation = super().__new__(cls, text)
+        explanation._html = html
+        return explanation
+
+    _html: str
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
+def of_plan(plan: Planning) -> Explanation:
     """The steps as a table, and what a person should know besides."""
-    instant = plan.instant
-    lines = [f"scan of {plan.location} version {instant.version}", f"where {plan.predicate_text}"]
-    lines += ["", *_table(plan.steps), *(f"  {remark}" for remark in remarks(plan))]
-    kept = kept_lines(plan)
-    return "\n".join([*lines, "", *kept] if kept else lines)
+    steps, notes, kept = plan.steps, remarks(plan), kept_lines(plan)
+    head = [f"scan of {plan.location} version {plan.instant.version}", f"where {plan.predicate_text}"]
+    text = [*head, "", *_table(steps), *(f"  {note}" for note in notes), *(["", *kept] if kept else ())]
+    shown = html.page(html.lines(head), _grid(steps), html.lines(notes), html.lines(kept))
+    return Explanation("\n".join(text), shown)
+
+
+def page_of_plan(plan: Planning) -> str:
+    """A plan as a notebook shows it: nothing is read for that."""
+    columns = ", ".join(plan.columns[:_COLUMNS_SHOWN]) + (", ..." if len(plan.columns) > _COLUMNS_SHOWN else "")
+    facts = [f"where {plan.predicate_text}", f"columns {columns}"]
+    if plan.limit is not None:
+        facts.append(f"at most {plan.limit:,} rows")
+    steps = plan.steps_so_far
+    return html.page(
+        html.heading("Plan", f"{plan.location} version {plan.instant.version}"),
+        html.lines(facts),
+        _grid(steps) if steps else html.lines(["not worked out yet: explain() does that, to_table() reads"], dim=True),
+    )
+
+
+def _grid(steps: list[Step]) -> str:
+    return html.grid(HEADINGS, map(cells, steps), numbers=[name for name in HEADINGS if name not in ("step", "index")])
 
 
 def remarks(plan: Planning) -> list[str]:
@@ -85,15 +119,6 @@ def cells(step: Step) -> tuple[str, ...]:
         bytes_text(step.bytes_read),
         f"{step.elapsed_ms:.1f}",
     )
-
-
-def bytes_text(count: float) -> str:
-    """A number of bytes in a unit that suits it."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1000
-    raise AssertionError
 
 
 # -- why --------------------------------------------------------------------------------------------------------------
@@ -204,7 +229,7 @@ def _has_statistics(plan: Planning, column: str) -> bool:
     return number is not None and plan.instant.index_of("stats", number) is not None
 
 
-def of_file(plan: Planning, path: str) -> str:
+def of_file(plan: Planning, path: str) -> Explanation:
     """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
 
     Raises InvalidArgumentError for a path that is no live file's.
@@ -214,9 +239,8 @@ def of_file(plan: Planning, path: str) -> str:
     if at < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
     place = pc.index(plan.pruned.units.files.column("path"), text(path)).as_py()
-    if place < 0:
-        return "\n".join(_of_skipped(plan, live, at, path))
-    return "\n".join(_of_kept(plan, place, path))
+    lines = _of_skipped(plan, live, at, path) if place < 0 else _of_kept(plan, place, path)
+    return Explanation("\n".join(lines), html.page(html.lines(lines)))
 
 
 def _of_kept(plan: Planning, place: int, path: str) -> list[str]:

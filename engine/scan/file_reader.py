@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false
 from ...errors import NotReadableError, SchemaError, SkipstoneError
-from ..parquet.exact_cast import conformed
 from ..parquet.footers import chunk_ranges, prefetch
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read, matches
@@ -170,6 +169,8 @@ class FileReader:
 def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
     if column.type == kind:
         return column
+    from ..parquet.exact_cast import conformed
+
     try:
         return conformed(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:

@@ -10,23 +10,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
-from ...bloom import Probes, answers_together
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
-from ..indexes.bloom.hashed_values import probes_of
-from ..indexes.outcomes import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
+from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
-from ..indexes.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
 from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
+
+if TYPE_CHECKING:
+    from ...bloom import Probes
 
 
 def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
@@ -128,7 +130,9 @@ def _by_filters(
                 continue
             name = task.filters[leaf.column][1].hash_name
             if (leaf, name) not in hashed:
-                hashed[leaf, name] = probes_of(values, name)
+                from ..indexes.bloom.hashed_values import hash_probes
+
+                hashed[leaf, name] = hash_probes(values, name)
             hashes = hashed[leaf, name]
             if hashes is not None:
                 by_column.setdefault(leaf.column, _FilterProbe(i, leaf.column)).hashes[leaf] = hashes
@@ -138,6 +142,8 @@ def _by_filters(
     covered = np.zeros(len(fine.task), dtype=bool)
 
     def run(probe: _FilterProbe) -> list[np.ndarray] | CorruptionError | StorageError:
+        from ...bloom import answers_together
+
         path, filters = tasks[probe.task].filters[probe.column]
         try:
             return answers_together(list(probe.hashes.values()), lambda hashes: filters.probe(storage, path, hashes))

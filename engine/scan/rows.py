@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_parquet, reading
-from ..parquet.page_headers import PagesUnknownError, ReadAt
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
@@ -33,6 +32,8 @@ from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, withi
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+    from ..parquet.page_headers import ReadAt
+
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
 _GROUPS_AT_ONCE = 8
@@ -41,14 +42,19 @@ Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are 
 
 
 def read_matches(
-    task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted, threads: int = 1
+    task: FileTask,
+    groups: RowGroups,
+    context: ReadContext,
+    storage: Counted,
+    threads: int = 1,
+    limit: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The matching rows of one file, a table a row group, in the columns asked for. With `threads` above 1 the columns
-    of a few sought rows are read side by side: worth it where no other file is being read.
+    """The matching rows of one file, at most `limit`, a table a row group, in the columns asked for. With `threads`
+    above 1 the columns of a few sought rows are read side by side: worth it where no other file is being read.
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
         if task.rows is not None:
             yield from matching_at(reader, groups)
@@ -57,10 +63,14 @@ def read_matches(
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
             with reading(task.path):
-                rows = reader.all_rows(group) if all_match or task.all_match else matching_in(reader, group)
+                rows = matching_in(reader, group, limit, all_match=all_match or task.all_match)
             reader.check_identity()
             if rows is not None and rows.num_rows:
                 yield rows
+                if limit is not None:
+                    limit -= rows.num_rows
+                    if limit <= 0:
+                        return
 
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
@@ -80,7 +90,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
@@ -89,25 +99,29 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     return total
 
 
-def _opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
     is_checked = task.schema_id not in context.unopened
     return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
-def matching_in(reader: FileReader, group: int) -> pa.Table | None:
-    """The matching rows of a row group, None where there are none."""
+def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> pa.Table | None:
+    """The matching rows of a row group, at most `limit`, None where there are none."""
     context = reader.context
-    if context.bound == Constant(True):
-        return reader.all_rows(group)
+    if all_match or context.bound == Constant(True):
+        if limit is None or limit >= reader.row_count(group):
+            return reader.all_rows(group)
+        first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
+        return rows_at(reader, [(group, first)], context.columns)
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:
         mask = pc.and_(mask, reader.live(group))
-    wanted = np.flatnonzero(to_numpy(mask))
+    wanted = np.flatnonzero(to_numpy(mask))[:limit]
     if not len(wanted):
         return None
     rest = [name for name in context.columns if name not in reader.tested]
-    return joined_columns(tested.filter(mask), rows_at(reader, [(group, wanted)], rest), selected_schema(context))
+    chosen = tested.filter(mask) if limit is None else tested.take(from_numpy(wanted))
+    return joined_columns(chosen, rows_at(reader, [(group, wanted)], rest), selected_schema(context))
 
 
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
@@ -207,11 +221,12 @@ def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict
     is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
     by_page = flat_columns(reader.file, own) if is_large else []
     found: dict[str, pa.ChunkedArray] = {}
-    try:
-        if by_page:
+    if by_page:
+        from ..parquet.page_headers import PagesUnknownError
+
+        # What is damaged, or of a form that is not known, is read by pyarrow, or it says what it is.
+        with contextlib.suppress(PagesUnknownError, pa.ArrowException, OSError):
             found = _by_page(reader, places, by_page)
-    except (PagesUnknownError, pa.ArrowException, OSError):
-        found = {}  # damaged, or of a form that is not known: pyarrow reads it, or says what it is
     others = [name for name in own if name not in found]
     if others:
         parts: list[pa.RecordBatch] = []

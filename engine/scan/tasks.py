@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
-from ..indexes.bloom.file_filter import FileFilter
 from ..indexes.columns import ColumnInFiles
 from ..predicates import Node
 from ..storage import StorageOptions
 
 if TYPE_CHECKING:
+    from ..indexes.bloom.file_filter import FileFilter
     from ..state.snapshot import Snapshot
     from .evidence import EvidenceReader
     from .survivors import Survivors

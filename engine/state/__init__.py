@@ -5,10 +5,11 @@ and publishes them, `archive.py` keeps old ones, `lineage.py` checks that each f
 shows transactions in flight, `clock.py` tells what time it is where the index lies. An index may come from anyone:
 `instant_fields.py` holds each instant to one table of its fields, whose parts are in `fields.py`.
 
-The manifest (`manifest.py`: its keys and rows) lists partitions and live files in runs: `run_writing.py` writes and
-merges them, `runs.py` reads them as one, through the process's cache (`cache.py`); `coverage.py` says which files an
-index speaks for. `snapshot.py` is what one version holds, `slices.py` which of its files are read together, `paths.py`
-how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what lies on disk.
+The manifest (`manifest.py`: its keys and rows) lists partitions and live files in runs. `run_writing.py` writes and
+merges them, `leftovers.py` removes what a failed change wrote, `runs.py` reads them as one, through the process's cache
+(`cache.py`); `coverage.py` says which files an index covers. `snapshot.py` is what one version holds, `slices.py` which
+of its files are read together, `paths.py` how files are named. Begin at `snapshot.py` to read, and at `instant.py` to
+change what lies on disk.
 """
 
 from .clock import is_of_table, new_transaction_id, now_us
@@ -23,7 +24,6 @@ from .instant import (
     Instant,
 )
 from .instant_fields import parse_instant
-from .lineage import broken, newest_known, since
 from .markers import Marker, transaction_of
 from .timeline import Timeline
 
@@ -40,13 +40,10 @@ __all__ = [
     "Marker",
     "Run",
     "Timeline",
-    "broken",
     "is_of_table",
     "joined_ranges",
     "new_transaction_id",
-    "newest_known",
     "now_us",
     "parse_instant",
-    "since",
     "transaction_of",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from ...hfile_like import SortedFileReader, SortedFileWriter
+from ...hfile_like import SortedFileReader
 from ..storage import FileMissingError, Ranged, Storage
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, TIME_US_MAX, FieldError, integer, parse_json, record, text
 from .instant import Instant
@@ -63,6 +63,8 @@ def is_archived(storage: Storage, folder: str) -> bool:
 
 def write_archive(storage: Storage, folder: str, instants: Sequence[tuple[Instant, bytes]]) -> None:
     """Writes the archive of a folder from (instant, its text), ascending: durable and whole on return."""
+    from ...hfile_like import SortedFileWriter
+
     lines = [json.dumps(history_of(instant)) for instant, _ in instants]
     keys = pa.array([instant.version.to_bytes(8, "big") for instant, _ in instants], pa.binary())
     with (

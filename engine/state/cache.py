@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, is_integer
 from ...hfile_like import Numbered, SortedFileReader, prefix_successor
 from ...hfile_like.block import Block
 from ...hfile_like.file import TAIL_BYTES
@@ -207,7 +207,7 @@ def set_cache_budget(budget_bytes: int) -> None:
 
     Raises InvalidArgumentError for what is no number of bytes.
     """
-    if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int) or budget_bytes < 0:
+    if not is_integer(budget_bytes, 0):
         raise InvalidArgumentError(f"a cache's budget is a number of bytes, 0 or more, not {budget_bytes!r}")
     _process_cache.set_budget(budget_bytes)
 

@@ -60,7 +60,8 @@ PARTITION_FIELDS = [
     pa.field("fingerprint", pa.int64()),
 ]
 
-IDENTITY = ["path", "size_bytes", "modified_ns", "etag"]
+STAT_FIELDS = ["size_bytes", "modified_ns", "etag"]  # what a storage says of a file
+IDENTITY = ["path", *STAT_FIELDS]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
 GONE_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
 CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too

@@ -29,7 +29,8 @@ from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
 from ..storage import FileMissingError, Storage
-from . import Run
+from . import Run, manifest
+from .leftovers import Leftovers
 from .runs import RunReaders, first_of_each
 
 SHARD_BYTES = 64 << 20
@@ -64,6 +65,54 @@ class Form:
             "cut_prefix_bytes": self.cut_prefix_bytes,
             "compact": self.compact,
         }
+
+
+MANIFEST_FORM = Form(
+    manifest.BLOCK_BYTES,
+    manifest.SUMMARIES,
+    cut_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
+    compact=manifest.COMPACT,
+)
+
+
+@dataclass
+class RunWriting:
+    """Writes the runs of one attempt of a change: the path of each is in `leftovers` before it is written."""
+
+    storage: Storage
+    readers: RunReaders
+    leftovers: Leftovers
+    transaction: str
+    attempt: str
+
+    def append_to_manifest(self, runs: tuple[Run, ...], rows: Rows, version: int) -> tuple[Run, ...]:
+        """The manifest's runs with the rows of a new version."""
+        return self.append(runs, rows, version, "m", MANIFEST_FORM)
+
+    def consolidate_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
+        """The manifest's runs merged; None where that does not pay."""
+        return self.consolidate(runs, "mc", MANIFEST_FORM)
+
+    def append(
+        self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
+    ) -> tuple[Run, ...]:
+        """See `appended`. `name`: of the files, unique within the attempt."""
+        paths = self.paths(name)
+        return appended(self.storage, self.readers, runs, rows, version, paths, form, leave_damaged=leave_damaged)
+
+    def consolidate(self, runs: tuple[Run, ...], name: str, form: Form) -> tuple[Run, ...] | None:
+        """See `consolidated`."""
+        return consolidated(self.storage, self.readers, runs, self.paths(name), form)
+
+    def path(self, name: str) -> str:
+        """The path for a run of that name."""
+        path = run_path(self.transaction, f"{self.attempt}-{name}")
+        self.leftovers.add(self.storage, path)
+        return path
+
+    def paths(self, name: str) -> Callable[[int], str]:
+        """The paths for the shards of a run."""
+        return lambda shard: self.path(f"{name}-{shard}")
 
 
 def widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -43,7 +43,7 @@ FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 @dataclass(frozen=True)
 class Tail:
-    """What a snapshot holds beyond its version: see `engine.commit.log_tail`.
+    """What a snapshot holds beyond its version: see `engine.commit.follow_log`.
 
     position    by which the log of another format finds the state again that is pinned
     version     that log's own number for it
@@ -150,15 +150,15 @@ class Snapshot:
         return _file_rows(live_ids, rows)
 
     @property
-    def tells_partitions(self) -> bool:
+    def partitions_in_paths(self) -> bool:
         """Whether the path of every file says in which partition it is."""
         source = self.instant.source
-        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_told"))
+        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_declared"))
 
     def find(self, paths: Sequence[str]) -> dict[str, int]:
         """The number of each of some paths that is live."""
         by_partition: dict[int | None, list[bytes]] = {}
-        by_path = self.tells_partitions
+        by_path = self.partitions_in_paths
         for path in paths:
             partition = self.ids_by_text().get(hive.partition_of(path)) if by_path else None
             if partition is not None or not by_path:

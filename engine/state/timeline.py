@@ -21,15 +21,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
-from ..progress import Progress
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
 from .instant_fields import history_of, parse_instant
 from .markers import Markers
+
+if TYPE_CHECKING:
+    from ..progress import Progress
 
 FOLDER = "timeline"
 _HINT = f"{FOLDER}/HINT"

@@ -7,9 +7,9 @@ import posixpath
 from collections.abc import Mapping
 
 from ...errors import InvalidArgumentError, StorageError
-from ..storage_options import StorageOptions
 from .interface import Entry, FileMissingError, Ranged, Storage, UncertainPutError
 from .local import LocalStorage
+from .options import StorageOptions
 from .places import is_uri, place_of
 from .ranges import RangeFile
 from .wrappers import Counted

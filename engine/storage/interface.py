@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from ...errors import CorruptionError, StorageError
-from ..storage_options import StorageOptions
+from .options import StorageOptions
 from .ranges import RangeFile
 
 _SECOND_NS = 1_000_000_000

@@ -23,8 +23,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import InvalidArgumentError, StorageError
-from ..storage_options import HIDDEN, StorageOptions
 from .interface import FileMissingError
+from .options import HIDDEN, StorageOptions
 from .places import Place
 
 ATTEMPTS_MAX = 8

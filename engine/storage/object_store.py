@@ -22,10 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
-from ..storage_options import StorageOptions
 from . import object_client
 from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
 from .object_client import Answer, answer_of, connect, refusal
+from .options import StorageOptions
 from .places import Place, is_uri, place_of, tidied
 from .ranges import Range, RangeFile, merged_ranges, parts_of
 

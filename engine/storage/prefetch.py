@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from . import Storage
 
 WAITING_MAX = 12
+STAT_THREADS = 16  # requests without a body, which only wait
+FOOTER_THREADS = 8  # a tail of a file each, which is parsed
+BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
 A = TypeVar("A")
 R = TypeVar("R")
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
 
 from ...errors import CorruptionError
-from ..indexes.task_index import TaskIndexWriter
-from ..indexes.task_result import ResultBuilder, TaskResult
+from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
+from ..lakes.directory import entries_of
 from ..parquet.footers import Footer, read_footer
 from ..partitions import hive
 from ..progress import Progress
+from ..state.leftovers import Leftovers
 from ..storage import Entry, FileMissingError, Storage
-from ..storage.prefetch import ahead
+from ..storage.prefetch import FOOTER_THREADS, ahead
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
-_THREADS = 8
 
 
 Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
@@ -99,7 +101,7 @@ def _footers(
         except (CorruptionError, FileMissingError) as error:
             return error
 
-    yield from zip(entries, ahead(read, entries, _THREADS, "skipstone-footers"), strict=True)
+    yield from zip(entries, ahead(read, entries, FOOTER_THREADS, "skipstone-footers"), strict=True)
 
 
 def _is_utf8(path: str) -> bool:
@@ -108,3 +110,71 @@ def _is_utf8(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+TASK_FILES = 1 << 14
+
+
+class Attacher(Protocol):
+    """Whoever attaches a listing, as `attach_all` does."""
+
+    def __call__(
+        self,
+        storage: Storage,
+        index_storage: Storage,
+        transaction: str,
+        listed: pa.Table,
+        leftovers: Leftovers,
+        *,
+        hive_partitioned: bool,
+        columns: Sequence[str] | None,
+        keep_pending: bool,
+        progress: Progress | None = None,
+    ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...
+
+
+def attach_all(
+    storage: Storage,
+    index_storage: Storage,
+    transaction: str,
+    listed: pa.Table,
+    leftovers: Leftovers,
+    *,
+    hive_partitioned: bool,
+    columns: Leaves,
+    keep_pending: bool,
+    progress: Progress | None = None,
+    part: str = "attached",
+) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are pending).
+
+    Every task index file stands in `leftovers` before it is begun, with `part` in its name.
+    `progress("footers", read, of all)`.
+    """
+    results: list[TaskResult] = []
+    pending: list[dict] = []
+    for start in range(0, listed.num_rows, TASK_FILES):
+        path = f"tasks/{transaction[:2]}/{transaction}-{part}-{start // TASK_FILES}.sbf"
+        leftovers.add(index_storage, path)
+        result = attach_files(
+            storage,
+            index_storage,
+            path,
+            list(entries_of(listed.slice(start, TASK_FILES))),
+            hive_partitioned=hive_partitioned,
+            columns=columns,
+            keep_pending=keep_pending,
+            progress=_of_all(progress, start, listed.num_rows),
+        )
+        pending += result.pending
+        if result.files.num_rows:
+            results.append(result)
+        else:
+            index_storage.delete(path)
+    return results, tuple(pending)
+
+
+def _of_all(progress: Progress | None, before: int, total: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda step, done, _: progress(step, before + done, total)

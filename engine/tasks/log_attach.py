@@ -18,10 +18,8 @@ from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import ahead
+from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead
 from .attach import COLUMNS_MAX, attach_files, column_filter
-
-_THREADS = 8
 
 
 def attach_log(
@@ -39,7 +37,9 @@ def attach_log(
     rows = {row["path"]: row for row in files.to_pylist()}
     wanted = column_filter(columns)
     entries, unread = [], []
-    for row, found in zip(rows.values(), ahead(_stat(storage), list(rows), _THREADS, "skipstone-stat"), strict=True):
+    for row, found in zip(
+        rows.values(), ahead(_stat(storage), list(rows), STAT_THREADS, "skipstone-stat"), strict=True
+    ):
         if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
             entries.append(found)
         else:
@@ -71,7 +71,7 @@ def attach_log(
         as_told=as_told,
         options=PARQUET_OPTIONS,
     )
-    result.is_partition_told = True
+    result.declares_partitions = True
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
@@ -110,7 +110,7 @@ def told_of(files: pa.Table, naming: Naming) -> TaskResult:
         files = files.set_column(at, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
     else:
         own = {name: file for file, name in naming.physical.items() if name != file}
-    return _result(files, pa.nulls(files.num_rows, pa.int32()), told_names=own)
+    return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=own)
 
 
 def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult]:
@@ -120,7 +120,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult
     found: dict[tuple[pa.Schema, tuple], int] = {}
     numbers: list[int | None] = []
     paths, given = files.column("path").to_pylist(), files.column("given").to_pylist()
-    schemas = ahead(_schema(storage), paths, _THREADS, "skipstone-schemas")
+    schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
     for path, told, schema in zip(paths, given, schemas, strict=True):
         if schema is None:
             numbers.append(None)
@@ -160,6 +160,6 @@ def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
         schemas=[],
         stats=FILE_STATS_SCHEMA.empty_table(),
         stats_columns=[],
-        is_partition_told=True,
+        declares_partitions=True,
         **more,
     )

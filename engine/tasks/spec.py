@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import InvalidArgumentError
-from ..indexes.bloom.sizing import FilterSizing
-from ..indexes.secondary.task_keys import KeySpec
+from ...errors import InvalidArgumentError, is_integer
+from ..indexes.bloom.task_filters import FilterSizing
+from ..indexes.secondary.sort import KeySpec
 from ..storage import StorageOptions
 
 ROW_GROUP_ROWS = 131_072
@@ -73,6 +73,6 @@ class TaskSpec:
         for name, size in given.items():
             if name not in SIZES:
                 raise InvalidArgumentError(f"{name}= is not known; sizes are {', '.join(SIZES)}")
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            if not is_integer(size, 1):
                 raise InvalidArgumentError(f"{name}= is a whole number from 1 on, not {size!r}")
         return replace(self, **given)

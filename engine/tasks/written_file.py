@@ -14,9 +14,10 @@ import pyarrow as pa
 from ...bloom import hash_array
 from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.bloom.task_filters import FineFilters, TaskFilter
-from ..indexes.secondary.task_keys import TaskKeys
+from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
-from ..parquet.footers import RowGroup, row_groups_of
+from ..parquet.footer_bytes import RowGroup
+from ..parquet.footers import row_groups_of
 from ..parquet.leaves import leaf_array, leaf_types
 from ..storage import Storage
 from .spec import TaskSpec

@@ -162,3 +162,9 @@ def test_what_is_left_in_the_queue_is_cleaned(table: ss.Table) -> None:
         os.utime(folder / name, (1e9, 1e9))
     assert table.clean().column("kind").to_pylist() == ["temporary"]
     assert _tickets(table) == ["notes.txt"], "what has another name is somebody else's"
+
+
+def test_a_commit_within_another_of_its_thread_does_not_wait_for_it(table: ss.Table) -> None:
+    with Turn(table.handle.timeline, new_transaction_id()) as outer:
+        outer.wait(1)
+        assert _waits_s(table) < DELAY_S_MAX

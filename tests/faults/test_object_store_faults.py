@@ -17,9 +17,8 @@ import skipstone as ss
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
 from faulty_object_store import FAULTS, Stored, Twin, twin_stores
-from skipstone.engine.storage import FileMissingError, UncertainPutError, open_storage
+from skipstone.engine.storage import FileMissingError, StorageOptions, UncertainPutError, open_storage
 from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
-from skipstone.engine.storage_options import StorageOptions
 
 ROOT = "s3://twin/lake"
 SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])

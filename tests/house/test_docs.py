@@ -86,6 +86,13 @@ def test_engines(lake: Path) -> None:
     assert len(names["frame"]) == names["rows"].num_rows == 1  # type: ignore[arg-type, attr-defined]
 
 
+def test_observing(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ss.create(lake)
+    caplog.set_level("INFO", logger="skipstone")
+    _run(_blocks("docs/observing.md", 1), "docs/observing.md", {"ss": ss})
+    assert "where `user_id` = 'u-7': 12 files -> " in caplog.text
+
+
 def test_delta(lake: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     deltalake.convert_to_deltalake(str(lake))

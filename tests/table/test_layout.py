@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
 from skipstone.commands.layout import picture
-from skipstone.engine.layout import _Axis
+from skipstone.engine.column_layout import _Axis
 
 
 def _told(root: Path, spans: list[tuple], kind: pa.DataType | None = None) -> ss.Table:

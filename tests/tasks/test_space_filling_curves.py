@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.engine.curves import CURVES, hilbert, morton
+from skipstone.engine.clustering import CURVES, hilbert, morton
 
 GRIDS = [(1, 5), (2, 1), (2, 2), (2, 4), (3, 1), (3, 3), (4, 2), (5, 2), (8, 1)]
 

@@ -7,7 +7,6 @@ Row groups are read one after the other in a thread of their own while those bef
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
@@ -26,14 +25,13 @@ from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.widening import is_exact_widening
 from ...state import IndexState
-from ...storage.prefetch import ahead
+from ...storage.prefetch import BUILD_THREADS, ahead
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
 from .format import FilterRunWriter
 from .from_parquet import ParquetFilters
 from .hashed_values import filter_hash
-from .sizing import TELLS_NOTHING_FPP, FilterSizing
-from .task_filters import FineFilters, Spool, TaskFilter
+from .task_filters import TELLS_NOTHING_FPP, FilterSizing, FineFilters, Spool, TaskFilter
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -69,7 +67,7 @@ def hashed_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     """
     spool = Spool()
     try:
-        with opened(handle, row) as file:
+        with open_data_file(handle, row) as file:
             groups = row_groups_of(file.metadata)
             path = path_in(handle, row, known, file)
             fine, whole = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
@@ -94,7 +92,7 @@ def copied_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     """
     spool = Spool()
     try:
-        with opened(handle, row) as file:
+        with open_data_file(handle, row) as file:
             path = path_in(handle, row, known, file)
             if path is None:
                 return hashed_file(handle, row, known, sizing)
@@ -133,7 +131,7 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
     ]
 
 
-def opened(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
+def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
     """The file that the manifest tells of, open."""
     return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
 
@@ -170,7 +168,6 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFi
 Made = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
 _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
-_THREADS = min(4, os.cpu_count() or 1)
 
 
 def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
@@ -226,4 +223,6 @@ def _file_filters(
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 
-    yield from zip(files.column("file_id").to_pylist(), ahead(read, rows, _THREADS, "skipstone-build"), strict=True)
+    yield from zip(
+        files.column("file_id").to_pylist(), ahead(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +19,12 @@ from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
 from ...storage import Storage
-from ...storage.prefetch import ahead
+from ...storage.prefetch import BUILD_THREADS, ahead
 from ..columns import ColumnInFiles
 from .format import SecondaryForm, write_entries
 from .sort import MEMORY_BYTES, EntrySorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
-_THREADS = min(4, os.cpu_count() or 1)
 _TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once, and each is held whole
 
 
@@ -123,7 +121,7 @@ def _read(
             return error
 
     parts = list(_parts(files))
-    yield from zip(parts, ahead(read, parts, _THREADS, "skipstone-build"), strict=True)
+    yield from zip(parts, ahead(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
 def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Found:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ....errors import CorruptionError, FormatVersionError
 from ...predicates import Node
 from ...state import IndexState, Instant, Run
-from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
+from ...storage import FileMissingError
 from ..columns import checked_options, checked_shard_bytes, column_ids
 from ..protocol import Built, Job, Probe
 from . import format as stats
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..commit_work import CommitWork, MergeWork
+    from ...state.run_writing import Rows
+    from ..protocol import CommitWork, MergeWork
 
 
 class StatsKind:
@@ -30,6 +32,8 @@ class StatsKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
+        from ...state.run_writing import SHARD_BYTES
+
         checked_options(self.name, options, ["shard_bytes"])
         kept = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
         ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
@@ -41,26 +45,31 @@ class StatsKind:
         return built_stats(handle, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from ..commit_work import joined_rows
-        from .restored_files import told_to
-        from .rows import first_stats, stat_rows
+        from .format import joined_rows
+        from .rows import files_for_index, first_stats, stat_rows
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
-        added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.spoken, work.after, work.added)
+        added, holes, fine = (
+            ([], [], []) if is_left_behind else files_for_index(index, work.named_at, work.after, work.added)
+        )
         # Aggregates are told of every file that goes, or the next to come would take its place in their count.
-        rows = stat_rows(work.after, index, work.writing.readers, added, work.gone, has_fine=has_fine)
-        runs = work.writing.stats(index, joined_rows([rows, *fine]), work.version)
+        rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
+        runs = _appended(index, joined_rows([rows, *fine]), work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
         """Lets go of files that went, and tells anew what the partitions span that these left loose."""
-        from .merge import tightened
+        from .aggregates import tightened
 
         rows = tightened(work.snapshot, index)
-        runs = index.runs if rows is None else work.writing.stats(index, rows, work.version)
-        return replace(index, runs=work.writing.consolidated_stats(replace(index, runs=runs)) or runs)
+        runs = index.runs if rows is None else _appended(index, rows, work)
+        try:
+            merged = work.writing.consolidate(runs, f"s{index.id}c", stats.run_form(index.options))
+        except (CorruptionError, FormatVersionError, FileMissingError):
+            merged = None
+        return replace(index, runs=merged or runs)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return True  # each entry says in which type its bounds are
@@ -78,6 +87,12 @@ class StatsKind:
         from .probe import stats_probes
 
         return stats_probes(snapshot, bound, damaged)
+
+
+def _appended(index: IndexState, rows: Rows, work: CommitWork | MergeWork) -> tuple[Run, ...]:
+    """The index's runs with new rows. A damaged run stays: it proves nothing, and hinders no commit."""
+    form = stats.run_form(index.options)
+    return work.writing.append(index.runs, rows, work.version, f"s{index.id}", form, leave_damaged=True)
 
 
 KIND = StatsKind()

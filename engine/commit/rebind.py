@@ -8,8 +8,8 @@ drop, never does. Files of before are then bound anew, under fresh ids, so that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,32 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
-from ...errors import CommitConflictError, SchemaError, SkipstoneError
-from ..indexes.stats.build import stats_of_new
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ...errors import SkipstoneError
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
-from ..predicates.widening import merged_type
-from ..state import FileSchema, IndexState, Instant
-from ..state.manifest import BASE
-from ..state.run_writing import SHARD_BYTES
+from ..state import FileSchema, Instant
+from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import ahead
-from .attaching import attach_all
-from .evolution import Alteration, columns_state, evolved
-from .fitting import misfits, without
+from ..storage.prefetch import STAT_THREADS, ahead
+from ..tasks.attach import attach_all
 from .publish import Change
-from .schemas import file_schema, misfit, widens
+from .schemas import misfits, widens, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
 
-_THREADS = 16
-_IDENTITY = ["size_bytes", "modified_ns", "etag"]
 _OF_SLICES = ["file_group", "commit", "deletes"]
-_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *_IDENTITY, *_OF_SLICES]
+_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *STAT_FIELDS, *_OF_SLICES]
 
 
 def names_ever(instant: Instant) -> set[str]:
@@ -52,72 +45,13 @@ def names_ever(instant: Instant) -> set[str]:
 
 def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
     """The columns that files of a schema hold, and that are not read. Those of nulls alone hold nothing."""
-    if known.is_told or is_log(instant.source):
+    if known.is_declared or is_log(instant.source):
         return []
     return [
         f.name
         for f in known.schema
         if f.name not in known.fields and f.name not in instant.partitioning and not pa.types.is_null(f.type)
     ]
-
-
-def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
-    """The columns of some files that a table could adopt, each of a type that holds what most files have of it.
-    `schemas`: each with the number of its files. Columns that no table can have beside the others are left out."""
-    ever, types = names_ever(instant), dict[str, pa.DataType]()
-    for schema, _ in sorted(schemas, key=lambda one: -one[1]):
-        if misfit(instant, file_schema(instant, instant, schema)) is not None:
-            continue
-        for field in schema:
-            if field.name not in ever and not pa.types.is_null(field.type):
-                merged = merged_type(types.get(field.name, field.type), field.type)
-                types[field.name] = types[field.name] if merged is None else merged
-    for name, kind in list(types.items()):
-        try:
-            with_columns(instant, {name: kind})
-        except SchemaError:
-            del types[name]
-    return types
-
-
-def with_columns(instant: Instant, types: dict[str, pa.DataType]) -> Instant:
-    """A version with some more columns, behind its others. Raises SchemaError for what no table can have."""
-    return evolved(instant, adding(types))
-
-
-def adding(types: dict[str, pa.DataType]) -> Alteration:
-    """The alteration that adds columns."""
-    return Alteration(rename={}, drop=(), widen={}, add=tuple(pa.field(name, kind) for name, kind in types.items()))
-
-
-def evolver(
-    handle: Handle, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
-) -> Callable[[Instant], Instant]:
-    """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
-    the others, so that those are not written anew: it knows of the files of `base` that they lack these columns."""
-    after = evolved(base, asked)
-    leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
-    new = None
-    if leaves:
-        index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new(handle.on(base), after, index, change.transaction, change.leftovers)
-
-    def evolve(newest: Instant) -> Instant:
-        if columns_state(newest) != columns_state(base):
-            raise CommitConflictError(
-                f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
-                "for what is still wanted"
-            )
-        following = evolved(newest, asked)
-        if new is None:
-            return following
-        state, aggregates = new
-        number = following.next["index"]
-        runs = (*state.runs, *(aggregates if newest.version == base.version else ()))
-        following = replace(following, next={**following.next, "index": number + 1})
-        return following.with_index(replace(state, id=number, runs=runs))
-
-    return evolve
 
 
 def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[FileSchema, int]]:
@@ -165,7 +99,7 @@ class _Rebound:
             )
             result.names = [bound_names(after, after.file_schemas[known]) for _, known in places]
             result.schemas = [result.schemas[own] for own, _ in places]
-            result.is_partition_told = bool(after.source.get("partitions_told"))
+            result.declares_partitions = bool(after.source.get("partitions_declared"))
         return list(results)
 
 
@@ -198,11 +132,11 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
             there = storage.stat(row["path"])
         except SkipstoneError:
             return None
-        return there if there.is_same(*(row[name] for name in _IDENTITY)) else None
+        return there if there.is_same(*(row[name] for name in STAT_FIELDS)) else None
 
     found = [
         (row, there)
-        for row, there in zip(rows, ahead(entry, rows, _THREADS, "skipstone-stat"), strict=True)
+        for row, there in zip(rows, ahead(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
         if there is not None
     ]
     return _Rebound(
@@ -239,8 +173,8 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
     change.removed.update((number, path) for path, number in ids.items())
 
 
-def returned_results(
-    handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change, part: str
+def restored_results(
+    handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change, part: str
 ) -> list[TaskResult]:
     """What a change adds where files come back: those that hold columns unread are bound anew, the others as they were.
     `part` is in the name of the task index file."""
@@ -250,7 +184,7 @@ def returned_results(
     files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
     results, ids = _bound_anew(handle, files, newer, newer.instant, change, part)
     others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
-    return [*results, returned_files(back.source, others)] if len(others) else results
+    return [*results, restored_files(back.source, others)] if len(others) else results
 
 
 def _bound_anew(

@@ -1,11 +1,15 @@
 """Following the log of another format: from its state to the columns of the table, and to the files that came and went.
 
-What is found here is bound to a version in one of two ways: for one handle, over what is indexed (`log_tail.py`), or by
-a commit (`sync_log.py`).
+What is found here is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a
+handle pins a pair: our version, and a state of the log. What changed between is bound to the version just as a
+commit would bind it, but the run of the manifest stays in memory, and no index covers it: files that came may match,
+files that went are gone.
 """
 
 from __future__ import annotations
 
+import io
+import uuid
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,16 +18,19 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
+from ...hfile_like import SortedFileWriter
 from ..lakes.log import Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
-from ..state import Coverage, FileSchema, IndexState, Instant
-from ..state.run_writing import SHARD_BYTES
+from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
+from ..state.run_writing import SHARD_BYTES, Form
 from ..state.runs import RunReaders
-from ..state.snapshot import Snapshot
+from ..state.snapshot import Snapshot, Tail
+from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX
-from .evolution import indexes_left
-from .schemas import check_table_schema, identified, leaves_below, with_leaves
+from ..tasks.log_attach import opened
+from .bind import bind
+from .schemas import check_table_schema, identified, indexes_left, leaves_below, with_leaves
 
 
 @dataclass
@@ -203,7 +210,48 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
     schema = known.schema
     if by_name:
         data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
-        if known.is_told:
+        if known.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
         fields = {own: data[own] for own in schema.names if own in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, known.is_told))
+    return with_leaves(after, FileSchema(schema, fields, {}, known.is_declared))
+
+
+# -- the tail of the log, for one handle ------------------------------------------------------------------------------
+
+
+def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
+    """A version together with another state of its log."""
+    found = followed(instant, readers, state)
+    snapshot = _overlaid(instant, readers, storage, found)
+    removed = len(found.removed) if found.instant.manifest else instant.totals["files"]
+    snapshot.tail = Tail(state.position, state.version, found.added.num_rows, removed)
+    return snapshot
+
+
+def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Followed) -> Snapshot:
+    results = opened(storage, found.added, found.naming)
+    before = Snapshot(found.instant, readers)
+    bound = bind(before, found.instant, results, found.removed, remember_removed=False, keys={})
+    ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
+    manifest = found.instant.manifest
+    if len(bound.manifest[0]):
+        run, data = _in_memory(*bound.manifest, instant.version + 1)
+        manifest, readers = (*manifest, run), readers.holding(run, data)
+    indexes = []
+    for index in bound.instant.indexes:
+        holes = (*index.coverage.holes, *((number, number) for number in ids))
+        indexes.append(replace(index, coverage=index.coverage.with_holes(holes)))
+    return Snapshot(replace(bound.instant, version=instant.version, manifest=manifest, indexes=tuple(indexes)), readers)
+
+
+def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
+    """A run of the manifest that lies nowhere: no other handle, and no process, knows its name."""
+    order = pc.array_sort_indices(keys)
+    keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
+    sink = io.BytesIO()
+    form = Form(manifest.BLOCK_BYTES, manifest.SUMMARIES, cut_prefix_bytes=1)
+    with SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer:
+        writer.write(keys, rows, from_numpy(deleted))
+    data = sink.getvalue()
+    ends = keys[0].as_py().hex(), keys[len(keys) - 1].as_py().hex()
+    return Run(f"tail/{uuid.uuid4().hex}", len(data), len(keys), (segment, segment), *ends), data

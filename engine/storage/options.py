@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from ..errors import InvalidArgumentError
+from ...errors import InvalidArgumentError
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4  # a shorter value hides nothing, and to blot it out would make errors unreadable

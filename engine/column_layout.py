@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from .. import canon
 from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
+from . import html
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
 from .scan.evidence import EvidenceReader
@@ -81,6 +82,30 @@ class Layout:
         return (
             f"<skipstone.Layout of {self.column!r} over {self.files:,} files: a value lies in {self.depth_mean:.1f} of "
             f"them, at most {self.depth_max:,}>"
+        )
+
+    def figures(self) -> list[tuple[str, str]]:
+        """The numbers in words: (what, text), without the advice."""
+        counts = [f"{_files(self.files_with_bounds)} with bounds"]
+        if self.files_without_values:
+            counts.append(f"{self.files_without_values:,} without values")
+        if self.files_unknown:
+            counts.append(f"{self.files_unknown:,} without bounds")
+        figures = [("files", ", ".join(counts))]
+        if self.files_with_bounds:
+            figures.append(("values", f"{self.domain[0]} to {self.domain[1]}"))
+            depths = f"mean {self.depth_mean:,.1f}, median {self.depth_p50:,.0f}, 99th percentile {self.depth_p99:,.0f}"
+            figures.append(("a value lies in", f"{depths}, at most {_files(self.depth_max)}"))
+        if self.files:
+            figures.append(("a look-up reads", f"{self.share_read:.1%} of the files, by their bounds"))
+        return figures
+
+    def _repr_html_(self) -> str:
+        return html.page(
+            html.heading(self.column, f"({self.type}) in {_files(self.files)}"),
+            html.ranges(self.starts.tolist(), self.ends.tolist()),
+            html.grid(["", ""], self.figures()),
+            html.lines(self.advice),
         )
 
 

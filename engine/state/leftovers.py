@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import TracebackType
 
 from ...errors import SkipstoneError
-from ..state import Instant, Timeline
 from ..storage import Storage, UncertainPutError
+from . import Instant, Timeline
 
 
 class Leftovers:

@@ -1,0 +1,20 @@
+"""The words that arguments take, as types: an editor completes them, and a type checker refuses another. What is given
+at run time is checked where it is used."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+CacheLevel = Literal["coarse"]
+Curve = Literal["linear", "zorder", "hilbert"]
+Fallback = Literal["list"]
+FilterSource = Literal["data", "parquet"]
+IndexKindName = Literal["stats", "bloom", "secondary"]
+Maintenance = Literal["commit", "refresh"]
+NewColumns = Literal["adopt", "report"]
+Overwritten = Literal["all", "written"]
+Reader = Literal["pyarrow", "duckdb"]
+Refresh = Literal["sync"]
+SaveMode = Literal["append", "overwrite"]
+ScanMode = Literal["snapshot", "read_optimized"]
+TableSource = Literal["directory", "delta", "iceberg"]

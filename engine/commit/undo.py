@@ -1,0 +1,384 @@
+"""Rollback, restore and savepoints: what commits did is undone by one more.
+
+    rollback    the inverse of one commit: what it added goes, what it took out comes back
+    restore     the files of an older version, whatever came since
+    savepoint   a name for a version, kept in every instant until it is dropped
+
+A file that comes back is a new file (`indexes/stats/restored_files.py`), and its data must be there, unchanged.
+Whenever another commit was first, the undo is worked out again over the newer version, so it never undoes what it has
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import positions
+from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
+from ..indexes.stats.rows import RestoredFiles, restored_files
+from ..state import COMPLETED, Instant, new_transaction_id
+from ..state.leftovers import Leftovers
+from ..state.manifest import FILE_FIELDS, IDENTITY
+from ..state.snapshot import Snapshot
+from ..storage import FileMissingError
+from ..storage.prefetch import STAT_THREADS, ahead
+from .conflicts import check_not_superseded, check_slices
+from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
+from .rebind import bound_names, restored_results
+
+if TYPE_CHECKING:
+    from ..handle import Handle
+
+
+UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
+# What to do instead, for actions that changed neither files nor the states of commits.
+_INSTEAD = {
+    "create": "it began the table; remove() its files in a transaction",
+    "index": "drop_index() takes an index away, create_index() makes it again",
+    "alter": "alter() the schema once more",
+    "savepoint": "drop_savepoint() takes a savepoint away",
+}
+
+
+def rollback(handle: Handle, version: int) -> int:
+    """See `Table.rollback`."""
+    latest = latest_of(handle.timeline, handle.instant)
+    _check_version(latest, version, "roll back")
+    undone = handle.timeline.read(version)
+    if undone.action not in UNDOABLE:
+        instead = _INSTEAD.get(undone.action, "it changed no files")
+        raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back: {instead}")
+    latest.check_kept(version)
+    latest.check_kept(version - 1)
+    return _publish(handle, latest, "rollback", {"rolled_back": version}, _Rollback(handle, undone))
+
+
+def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
+    """See `Table.restore`."""
+    if (version is None) == (savepoint is None):
+        raise InvalidArgumentError("restore() takes a version or a savepoint, one of the two")
+    latest = latest_of(handle.timeline, handle.instant)
+    named: dict[str, object] = {}
+    if savepoint is not None:
+        version, named = latest.version_of_savepoint(savepoint), {"savepoint": savepoint}
+    _check_version(latest, version, "restore")
+    assert version is not None
+    latest.check_kept(version)
+    return _publish(handle, latest, "restore", {"restored": version, **named}, _Restore(handle, version))
+
+
+def _check_version(latest: Instant, version: object, verb: str) -> None:
+    if not is_integer(version):
+        raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
+    if not 1 <= version <= latest.version:
+        raise InvalidArgumentError(f"there is no version {version} to {verb}; the latest is {latest.version}")
+
+
+@dataclass
+class _Undo:
+    """What an undo does over one version: files that come back, live ones that go, states and keys to set."""
+
+    restored: RestoredFiles
+    removed: dict[int, str]
+    states: dict[str, str]
+    freed_keys: tuple[str, ...]
+    restored_keys: dict[str, int]
+
+
+def _publish(
+    handle: Handle, latest: Instant, action: str, summary: dict[str, object], verb: _Rollback | _Restore
+) -> int:
+    """Publishes what a verb does over the newest version; nothing to do makes no version."""
+    change = Change(new_transaction_id(), action, summary=summary, validate=verb.check_kept)
+
+    def rebuild(newer: Snapshot) -> None:
+        undo = verb.over(newer)
+        verb.validate(newer, undo)
+        _check_data(handle, undo.restored)
+        change.removed, change.states = undo.removed, undo.states
+        change.freed_keys, change.restored_keys = undo.freed_keys, undo.restored_keys
+        change.results = restored_results(handle, undo.restored, newer, change, f"returned-{newer.instant.version}")
+        if not (change.results or change.removed or change.states or change.freed_keys or change.restored_keys):
+            raise NothingToDo(newer.instant)
+
+    change.rebuild = rebuild
+    with handle.timeline.markers.held(change.transaction, latest.version, action), change.leftovers:
+        try:
+            rebuild(Snapshot(latest, handle.readers))
+            instant = publish(handle.timeline, handle.readers, latest, change)
+        except NothingToDo as nothing:
+            instant = nothing.latest
+    handle.move_to(instant)
+    return instant.version
+
+
+class _Rollback:
+    """The inverse of one version."""
+
+    def __init__(self, handle: Handle, undone: Instant):
+        self._handle, self._version = handle, undone.version
+        before = Snapshot(handle.timeline.read(undone.version - 1), handle.readers)
+        self._after = after = Snapshot(undone, handle.readers)
+        self._added = _without(after.numbers(), before.numbers())
+        self._paths = dict(
+            zip(self._added.tolist(), after.rows(self._added, ["path"]).column("path").to_pylist(), strict=True)
+        )
+        self._taken_out = restored_files(before, _without(before.numbers(), after.numbers()))
+        self._states = _changed(before.instant.commit_states, undone.commit_states)
+        self._keys = _changed_keys(before.keys(), after.keys())
+
+    def check_kept(self, newer: Snapshot) -> None:
+        """Raises NotATableError where the version, or the one before it, was cleaned: nobody knows what it did."""
+        newer.instant.check_kept(self._version)
+        newer.instant.check_kept(self._version - 1)
+
+    def over(self, newer: Snapshot) -> _Undo:
+        """Raises CommitConflictError where later commits changed the same files, states or keys."""
+        live = _live_now(self._handle, newer, self._added, self._paths, self._version)
+        restored, removed = _without_same(newer, self._taken_out, live)
+        states = _states_back(newer.instant, self._states, self._version)
+        return _Undo(restored, removed, states, *_keys_back(newer.keys(), self._keys, self._version))
+
+    def validate(self, newer: Snapshot, undo: _Undo) -> None:
+        """Raises CommitConflictError where a path is live again, or a slice was replaced."""
+        live = live_paths(newer, [undo.restored], undo.removed)
+        if live:
+            reason = "is live again: a later commit added that path"
+            raise CommitConflictError(f"version {self._version} cannot be rolled back: {live[0]} {reason}", paths=live)
+        states = newer.instant.with_commit_states(undo.states).commit_states
+        check_not_superseded(self._after, newer, self._added, states)
+        check_slices(self._after, newer, [undo.restored], undo.removed, undo.states)
+
+
+class _Restore:
+    """The files, states and keys of an older version."""
+
+    def __init__(self, handle: Handle, version: int):
+        self._version = version
+        self._wanted = Snapshot(handle.timeline.read(version), handle.readers)
+
+    def check_kept(self, newer: Snapshot) -> None:
+        """Raises NotATableError where the version was cleaned."""
+        newer.instant.check_kept(self._version)
+
+    def over(self, newer: Snapshot) -> _Undo:
+        wanted = self._wanted
+        missing = restored_files(wanted, _without(wanted.numbers(), newer.numbers()))
+        extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
+        removed = dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
+        states = {c: new for c, (_, new) in _changed(newer.instant.commit_states, wanted.instant.commit_states).items()}
+        keys = {key: new for key, (_, new) in _changed_keys(newer.keys(), wanted.keys()).items()}
+        freed = tuple(key for key, version in keys.items() if version is None)
+        restored_keys = {key: version for key, version in keys.items() if version is not None}
+        return _Undo(*_without_same(newer, missing, removed), states, freed, restored_keys)
+
+    def validate(self, newer: Snapshot, undo: _Undo) -> None:
+        """What came since is replaced, whatever it is."""
+
+
+def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> dict[int, str]:
+    """id -> path of the live files that a version added, by the ids that they have now: binding a file anew gives it
+    another. Raises CommitConflictError where one was taken out since, or replaced."""
+    moved = {paths[number]: number for number in _without(ids, newer.numbers()).tolist()}
+    now = _ids_now(handle, newer, moved, version)
+    gone = [path for path in moved if path not in now]
+    if gone:
+        raise CommitConflictError(
+            f"version {version} cannot be rolled back: a later commit removed or replaced {gone[0]}, which it added; "
+            "restore() goes back to an older version, whatever came since",
+            paths=gone,
+        )
+    stayed = {number: path for number, path in paths.items() if path not in moved}
+    return stayed | {number: path for path, number in now.items()}
+
+
+def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int) -> dict[str, int]:
+    """path -> live id, of files (path -> former id) that stayed in the table and were only bound anew.
+
+    Goes back from the newest version, over each that gave one of them another id. One that a commit replaced by itself
+    is another file.
+    """
+    now = newer.find(list(ids))
+    then, snapshot = dict(now), newer
+    while waiting := sorted(number for path, number in then.items() if number != ids[path]):
+        numbers = np.array(waiting, dtype=np.uint64)
+        segments = snapshot.segments(numbers)
+        made = int(segments.max())
+        instant, base = handle.timeline.find(made), handle.timeline.find(made - 1)
+        if instant is None or base is None or any(low <= made - 1 <= high for low, high in newer.instant.cleaned):
+            raise CommitConflictError(
+                f"version {version} cannot be rolled back: version {made} took files that it added in anew, and "
+                f"version {made - 1}, which would say how, was cleaned; remove() the files in a transaction"
+            )
+        before = Snapshot(base, handle.readers)
+        moved = snapshot.rows(numbers[segments == made], IDENTITY)
+        former = before.find(moved.column("path").to_pylist()) if instant.action not in ("commit", "replace") else {}
+        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), IDENTITY)
+        same = {tuple(row[name] for name in IDENTITY) for row in kept.to_pylist()}
+        for row in moved.to_pylist():
+            is_same = tuple(row[name] for name in IDENTITY) in same
+            then[row["path"]] = former[row["path"]] if is_same else ids[row["path"]]
+            if not is_same:
+                del now[row["path"]]
+        snapshot = before
+    return now
+
+
+# -- commit states and keys -------------------------------------------------------------------------------------------
+
+
+def _changed(old: dict[str, str], new: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """The commits whose states differ: (the old one, the new one)."""
+    pairs = {c: (old.get(c, COMPLETED), new.get(c, COMPLETED)) for c in {**old, **new}}
+    return {c: pair for c, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _states_back(latest: Instant, changed: dict[str, tuple[str, str]], version: int) -> dict[str, str]:
+    """The states to set, so that what a version changed is as before it."""
+    states = {}
+    for commit, (old, new) in changed.items():
+        now = latest.commit_states.get(commit, COMPLETED)
+        if now not in (old, new):
+            raise CommitConflictError(
+                f"version {version} cannot be rolled back: it set commit {commit!r} {new}, and a later one set it {now}"
+            )
+        if now == new:
+            states[commit] = old
+    return states
+
+
+def _changed_keys(old: dict[str, int], new: dict[str, int]) -> dict[str, tuple[int | None, int | None]]:
+    """The keys of idempotent commits whose versions differ: (the old one, the new one)."""
+    pairs = {key: (old.get(key), new.get(key)) for key in {**old, **new}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _keys_back(
+    now: dict[str, int], changed: dict[str, tuple[int | None, int | None]], version: int
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """(the keys to free, those that stand again): what a version did to keys, undone."""
+    freed, taken = [], {}
+    for key, (old, new) in changed.items():
+        if old is None and now.get(key) == new:
+            freed.append(key)
+        elif old is not None and now.get(key) not in (old, new):
+            raise CommitConflictError(
+                f"version {version} cannot be rolled back: it freed the key {key!r}, under which version {now[key]} "
+                "did the work anew, and would be done twice"
+            )
+        elif old is not None and now.get(key) != old:
+            taken[key] = old
+    return tuple(freed), taken
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The ids (ascending, as the others) that are not among others."""
+    return ids[positions(others, ids) < 0]
+
+
+def _without_same(
+    newer: Snapshot, back: RestoredFiles, removed: dict[int, str]
+) -> tuple[RestoredFiles, dict[int, str]]:
+    """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
+    bound anew, has another id, and is the same file still, read by the same columns."""
+    live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
+    texts = {number: partition for partition, number in newer.ids_by_text().items()}
+    partitions = [texts[number] for number in live.column("partition_id").to_pylist()]
+    ids = dict(zip(_contents(live, partitions, newer.instant), live.column("file_id").to_pylist(), strict=True))
+    coming = _contents(back.files, back.files.column("partition").to_pylist(), newer.instant)
+    same = {ids[content] for content in coming if content in ids}
+    assert back.source is not None and back.source_ids is not None
+    is_new = np.array([content not in ids for content in coming], dtype=bool)
+    return restored_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
+
+
+def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
+    """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
+    they are bound to what they hold of them."""
+    bindings = {
+        number: (known.schema, known.is_declared, frozenset(bound_names(instant, known).items()))
+        for number in files.column("schema_id").unique().to_pylist()
+        for known in (instant.file_schemas[number],)
+    }
+    names = [field.name for field in FILE_FIELDS if field.name != "schema_id"]
+    fields = zip(*(files.column(name).to_pylist() for name in names), strict=True)
+    schemas = files.column("schema_id").to_pylist()
+    return [(p, bindings[s], *row) for p, s, row in zip(partitions, schemas, fields, strict=True)]
+
+
+def _check_data(handle: Handle, back: RestoredFiles) -> None:
+    """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
+    only told of, without time or etag, need not be there: nobody ever said that it was."""
+    assert back.source is not None
+    schemas = back.source.instant.file_schemas
+
+    def wrong(row: dict) -> str | None:
+        is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
+        try:
+            there = handle.storage.stat(row["path"])
+        except FileMissingError:
+            return None if is_unseen else "it is not there any more"
+        is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
+        return None if is_same else "another file lies there now (its size or time is not what was indexed)"
+
+    rows = back.files.select([*IDENTITY, "schema_id"]).to_pylist()
+    answers = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
+    found = [(row["path"], told) for row, told in answers if told is not None]
+    if found:
+        (path, told), more = found[0], len(found) - 1
+        others = f" (so it is with {more:,} more)" if more else ""
+        raise NotReadableError(f"{path} cannot come back: {told}{others}", paths=[path for path, _ in found])
+
+
+# -- savepoints -------------------------------------------------------------------------------------------------------
+
+
+def make_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.savepoint`."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
+    _check_free(handle.instant, name)
+    base, transaction = handle.instant, new_transaction_id()
+
+    def following(latest: Instant) -> Instant:
+        if latest.version != base.version:
+            try:
+                _check_free(latest, name)
+            except InvalidArgumentError as error:
+                raise CommitConflictError(f"another writer was first: {error}") from error
+        latest.check_kept(base.version)
+        after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
+        return replace(after, savepoints={**latest.savepoints, name: base.version})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def drop_savepoint(handle: Handle, name: str) -> int:
+    """See `Table.drop_savepoint`."""
+    base, transaction = handle.instant, new_transaction_id()
+    named = base.version_of_savepoint(name)
+
+    def following(latest: Instant) -> Instant:
+        if latest.savepoints.get(name) != named:
+            raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")
+        after = successor(latest, transaction, "savepoint", dropped=name)
+        return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
+
+    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
+    return handle.version
+
+
+def _check_free(latest: Instant, name: str) -> None:
+    if name in latest.savepoints:
+        raise InvalidArgumentError(
+            f"there is a savepoint {name!r} of version {latest.savepoints[name]}: drop it, or take another name"
+        )
