@@ -1,16 +1,32 @@
-"""`skipstone sync`: what it added, removed and set aside."""
+"""`skipstone sync`: what it added, removed and set aside; once, or again and again."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import datetime as dt
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..engine.choices import NewColumns
-from .options import AsJson, IndexPath, Path, opened
-from .output import count_of, print_json, progress, stdout
+from ..engine.table import Table
+from ..errors import CommitConflictError, NotATableError, SkipstoneError, StorageError
+from .options import AsJson, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
+from .output import count_of, plain, print_json, progress, stderr, stdout
+
+if TYPE_CHECKING:
+    from ..engine.commit.sync import SyncResult
 
 _SHOWN = 10
+_PAUSE_S_MAX = 900.0
 
 
 def sync(
@@ -19,11 +35,28 @@ def sync(
         NewColumns, typer.Option(help="Columns that the table never had: take them in, or only name them.")
     ] = "adopt",
     refresh: Annotated[bool, typer.Option("--refresh", help="Then bring every index up to date.")] = False,
+    every: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="With --every: so many times.")] = None,
+    status_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --every: says in JSON how it goes, replaced at each round.")
+    ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Follow the directory: commit the files that appeared, went, or changed."""
+    """Follow the directory, or the log: commit the files that appeared, went, or changed.
+
+    With --every each round prints one line (with --json one JSON object). A storage that fails, or a conflict with
+    another writer, is tried again, after longer and longer pauses; other errors end the command. Stopped between two
+    rounds it ends with 0, or with 1 where the last round failed.
+    """
+    if every is None and (rounds is not None or status_file is not None):
+        raise UsageError("--rounds and --status-file belong to --every")
     with opened(path, index_path) as table:
+        if every is not None:
+            watch = _Watch(table, new_columns, refresh, every, rounds, _StatusFile(status_file), as_json)
+            raise typer.Exit(int(watch.run()))
         before = table.version
         with progress() as report:
             result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)
@@ -31,21 +64,11 @@ def sync(
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
             outcome = {"changed": is_new, "version": result.version, **(table.handle.instant.summary if is_new else {})}
-            print_json(
-                {
-                    **outcome,
-                    "added": list(result.added),
-                    "removed": list(result.removed),
-                    "quarantined": result.quarantined,
-                    "new_columns": list(result.new_columns),
-                    "pending": len(result.quarantined),
-                }
-            )
+            print_json({**outcome, **_lists(result), "pending": len(result.quarantined)})
             return
     screen = stdout()
     if is_new:
-        added, removed = count_of(len(result.added), "file"), count_of(len(result.removed), "file")
-        screen.print(f"version {result.version}: {added} added, {removed} removed")
+        screen.print(f"version {result.version}: {_changes(result)}")
     else:
         screen.print(f"nothing new: version {result.version} stands")
     if result.new_columns:
@@ -60,3 +83,147 @@ def sync(
             screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
         if len(result.quarantined) > _SHOWN:
             screen.print(f"  and more: skipstone verify {path}", style="yellow")
+
+
+def _changes(result: SyncResult) -> str:
+    return f"{count_of(len(result.added), 'file')} added, {count_of(len(result.removed), 'file')} removed"
+
+
+def _lists(result: SyncResult) -> dict[str, Any]:
+    return {
+        "added": list(result.added),
+        "removed": list(result.removed),
+        "quarantined": result.quarantined,
+        "new_columns": list(result.new_columns),
+    }
+
+
+# -- again and again --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _StatusFile:
+    """What monitoring reads: always a whole JSON object, or no file."""
+
+    path: str | None
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, **values: Any) -> None:
+        self.values |= {"time": _now(), **values}
+        if self.path is None:
+            return
+        temporary = f"{self.path}.{os.getpid()}.tmp"
+        try:
+            try:
+                with open(temporary, "w", encoding="utf-8") as file:
+                    json.dump(plain(self.values), file, ensure_ascii=False)
+                os.replace(temporary, self.path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.remove(temporary)
+                raise
+        except OSError as error:
+            raise StorageError(f"{self.path}: the status file cannot be written ({error.strerror})") from error
+
+
+@dataclass
+class _Watch:
+    """Rounds of `sync`, until somebody stops them or one fails for good."""
+
+    table: Table
+    new_columns: NewColumns
+    refresh: bool
+    every_s: float
+    rounds: int | None
+    status_file: _StatusFile
+    as_json: bool
+    failures: int = 0  # in a row
+
+    def run(self) -> Status:
+        """Returns OK, or ERROR where the last round failed."""
+        started = {"pid": os.getpid(), "location": self.table.location, "started": _now(), "last_success": None}
+        self.status_file.write(state="syncing", rounds=0, failures=0, version=self.table.version, **started)
+        try:
+            with _terminated_as_interrupted():
+                self._rounds()
+        except InterruptedCommandError:
+            self.status_file.write(state="stopped")
+            return Status.ERROR if self.failures else Status.OK
+        except BaseException as error:
+            said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+            self.status_file.write(state="failed", error={"type": type(error).__name__, "message": said})
+            raise
+        self.status_file.write(state="stopped")
+        return Status.ERROR if self.failures else Status.OK
+
+    def _rounds(self) -> None:
+        number = 0
+        while self.rounds is None or number < self.rounds:
+            number += 1
+            start_s = time.monotonic()
+            self.status_file.write(state="syncing", rounds=number, next=None)
+            self._round()
+            if number != self.rounds:
+                self._wait(start_s)
+
+    def _round(self) -> None:
+        before = self.table.version
+        try:
+            result = self.table.sync(new_columns=self.new_columns, refresh=self.refresh)
+        except (StorageError, CommitConflictError, NotATableError) as error:  # a directory may be mounted again
+            self.failures += 1
+            self.table.close()  # what was opened may be what fails
+            self.status_file.write(failures=self.failures, error={"type": type(error).__name__, "message": str(error)})
+            self._print_failure(error)
+            return
+        self.failures = 0
+        counts = {"added": len(result.added), "removed": len(result.removed), "quarantined": len(result.quarantined)}
+        self.status_file.write(failures=0, error=None, version=result.version, last_success=_now(), **counts)
+        if self.as_json:
+            self._print_json({"changed": result.version != before, "version": result.version, **_lists(result)})
+            return
+        aside = f", {count_of(counts['quarantined'], 'file')} set aside" if result.quarantined else ""
+        what = _changes(result) if result.version != before else "nothing new"
+        stdout().print(f"{_now()} version {result.version}: {what}{aside}", soft_wrap=True)
+
+    def _print_failure(self, error: SkipstoneError) -> None:
+        if self.as_json:
+            self._print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+        else:
+            stderr().print(f"{_now()} failed, will be tried again: {error}", style="yellow", soft_wrap=True)
+
+    def _print_json(self, values: dict[str, Any]) -> None:
+        line = json.dumps(plain({"time": _now(), **values}), ensure_ascii=False, allow_nan=False)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def _wait(self, start_s: float) -> None:
+        pause_s = min(self.every_s * 2 ** min(self.failures, 20), max(self.every_s, _PAUSE_S_MAX))
+        left_s = max(0.0, start_s + pause_s - time.monotonic())
+        following = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=left_s)
+        self.status_file.write(state="failing" if self.failures else "waiting", next=_text(following))
+        try:
+            time.sleep(left_s)
+        except KeyboardInterrupt:
+            raise InterruptedCommandError("stopped between two rounds") from None
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, which supervisors send, ends what is done here as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _now() -> str:
+    return _text(dt.datetime.now(dt.UTC))
+
+
+def _text(time: dt.datetime) -> str:
+    return time.isoformat(timespec="seconds")

@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,8 @@ from .commit.schemas import (
 from .indexes.task_result import TaskResult
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
-from .lakes.log import DIRECTORY, ICEBERG, KINDS, split_location
+from .lakes.locations import located
+from .lakes.log import DIRECTORY, ICEBERG, KINDS
 from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
@@ -44,7 +45,7 @@ from .tasks.declared import declared_files, told_partitions
 
 
 def create(
-    location: str | os.PathLike,
+    location: Any = None,
     *,
     schema: pa.Schema | None = None,
     partitioning: Literal["hive"] | str | Sequence[str] | pa.Schema | None = "hive",
@@ -53,15 +54,18 @@ def create(
     columns: Sequence[str] | None = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
+    name: str | None = None,
+    catalog: Any = None,
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Table:
     """Indexes Parquet files in place, from their footers alone, or begins an empty table.
 
     Args:
-        location: the table's directory, or its URI in an object store (s3://, gs://, az://). An Iceberg table may be
-            given by its metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`);
-            by its directory, with source="iceberg", it is the newest.
+        location: the table's directory, or its URI in an object store (s3://, gs://, az://); or a table object of
+            deltalake (its log is indexed at its latest version) or pyiceberg. An Iceberg table may be given by its
+            metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`); by its
+            directory, with source="iceberg", it is the newest; with `catalog`, by its name in that.
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
@@ -91,14 +95,15 @@ def create(
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
     tell = teller(progress)
-    location, named = split_location(location) if source != DIRECTORY else (location, None)
-    storage, index_storage = open_storages(location, index_path, storage_options)
+    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     if storage.kind() == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
         raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
-    kind = source or (ICEBERG if named is not None else DIRECTORY if files is not None else source_of(storage))
+    named = table.kind or (ICEBERG if table.metadata is not None else None)
+    kind = source or named or (DIRECTORY if files is not None else source_of(storage))
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
             f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
@@ -107,7 +112,7 @@ def create(
         from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
-        log = open_source(kind, storage, storage_options, named)
+        log = open_source(kind, storage, table.log_options, table.metadata)
         instant = first_version(log, storage, timeline, readers, columns, tell)
         return Table(new_handle(storage, index_storage, timeline, readers, instant, log=log))
     transaction = new_transaction_id()
@@ -147,7 +152,7 @@ def create(
             results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
-        instant = publish(timeline, readers, base, change, only_first=True)
+        instant = publish(timeline, readers, base, change)
     return Table(new_handle(storage, index_storage, timeline, readers, instant))
 
 

@@ -79,7 +79,7 @@ class Handle:
         if self._reopen is None:
             return None
         return self._reopen, (
-            self.location,
+            self.location if self.log is None else self.log.location,
             self.version,
             None if self.log is None else self.log_position,
             self.index_storage.uri,

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 def open_table(
-    location: str | os.PathLike,
+    location: Any = None,
     *,
     version: int | None = None,
     as_of: dt.datetime | None = None,
     savepoint: str | None = None,
+    log_version: int | None = None,
+    source: str | None = None,
+    name: str | None = None,
+    catalog: Any = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
@@ -36,13 +40,19 @@ def open_table(
     """Opens a table at its latest version, or at another.
 
     Args:
-        location: the table's directory, or its URI in an object store (s3://, gs://, az://); or an Iceberg table's
-            metadata file.
-        version, as_of, savepoint: at most one of them: a version number, the latest version at a time (naive means
-            UTC), or the version that a savepoint names. A version whose time lies in the future of the storage's
-            clock counts from the time of its file; a warning says so.
+        location: the table's directory, or its URI in an object store (s3://, gs://, az://); an Iceberg table's
+            metadata file; a table object of deltalake or pyiceberg; or, with `catalog`, a name in an Iceberg catalog. A
+            DeltaTable that is not at the latest version of its log is opened at its own, for reading.
+        version, as_of, savepoint, log_version: at most one of them: a version number, the latest version at a time
+            (naive means UTC), or the version that a savepoint names. A version whose time lies in the future of the
+            storage's clock counts from the time of its file; a warning says so. `log_version` is a number of the log's
+            own, a Delta version or an Iceberg snapshot id: the version that stands for it, or where there is none the
+            log is read at it, and files that no version near it knows may match.
+        source: "directory", "delta" or "iceberg": raises InvalidArgumentError where the table is indexed as another.
+        catalog, name: pyiceberg's name of a catalog, or the catalog itself, which says at each `refresh` which metadata
+            file counts; `name` is the table's name in it, where it is not the location.
         index_path: where the index lies, if not in the table.
-        storage_options: what opens an object store, as `create` has it.
+        storage_options: what opens an object store, as `create` has it. By default those of a table object.
         strict: a damaged index run raises CorruptionError, and so does a file that a sync would set aside (SchemaError
             where it does not fit); otherwise they are left out, the run with a warning. A newest version that is known
             to be lost raises, too; otherwise a warning says so, and the newest that can be read is opened.
@@ -57,7 +67,8 @@ def open_table(
             table is for reading.
 
     Raises:
-        NotATableError: no index there, or no such version. InvalidArgumentError: no such savepoint.
+        NotATableError: no index there, no such version, or the log has `log_version` no more. InvalidArgumentError: no
+            such savepoint, or `log_version` of a table that follows no log.
     """
     if fallback not in (None, "list"):
         raise InvalidArgumentError(f'fallback= is "list", or nothing, not {fallback!r}')
@@ -68,6 +79,10 @@ def open_table(
                 version=version,
                 as_of=as_of,
                 savepoint=savepoint,
+                log_version=log_version,
+                source=source,
+                name=name,
+                catalog=catalog,
                 index_path=index_path,
                 storage_options=storage_options,
                 strict=strict,
@@ -76,7 +91,8 @@ def open_table(
             )
         )
     except (NotATableError, CorruptionError, FormatVersionError) as error:
-        if fallback is None or (version, as_of, savepoint) != (None, None, None):
+        pins = (version, as_of, savepoint, log_version, catalog, name)
+        if fallback is None or any(pin is not None for pin in pins):
             raise
         return _listed(location, storage_options, error)
 

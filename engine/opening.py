@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
-from .lakes.log import is_log, split_location
+from .lakes.locations import located
+from .lakes.log import DELTA, is_log
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
     from .lakes.log import LogState
 
 
+_LOOK_BACK_MAX = 1000  # versions that are read to find the one of an Iceberg snapshot, whose numbers have no order
+
+
 def open_handle(
-    location: str | os.PathLike,
+    location: Any,
     *,
     version: int | None = None,
     as_of: dt.datetime | None = None,
     savepoint: str | None = None,
+    log_version: int | None = None,
+    source: str | None = None,
+    name: str | None = None,
+    catalog: Any = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
@@ -33,21 +41,22 @@ def open_handle(
     pickle_credentials: bool = False,
 ) -> Handle:
     """See `open.open_table`."""
-    if sum(given is not None for given in (version, as_of, savepoint)) > 1:
-        raise InvalidArgumentError("give version=, as_of= or savepoint=, not both")
-    if version is not None and not is_integer(version):
-        raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
+    pins = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
+    if sum(pin is not None for pin in pins.values()) > 1:
+        raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
+    for argument in ("version", "log_version"):
+        number = pins[argument]
+        if number is not None and not is_integer(number):
+            raise InvalidArgumentError(f"{argument}= is a whole number, not {number!r}")
     if as_of is not None and not isinstance(as_of, dt.datetime):
         raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
     if cache not in (None, "coarse"):
         raise InvalidArgumentError(f'cache= is "coarse", or nothing, not {cache!r}')
-    location, named = split_location(location)
-    storage, index_storage = open_storages(location, index_path, storage_options)
+    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
-    if version is not None:
-        instant: Instant | None = timeline.read(version)
-    else:
-        instant = timeline.latest()
+    latest: Instant | None = timeline.latest() if version is None else None
+    instant = latest if version is None else timeline.read(version)
     if instant is None:
         kind = storage.kind()
         if kind == "file":
@@ -56,6 +65,10 @@ def open_handle(
         raise NotATableError(
             f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
         )
+    indexed = instant.source["kind"]
+    for wanted in (source, table.kind):
+        if wanted is not None and wanted != indexed:
+            raise InvalidArgumentError(f"{storage.uri}: is indexed as {indexed!r}, and is asked for as {wanted!r}")
     if version is None:
         timeline.check_whole(instant, strict)
     if as_of is not None:
@@ -64,24 +77,69 @@ def open_handle(
         timeline.check_readable(instant)
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
-    is_pinned = version is not None or as_of is not None or savepoint is not None
     log = None
     if is_log(instant.source):
         from .lakes.sources import open_source
 
-        log = open_source(instant.source["kind"], storage, storage_options, named)
+        log = open_source(indexed, storage, table.log_options, table.metadata)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
-    return new_handle(
-        storage,
-        index_storage,
-        timeline,
-        readers,
-        instant,
-        is_pinned=is_pinned,
-        strict=strict,
-        log=log,
-        pickle_credentials=pickle_credentials,
-    )
+
+    def handle_on(instant: Instant, is_pinned: bool) -> Handle:
+        return new_handle(
+            storage,
+            index_storage,
+            timeline,
+            readers,
+            instant,
+            is_pinned=is_pinned,
+            strict=strict,
+            log=log,
+            pickle_credentials=pickle_credentials,
+        )
+
+    is_pinned = any(pin is not None for pin in pins.values())
+    if log_version is None:
+        handle = handle_on(instant, is_pinned)
+        if is_pinned or table.log_version is None or table.log_version >= _log_version(handle):
+            return handle
+        log_version = table.log_version
+    if log is None:
+        raise InvalidArgumentError(f"{storage.uri}: log_version= is for a table that follows a Delta or Iceberg log")
+    latest = instant
+    nearest = _nearest_to(log_version, timeline, latest)
+    handle = handle_on(nearest, True)
+    if not _stands_for(nearest, log_version, latest):
+        handle.pin_log(log.position_of(log_version))
+    return handle
+
+
+def _log_version(handle: Handle) -> int:
+    """The log's own number of the state that a handle reads; -1 where it has none."""
+    tail = handle.snapshot.tail
+    number = handle.instant.source["version"] if tail is None else tail.version
+    return -1 if number is None else number
+
+
+def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
+    """Whether a version was made of that state of the log that is the log of the latest version."""
+    return instant.source["version"] == log_version and instant.source["table"] == latest.source["table"]
+
+
+def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
+    """The newest version that stands for a state of the log; else one that is likely to share many files with it."""
+    if latest.source["kind"] == DELTA:
+        candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"])
+    else:
+        numbers = range(latest.version, max(0, latest.version - _LOOK_BACK_MAX), -1)
+        standing = (instant for number in numbers if (instant := timeline.find(number)) is not None)
+        candidate = next((instant for instant in standing if _stands_for(instant, log_version, latest)), None)
+    if candidate is None or candidate.source["kind"] != latest.source["kind"]:
+        return latest
+    try:
+        latest.check_kept(candidate.version)
+    except NotATableError:
+        return latest
+    return candidate
 
 
 def opened_again(

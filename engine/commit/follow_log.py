@@ -231,7 +231,7 @@ def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: Lo
 def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Followed) -> Snapshot:
     results = opened(storage, found.added, found.naming)
     before = Snapshot(found.instant, readers)
-    bound = bind(before, found.instant, results, found.removed, remember_gone=False, keys={})
+    bound = bind(before, found.instant, results, found.removed, remember_removed=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
     manifest = found.instant.manifest
     if len(bound.manifest[0]):

@@ -173,7 +173,7 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
     change.removed.update((number, path) for path, number in ids.items())
 
 
-def returned_results(
+def restored_results(
     handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change, part: str
 ) -> list[TaskResult]:
     """What a change adds where files come back: those that hold columns unread are bound anew, the others as they were.

@@ -214,7 +214,7 @@ def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
 
 def file_schema(
     instant: Instant,
-    spoken: Instant,
+    named_at: Instant,
     schema: pa.Schema,
     *,
     is_told: bool = False,
@@ -222,16 +222,16 @@ def file_schema(
 ) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
-    Its names are those that the table had at `spoken`, or stand for them by `names`: a column that was renamed since is
-    followed, one that was dropped since is the table's no more.
+    Its names are those that the table had at `named_at`, or map to them by `names`: a column that was renamed since is
+    followed, one that was dropped since no longer belongs to the table.
     """
     live = set(instant.fields.values())
     called = {own: own for own in schema.names} if names is None else names
     fields = {}
     for own in schema.names:
         name = called.get(own)
-        if name in spoken.fields and name not in instant.partitioning and spoken.fields[name] in live:
-            fields[own] = spoken.fields[name]
+        if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
+            fields[own] = named_at.fields[name]
     return with_leaves(instant, FileSchema(schema, fields, {}, is_told))
 
 

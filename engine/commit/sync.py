@@ -67,12 +67,12 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
         seen = listed, in_flight, begun.version
         found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
+        def validate(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
             if difference(newer, *seen) != found or columns_state(newer.instant) != columns_state(base):
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
-            return _committed(handle, snapshot, found, recheck, progress, adopts)
+            return _committed(handle, snapshot, found, validate, progress, adopts)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -173,7 +173,7 @@ def _committed(
     handle: Handle,
     snapshot: Snapshot,
     found: Difference,
-    recheck: Callable[[Snapshot], None],
+    validate: Callable[[Snapshot], None],
     progress: Progress | None,
     adopts: bool,
 ) -> Synced:
@@ -185,7 +185,7 @@ def _committed(
         if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
-    change = Change(transaction, "sync", remember_gone=False, recheck=recheck)
+    change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(handle, base, change, found.appeared, progress, adopts)

@@ -26,16 +26,16 @@ class CommitWork:
     """One attempt of a commit: what it adds and takes out, under their ids.
 
     after      the instant in the making: its version, schema and columns are those of the new version
-    spoken     the version whose names the tasks speak
+    named_at   the version whose names for columns the tasks use
     results    what the tasks made, and `added`, result by result, their files as they were bound
-    gone       the removed files, as the manifest had them
+    removed    the removed files, as the manifest had them
     """
 
     after: Instant
-    spoken: Instant
+    named_at: Instant
     results: Sequence[TaskResult]
     added: Sequence[AddedFiles]
-    gone: pa.Table
+    removed: pa.Table
     writing: RunWriting
 
     @property

@@ -78,6 +78,10 @@ class DeltaSource:
     def __init__(self, storage: Storage, options: Mapping[str, str] | None):
         self._storage, self._options = storage, dict(options or {})
 
+    @property
+    def location(self) -> str:
+        return self._storage.uri
+
     def at(self, position: str | None, since: Known | None) -> DeltaState | None:
         wanted = None if position is None else int(position)
         if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
@@ -99,6 +103,12 @@ class DeltaSource:
             since.mark,
         )
         return None if same else found
+
+    def position_of(self, log_version: int) -> str:
+        latest = self._whole(None).version if self._mark(log_version) == _EXPIRED else log_version
+        if not 0 <= log_version <= latest:
+            raise NotATableError(f"{self._storage.uri}: its Delta log has no version {log_version}, up to {latest}")
+        return str(log_version)
 
     def _mark(self, version: int) -> str:
         return head_mark(self._storage, _commit_path(version)) or _EXPIRED
@@ -155,7 +165,7 @@ class DeltaSource:
 
     def _whole(self, version: int | None) -> DeltaState:
         with told(self._storage, "deltalake"):
-            table = _delta_table(self._storage, version, self._options)
+            table = self._table(version)
             columns = _columns(table)
             return DeltaState(
                 table.version(),
@@ -164,6 +174,17 @@ class DeltaSource:
                 columns,
                 Changes(self._live(table, columns), None),
             )
+
+    def _table(self, version: int | None) -> Any:
+        try:
+            return _delta_table(self._storage, version, self._options)
+        except SkipstoneError:
+            raise
+        except Exception as error:
+            if version is None or self._mark(version) != _EXPIRED:
+                raise
+            said, cause = what_is_said(self._storage, error)
+            raise NotATableError(f"{self._storage.uri}: version {version} of its Delta log expired ({said})") from cause
 
     def _live(self, table: Any, columns: Columns) -> pa.Table:
         actions = pa.table(table.get_add_actions())

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from ...errors import NotATableError, NotReadableError
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
+from .locations import pyiceberg_options
 from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known
 from .log_files import head_mark, log_files, missing_package, table_path, told
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import StaticTable
 
 _FOLDER = "metadata"
+_SNAPSHOT = "#snapshot="  # between a metadata file and an older snapshot in it, in the position of a state
 _HINT = f"{_FOLDER}/version-hint.text"
 _NUMBERED = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json\Z", re.ASCII)
 _DELETED_PATH_ID = 2147483546  # of the column of a position delete file that names data files (Iceberg's reserved ids)
@@ -47,18 +49,35 @@ _DELETED_PATH_ID = 2147483546  # of the column of a position delete file that na
 class IcebergSource:
     """The metadata of one Iceberg table; see `LogSource`."""
 
-    def __init__(self, storage: Storage, options: Mapping[str, str] | None, named: str | None):
-        self._storage, self._options, self._named = storage, dict(options or {}), named
+    def __init__(
+        self, storage: Storage, options: Mapping[str, str] | None, metadata: str | Callable[[], str] | None = None
+    ):
+        self._storage, self._options, self._metadata = storage, pyiceberg_options(options or {}), metadata
+        self._named = metadata if isinstance(metadata, str) else None  # the file that was named last
+
+    @property
+    def location(self) -> str:
+        is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
+        return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
 
     def at(self, position: str | None, since: Known | None) -> IcebergState | None:
-        path = position or self._latest()
+        position = position or self._latest()
+        path, _, snapshot = position.partition(_SNAPSHOT)
         mark = head_mark(self._storage, path)
         if mark is None:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
-        if since is not None and since.position == path and since.mark == mark:
+        if since is not None and since.position == position and since.mark == mark:
             return None
         with told(self._storage, "pyiceberg"):
-            return IcebergState(self._storage, path, mark, _static_table(self._storage, path, self._options), since)
+            table = _static_table(self._storage, path, self._options)
+            if snapshot:
+                _go_back(table, int(snapshot), self._storage.uri)
+            return IcebergState(self._storage, position, mark, table, since)
+
+    def position_of(self, log_version: int) -> str:
+        position = f"{self._latest()}{_SNAPSHOT}{log_version}"
+        self.at(position, None)
+        return position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         state = self.at(position, None)
@@ -67,7 +86,8 @@ class IcebergSource:
 
     def _latest(self) -> str:
         """The newest metadata file, relative to the table."""
-        if self._named is not None:
+        if self._metadata is not None:
+            self._named = self._metadata if isinstance(self._metadata, str) else self._metadata()
             return self._named
         with contextlib.suppress(FileMissingError):
             hint = self._storage.read(_HINT).decode("utf-8", "replace").strip()
@@ -300,6 +320,17 @@ def _unreadable(entry: ManifestEntry) -> str | None:
     if name != "parquet":
         return f"format:{name}"
     return "encrypted" if entry.data_file.key_metadata else None
+
+
+def _go_back(table: StaticTable, snapshot_id: int, shown: str) -> None:
+    """Makes an older snapshot the current one of a table that was read, with the schema of then."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise NotATableError(f"{shown}: its Iceberg metadata has no snapshot {snapshot_id}; it may have expired")
+    then = {"current_snapshot_id": snapshot_id}
+    if snapshot.schema_id is not None and snapshot.schema_id in table.schemas():
+        then["current_schema_id"] = snapshot.schema_id
+    table.metadata = table.metadata.model_copy(update=then)
 
 
 def _hadoop_path(number: int) -> str:

@@ -7,7 +7,6 @@ same place. Nothing here writes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -196,13 +195,25 @@ class LogState(Protocol):
 
 
 class LogSource(Protocol):
-    """The log of one table."""
+    """The log of one table.
+
+    location    what opens it in another process: the table's directory, or the metadata file that was read last where
+                another than the newest may count
+    """
+
+    @property
+    def location(self) -> str: ...
 
     def at(self, position: str | None, since: Known | None) -> LogState | None:
         """The latest state, or the one at a position; None where it is `since`, the state that is known.
 
         Raises NotATableError where there is no such log, NotReadableError for one in which rows could be missed or
         misread, StorageError where it cannot be read now, InvalidArgumentError where the package for it is missing."""
+        ...
+
+    def position_of(self, log_version: int) -> str:
+        """The position of the state that the log numbers so. Raises NotATableError where the log has it no more, or
+        never had; else as `at`."""
         ...
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
@@ -233,16 +244,6 @@ def known_state(instant: Instant) -> Known:
         source["mark"],
         tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
     )
-
-
-def split_location(location: str | os.PathLike) -> tuple[str | os.PathLike, str | None]:
-    """(the table's directory, the metadata file that is named in its place, relative to it): an Iceberg table may be
-    given as TABLE/metadata/00003-x.metadata.json, where a catalog knows which of them counts."""
-    text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
-    if not text.endswith(METADATA_ENDING) or text.count("/") < 2:
-        return location, None
-    table, folder, name = text.rsplit("/", 2)
-    return table, f"{folder}/{name}"
 
 
 def is_log(source: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...errors import InvalidArgumentError
 from ..storage import Storage
@@ -10,9 +10,12 @@ from .log import DELTA, ICEBERG, KINDS, LogSource
 
 
 def open_source(
-    kind: str, storage: Storage, options: Mapping[str, str] | None = None, named: str | None = None
+    kind: str,
+    storage: Storage,
+    options: Mapping[str, str] | None = None,
+    metadata: str | Callable[[], str] | None = None,
 ) -> LogSource:
-    """The log of the table at a storage; `named`: the one state that counts (see `split_location`). Raises
+    """The log of the table at a storage; `metadata`: the one Iceberg state that counts (see `Location`). Raises
     InvalidArgumentError for a kind that is not known."""
     if kind == DELTA:
         from .delta import DeltaSource
@@ -21,5 +24,5 @@ def open_source(
     if kind == ICEBERG:
         from .iceberg import IcebergSource
 
-        return IcebergSource(storage, options, named)
+        return IcebergSource(storage, options, metadata)
     raise InvalidArgumentError(f"source={kind!r} is not known; it is one of {', '.join(KINDS)}")

@@ -191,8 +191,8 @@ def _segments(opened: Sequence[Opened]) -> tuple[int, int]:
 def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
     """The index with a run of the filters that a commit's tasks carry for it. Files without a filter are holes; with
     none at all the segment stays uncovered."""
-    spoken = {number: path for path, number in work.spoken.columns.items()}
-    column = spoken.get(index.columns[0])  # none: it was added since, and no task knew of it
+    paths = {number: path for path, number in work.named_at.columns.items()}
+    column = paths.get(index.columns[0])  # none: it was added since, and no task knew of it
     carried = [r.index is not None and column in r.index.task_filters for r in work.results]
     if index.maintain != "commit" or column is None or not any(carried):
         return index

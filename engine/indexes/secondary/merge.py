@@ -299,8 +299,8 @@ def _placed(keys: pa.BinaryArray, ids: np.ndarray, row_groups: np.ndarray) -> pa
 def committed_entries(index: IndexState, kinds: Sequence[pa.DataType], work: CommitWork) -> IndexState:
     """The index, which encodes `kinds`, with the entries that a commit's tasks carry for it. Files of which they carry
     none are holes; with none at all the segment stays uncovered."""
-    spoken = {number: path for path, number in work.spoken.columns.items()}
-    columns = [spoken.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
+    paths = {number: path for path, number in work.named_at.columns.items()}
+    columns = [paths.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
     known = tuple(column for column in columns if column is not None)
     if index.maintain != "commit" or len(known) < len(columns):
         return index

@@ -51,9 +51,9 @@ class StatsKind:
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
-        added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.spoken, work.after, work.added)
+        added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.named_at, work.after, work.added)
         # Aggregates are told of every file that goes, or the next to come would take its place in their count.
-        rows = stat_rows(work.after, index, work.writing.readers, added, work.gone, has_fine=has_fine)
+        rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, joined_rows([rows, *fine]), work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
