@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from ..errors import CommitConflictError, SkipstoneError
+from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
 from .alter import alter
 from .create import create
 from .demo import demo
@@ -48,7 +48,6 @@ app = typer.Typer(
     "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, inspect or demo found something wrong; 4 a "
     "conflict with another writer, nothing changed: try again; 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -103,6 +102,18 @@ def run(arguments: Sequence[str]) -> None:
     sys.exit(int(status or Status.OK))
 
 
+# How hints of errors name verbs and arguments here; hints that name others are left out.
+_WORDS = {
+    "index_path": "--index-path",
+    "refresh_index": "`skipstone index refresh`",
+    "create_index": "`skipstone index add`",
+    "drop_index": "`skipstone index drop`",
+    "drop_savepoint": "`skipstone savepoint --drop`",
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "alter", "repair", "restore", "verify")},
+}
+_MESSAGE = ("message", "bare_message", "hint")  # what is printed of an error in any case
+
+
 def _status_of(error: SkipstoneError) -> Status:
     if isinstance(error, CommitConflictError):
         return Status.CONFLICT
@@ -111,46 +122,28 @@ def _status_of(error: SkipstoneError) -> Status:
 
 def _print_error(error: Exception, status: Status, as_json: bool, title: str = "error") -> None:
     sys.stdout.flush()
-    message = _as_commands(str(error))
+    message = _worded(error)
     if as_json:
-        details = {name: value for name, value in vars(error).items() if name != "message" and value is not None}
+        details = {name: value for name, value in vars(error).items() if name not in _MESSAGE and value is not None}
+        hint = error.hint_worded(_WORDS) if isinstance(error, SkipstoneError) else None
+        details |= {} if hint is None else {"hint": hint}
         kind = "Interrupted" if status is Status.INTERRUPTED else type(error).__name__
         _print_json_line({"error": {"type": kind, "message": message, "status": int(status), **details}})
     else:
         stderr().print(Text.assemble((f"{title}: ", "bold red"), message), soft_wrap=True)
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr().print(Text.assemble(("warning: ", "bold yellow"), _as_commands(str(message))), soft_wrap=True)
+def _show_warning(message: Warning, *_: object, **__: object) -> None:
+    stderr().print(Text.assemble(("warning: ", "bold yellow"), _worded(message)), soft_wrap=True)
 
 
-def _show_json_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_json_line({"warning": _as_commands(str(message))})
+def _show_json_warning(message: Warning, *_: object, **__: object) -> None:
+    _print_json_line({"warning": _worded(message)})
 
 
 def _print_json_line(value: dict[str, Any]) -> None:
     sys.stderr.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-# Errors advise in Python; who types commands needs commands.
-_IN_COMMANDS = {
-    "; to begin an empty table there, give schema=": "",
-    "or say where it is with index_path=": "or say where it is with --index-path",
-    "keep the index elsewhere with index_path=": "keep the index elsewhere with --index-path",
-    "; open() it, or sync() it with what changed": "; `skipstone sync` follows what changed",
-    "refresh_index()": "`skipstone index refresh`",
-    "create_index()": "`skipstone index add`",
-    "drop_index()": "`skipstone index drop`",
-    "drop_savepoint()": "`skipstone savepoint --drop`",
-    "restore()": "`skipstone restore`",
-    "alter()": "`skipstone alter`",
-    "create()": "`skipstone create`",
-    "repair()": "`skipstone repair`",
-    "sync()": "`skipstone sync`",
-}
-
-
-def _as_commands(message: str) -> str:
-    for python, command in _IN_COMMANDS.items():
-        message = message.replace(python, command)
-    return message
+def _worded(error: Exception) -> str:
+    return error.worded(_WORDS) if isinstance(error, (SkipstoneError, SkipstoneWarning)) else str(error)

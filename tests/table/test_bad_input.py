@@ -69,7 +69,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         "index_path",
     ),
     "an unknown scheme": (lambda t: ss.open("ftp://host/lake"), ss.StorageError, "ftp"),
-    "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "open()"),
+    "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "sync()"),
     "no files named": (lambda t: ss.create(_lake(Path(t.location) / "n"), files=[]), ss.SkipstoneError, "files"),
     "files that are numbers": (
         lambda t: ss.create(_lake(Path(t.location) / "n"), files=[1]),

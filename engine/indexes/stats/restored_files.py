@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....arrays import from_numpy, to_numpy
+from ....errors import SkipstoneWarning
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant
 from ...state.coverage import is_covered
@@ -110,7 +111,8 @@ def _entries(index: IndexState, files: AddedFiles) -> tuple[dict[int, tuple[np.n
         try:
             found, rows = entries_of(source.readers, then.runs, stats.file_prefix(column), ids, names, stats.RUN_SCHEMA)
         except DamagedRun as damaged:
-            warnings.warn(f"files come back without statistics, until refresh_index(): {damaged.error}", stacklevel=2)
+            message = f"files come back without statistics: {damaged.error}"
+            warnings.warn(SkipstoneWarning(message, hint="{refresh_index} makes them anew"), stacklevel=2)
             is_known[:] = False
             break
         is_known &= np.isin(ids, found)
