@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes.stats.restored_files import ReturnedFiles
-from ..indexes.stats.rows import AddedFiles
-from ..indexes.task_result import TaskResult
+from ..indexes.stats.rows import RestoredFiles
+from ..indexes.task_result import AddedFiles, TaskResult
 from ..partitions import hive
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
@@ -199,7 +198,7 @@ def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of files only told of."""
-    if isinstance(result, ReturnedFiles):  # each keeps the schema under which it was bound first
+    if isinstance(result, RestoredFiles):  # each keeps the schema under which it was bound first
         return after, np.arange(len(after.file_schemas), dtype=np.int32)
     known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     found = []
@@ -210,10 +209,10 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
             check_fits(after, found[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
     check_instants_fit(after, found, result)
     if result.files.column("schema_id").null_count:
-        own = result.told_names
+        own = result.declared_names
         told = [f.with_name(own.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning]
         names = {file: table for table, file in own.items()}
-        found.append(file_schema(after, named_at, pa.schema(told), is_told=True, names=names or None))
+        found.append(file_schema(after, named_at, pa.schema(told), is_declared=True, names=names or None))
     file_schemas = list(after.file_schemas)
     for schema in found:
         if known.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
@@ -224,7 +223,7 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
 
 def _identity(known: FileSchema) -> tuple:
     """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
-    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_told
+    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_declared
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
@@ -253,12 +252,12 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     another identity is another file, and the one that went stays remembered."""
     if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_GONE)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
-    is_told = snapshot.instant.source.get("partitions_told") or any(f.result.is_partition_told for f in added)
+    is_declared = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     partitions = np.unique(manifest.split_file_ids(ids)[0])
     # A new partition may be one that was emptied: what went from it is remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
-    remembered = snapshot.gone(None if is_told or is_new else partitions)
+    remembered = snapshot.gone(None if is_declared or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:

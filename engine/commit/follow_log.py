@@ -210,10 +210,10 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
     schema = known.schema
     if by_name:
         data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
-        if known.is_told:
+        if known.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
         fields = {own: data[own] for own in schema.names if own in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, known.is_told))
+    return with_leaves(after, FileSchema(schema, fields, {}, known.is_declared))
 
 
 # -- the tail of the log, for one handle ------------------------------------------------------------------------------

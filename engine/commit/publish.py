@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.commit_work import CommitWork
-from ..indexes.protocol import known_kind
+from ..indexes.protocol import CommitWork, known_kind
 from ..indexes.task_result import TaskResult
 from ..logger import is_logging, log, ms_since
 from ..state import Instant, Timeline, now_us
@@ -241,8 +240,8 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mappi
     added = _added_paths(results)
     if not snapshot.instant.totals["files"]:
         return []
-    tells = snapshot.tells_partitions and not any(r.is_partition_told for r in results)
-    if len(added) <= _LOOKUPS_MAX and (tells or not snapshot.tells_partitions):
+    tells = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
+    if len(added) <= _LOOKUPS_MAX and (tells or not snapshot.partitions_in_paths):
         found = snapshot.find(added.to_pylist())
         return [path for path, number in found.items() if number not in removed]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
@@ -257,7 +256,7 @@ def _added_paths(results: Sequence[TaskResult]) -> pa.ChunkedArray:
 
 def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[int] | None:
     """The partitions in which a path of results could be live already; None for all, where paths do not say."""
-    if snapshot.instant.source.get("partitions_told") or any(r.is_partition_told for r in results):
+    if snapshot.instant.source.get("partitions_declared") or any(r.declares_partitions for r in results):
         return None
     texts = set().union(*(r.files.column("partition").to_pylist() for r in results))
     ids = snapshot.ids_by_text()
@@ -275,7 +274,7 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
         snapshot, named_at, change.results, change.removed, remember_removed=change.remember_removed, keys=keys
     )
     version = bound.instant.version
-    is_told = any(r.is_partition_told for r in change.results)
+    is_declared = any(r.declares_partitions for r in change.results)
     next_one = successor(base, change.transaction, change.action, **_summary(change, bound.instant, newest))
     after = replace(
         bound.instant,
@@ -284,7 +283,7 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
         time_us=next_one.time_us,
         summary=next_one.summary,
         key=change.key,
-        source={**base.source, "partitions_told": True} if is_told else base.source,
+        source={**base.source, "partitions_declared": True} if is_declared else base.source,
         pending=base.pending if change.pending is None else change.pending,
     ).with_commit_states(change.states)
     if len(bound.manifest[0]):

@@ -151,7 +151,7 @@ def first_version(
     assert told is not None
     chosen = None if columns is None else _chosen(columns, told.schema)
     transaction = new_transaction_id()
-    source = {**described(state), "hive": False, "partitions_told": True}
+    source = {**described(state), "hive": False, "partitions_declared": True}
     base = begun(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), told, source, chosen)
     results = []
     with Leftovers() as leftovers:

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..choices import Overwritten
-from ..indexes.bloom.sizing import FilterSizing
+from ..indexes.bloom.task_filters import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
-from ..indexes.secondary.task_keys import KeySpec
+from ..indexes.secondary.sort import KeySpec
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.manifest import FILE_FIELDS, IDENTITY
@@ -83,7 +83,7 @@ def _check_version(latest: Instant, version: object, verb: str) -> None:
 class _Undo:
     """What an undo does over one version: files that come back, live ones that go, states and keys to set."""
 
-    restored: ReturnedFiles
+    restored: RestoredFiles
     removed: dict[int, str]
     states: dict[str, str]
     freed_keys: tuple[str, ...]
@@ -128,7 +128,7 @@ class _Rollback:
         self._paths = dict(
             zip(self._added.tolist(), after.rows(self._added, ["path"]).column("path").to_pylist(), strict=True)
         )
-        self._taken_out = returned_files(before, _without(before.numbers(), after.numbers()))
+        self._taken_out = restored_files(before, _without(before.numbers(), after.numbers()))
         self._states = _changed(before.instant.commit_states, undone.commit_states)
         self._keys = _changed_keys(before.keys(), after.keys())
 
@@ -168,7 +168,7 @@ class _Restore:
 
     def over(self, newer: Snapshot) -> _Undo:
         wanted = self._wanted
-        missing = returned_files(wanted, _without(wanted.numbers(), newer.numbers()))
+        missing = restored_files(wanted, _without(wanted.numbers(), newer.numbers()))
         extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
         removed = dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
         states = {c: new for c, (_, new) in _changed(newer.instant.commit_states, wanted.instant.commit_states).items()}
@@ -285,8 +285,8 @@ def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _without_same(
-    newer: Snapshot, back: ReturnedFiles, removed: dict[int, str]
-) -> tuple[ReturnedFiles, dict[int, str]]:
+    newer: Snapshot, back: RestoredFiles, removed: dict[int, str]
+) -> tuple[RestoredFiles, dict[int, str]]:
     """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
     bound anew, has another id, and is the same file still, read by the same columns."""
     live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
@@ -297,14 +297,14 @@ def _without_same(
     same = {ids[content] for content in coming if content in ids}
     assert back.source is not None and back.source_ids is not None
     is_new = np.array([content not in ids for content in coming], dtype=bool)
-    return returned_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
+    return restored_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
 
 
 def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
     """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
     they are bound to what they hold of them."""
     bindings = {
-        number: (known.schema, known.is_told, frozenset(bound_names(instant, known).items()))
+        number: (known.schema, known.is_declared, frozenset(bound_names(instant, known).items()))
         for number in files.column("schema_id").unique().to_pylist()
         for known in (instant.file_schemas[number],)
     }
@@ -314,14 +314,14 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
     return [(p, bindings[s], *row) for p, s, row in zip(partitions, schemas, fields, strict=True)]
 
 
-def _check_data(handle: Handle, back: ReturnedFiles) -> None:
+def _check_data(handle: Handle, back: RestoredFiles) -> None:
     """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
     only told of, without time or etag, need not be there: nobody ever said that it was."""
     assert back.source is not None
     schemas = back.source.instant.file_schemas
 
     def wrong(row: dict) -> str | None:
-        is_unseen = schemas[row["schema_id"]].is_told and row["modified_ns"] is None and row["etag"] is None
+        is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
         try:
             there = handle.storage.stat(row["path"])
         except FileMissingError:

@@ -61,7 +61,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         ss.NotATableError,
         "began after",
     ),
-    "a location that is none": (lambda t: ss.open(None), ss.InvalidArgumentError, "location"),
+    "a location that is none": (lambda t: ss.open(None), ss.InvalidArgumentError, "directory"),
     "a location that is a number": (lambda t: ss.create(5), ss.InvalidArgumentError, "location"),
     "an index path that is a number": (
         lambda t: ss.open(t.location, index_path=5),

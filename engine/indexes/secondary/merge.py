@@ -26,7 +26,7 @@ from ...state.manifest import split_file_ids
 from ...state.run_writing import Level, first_merged, level_bytes, levels_of
 from ...state.runs import RunReaders
 from ...storage import FileMissingError, Ranged, Storage
-from ..commit_work import CommitWork, MergeWork
+from ..protocol import CommitWork, MergeWork
 from ..task_result import TaskResult
 from .format import (
     ENTRY_SCHEMA,
@@ -39,8 +39,7 @@ from .format import (
     without_place,
     write_entries,
 )
-from .sort import EntrySource, larger, merged_entries
-from .task_keys import KeyRun
+from .sort import EntrySource, KeyRun, larger, merged_entries
 
 COMMIT_BYTES = 4 << 20
 OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
