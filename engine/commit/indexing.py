@@ -59,7 +59,9 @@ def create_index(
         existing = _same(base, state, index_kind)
         if existing is not None:
             what = ", ".join(repr(base.path_of(c)) for c in existing.columns if c in state.columns)
-            raise InvalidArgumentError(f"{what} has a {kind} index already; refresh_index() covers what it lacks")
+            raise InvalidArgumentError(
+                f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
+            )
     transaction = new_transaction_id()
     leftovers = Leftovers()
     with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
@@ -252,7 +254,7 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
         )
         if index is None:
             what = ", ".join(repr(instant.path_of(number)) for number in key)
-            raise InvalidArgumentError(f"{what} has no {index_kind.name} index; make one with create_index()")
+            raise InvalidArgumentError(f"{what} has no {index_kind.name} index", hint="make one with {create_index}")
         existing[index.id] = index
     return list(existing.values())
 
