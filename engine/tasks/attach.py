@@ -72,7 +72,7 @@ def attach_files(
             }
             if as_told is not None:
                 known = as_told(entry, footer)
-            fine.add_file(footer.row_groups, known["stats"])
+            fine.add_file(entry.path, footer.row_groups, known["stats"])
             built.add(
                 path=entry.path,
                 size_bytes=entry.size_bytes,
