@@ -42,7 +42,7 @@ def _layout(path: Path) -> list[object]:
 
 
 def _alike(root: Path, folder: str, commits: int) -> tuple[Path, Path, Path]:
-    """A lake below `root`, and two of its index files in a folder that have one length and layout. Names of transactions
+    """A lake below `root`, and two of its index files in a folder of one length and layout. Names of transactions
     are random, and compress to different lengths: several lakes are tried."""
     for attempt in range(30):
         lake = root / str(attempt)
