@@ -119,8 +119,8 @@ def checked_form(form: str) -> str:
     """The physical type in "parquet:TYPE", or InvalidArgumentError."""
     physical = form.removeprefix(PARQUET_PREFIX) if isinstance(form, str) else ""
     if physical not in PARQUET_FORMS or not form.startswith(PARQUET_PREFIX):
-        known = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
-        raise InvalidArgumentError(f"unknown hash {form!r}: it is one of {known}")
+        names = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
+        raise InvalidArgumentError(f"unknown hash {form!r}: it is one of {names}")
     return physical
 
 

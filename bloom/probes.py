@@ -49,8 +49,8 @@ class Probes:
             return None
         if self.absent is None:
             return self.questions
-        there = ~self.absent
-        return self.questions[there if self.alternates is None else np.tile(there, 2)]
+        present = ~self.absent
+        return self.questions[present if self.alternates is None else np.tile(present, 2)]
 
     def answers(self, hits: np.ndarray) -> np.ndarray:
         """bool [n, members]: what the values' hits are, from those of `questions`."""
@@ -68,9 +68,9 @@ class Probes:
 
 def answers_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
     """What each of several asks, answered by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
-    questions = [probes.questions for probes in several]
-    hits = hits_of(np.concatenate(questions))
-    ends = np.cumsum([len(hashes) for hashes in questions])
+    counts = [probes.questions for probes in several]
+    hits = hits_of(np.concatenate(counts))
+    ends = np.cumsum([len(hashes) for hashes in counts])
     return [probes.answers(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
 
 
@@ -92,15 +92,17 @@ def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
             return _float_probes(canon.flatten(values), physical)
         hashed = hash_raw(values, name)
         return Probes(hashed.hashes, hashed.valid)
-    own = canon.hash_name(kind)
-    if own == name or own is None:
+    hash_name = canon.hash_name(kind)
+    if hash_name == name or hash_name is None:
         hashed = hash_array(values)
         return Probes(hashed.hashes, hashed.valid)
-    if own.startswith(_DECIMAL) and name.startswith(_DECIMAL):
-        return _decimal_probes(canon.flatten(values), int(own.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL)))
+    if hash_name.startswith(_DECIMAL) and name.startswith(_DECIMAL):
+        return _decimal_probes(
+            canon.flatten(values), int(hash_name.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL))
+        )
     raise InvalidArgumentError(
-        f"values of type {kind} (hashed as {own!r}) cannot be asked of a filter of {name!r}: cast them to the type of "
-        "the column that the filter was built from"
+        f"values of type {kind} (hashed as {hash_name!r}) do not fit a filter of {name!r}: cast them to the "
+        "type of the column that the filter was built from"
     )
 
 

@@ -268,10 +268,10 @@ def names() -> list[str]:
 
 def kind_named(name: str) -> IndexKind:
     """Raises InvalidArgumentError for a kind that nobody knows here."""
-    found = known_kind(name)
-    if found is None:
+    kind = known_kind(name)
+    if kind is None:
         raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, names()))}")
-    return found
+    return kind
 
 
 def known_kind(name: object) -> IndexKind | None:

@@ -89,8 +89,8 @@ class TaskResult:
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
         used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
-        at = files.schema.get_field_index("schema_id")
-        files = files.set_column(at, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
+        position = files.schema.get_field_index("schema_id")
+        files = files.set_column(position, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
         schemas, names = [self.schemas[i] for i in used], [self.names[i] for i in used] if self.names else []
         return replace(self, files=files, stats=stats, index=index, schemas=schemas, names=names)
 
@@ -266,6 +266,6 @@ class TaskIndexWriter:
         groups = self._writer.groups
         places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
         self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
-        for kept in self._index.file_filters.values():
-            kept += [None] * (self._count - len(kept))
+        for filters_of in self._index.file_filters.values():
+            filters_of += [None] * (self._count - len(filters_of))
         return self._index

@@ -78,13 +78,13 @@ class FileFilter:
         if more is None:
             return cls((first,), row["hash"])
         count = more[0] if more else 0
-        told, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
-        if not count or len(told) != 24 * count or not section_of or max(section_of) > count:
+        stored, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
+        if not count or len(stored) != 24 * count or not section_of or max(section_of) > count:
             raise CorruptionError("sections of a fine filter are not told rightly", path=path, check="fine filter")
-        places = np.frombuffer(told, dtype="<u8").reshape(-1, 3).tolist()
+        places = np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist()
         others = tuple(StridedSection("fine", *place) for place in places)
-        held = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
-        fits = [s.stride for s in (first, *others)] == (held * _BLOCK_BYTES).tolist()
+        counts = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
+        fits = [s.stride for s in (first, *others)] == (counts * _BLOCK_BYTES).tolist()
         if not fits or not all(1 <= s.rows <= BLOCKS_MAX for s in others):
             raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
         return cls((first, *others), row["hash"], section_of)

@@ -107,10 +107,12 @@ def _counts(values: pa.Array, hashed: str, family: str, unit: str) -> Probes | N
     kind = values.type
     if not _FAMILIES[family](kind):
         return None
-    found = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    own, wanted = _UNITS[kind.unit], _UNITS[unit]
-    counts = [count * wanted for count in to_numpy(found).tolist()]
-    return _exact_integers([(count // own, count % own == 0) for count in counts], hashed, 4 if "32" in hashed else 8)
+    numbers = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    per_second, stored_per_second = _UNITS[kind.unit], _UNITS[unit]
+    counts = [count * stored_per_second for count in to_numpy(numbers).tolist()]
+    return _exact_integers(
+        [(count // per_second, count % per_second == 0) for count in counts], hashed, 4 if "32" in hashed else 8
+    )
 
 
 def _decimals(values: pa.Array, hashed: str, scale: int, width: int) -> Probes | None:
@@ -128,14 +130,14 @@ def _decimals(values: pa.Array, hashed: str, scale: int, width: int) -> Probes |
     return _exact_integers(scaled, hashed, width or (4 if "32" in hashed else 8), is_bytes=width > 0)
 
 
-def _exact_integers(found: list[tuple[int, bool]], hashed: str, width: int, *, is_bytes: bool = False) -> Probes:
+def _exact_integers(integers: list[tuple[int, bool]], hashed: str, width: int, *, is_bytes: bool = False) -> Probes:
     """Integers as the file stores them, in so many bytes; those that are not exact, or do not fit, are absent."""
     bound = 1 << (8 * width - 1)
-    fits = [is_exact and -bound <= number < bound for number, is_exact in found]
-    kept = [number if ok else 0 for (number, _), ok in zip(found, fits, strict=True)]
+    fits = [is_exact and -bound <= number < bound for number, is_exact in integers]
+    fitting = [number if ok else 0 for (number, _), ok in zip(integers, fits, strict=True)]
     if is_bytes:
-        data = b"".join(number.to_bytes(width, "big", signed=True) for number in kept)
-        stored: pa.Array = binary_rows(np.frombuffer(data, dtype=np.uint8).reshape(len(kept), width))
+        data = b"".join(number.to_bytes(width, "big", signed=True) for number in fitting)
+        stored: pa.Array = binary_rows(np.frombuffer(data, dtype=np.uint8).reshape(len(fitting), width))
     else:
-        stored = from_numpy(np.array(kept, dtype=np.int64))
+        stored = from_numpy(np.array(fitting, dtype=np.int64))
     return Probes(hash_raw(stored, hashed).hashes, absent=~np.array(fits, dtype=bool))

@@ -72,9 +72,9 @@ class FilterSizing:
         return cls(options["fpp"], options.get("lookups", LOOKUPS))
 
     @classmethod
-    def checked(cls, given: Mapping[str, Any]) -> FilterSizing:
+    def checked(cls, options: Mapping[str, Any]) -> FilterSizing:
         """What a caller asks for, or InvalidArgumentError."""
-        fpp, lookups = given.get("fpp"), given.get("lookups", LOOKUPS)
+        fpp, lookups = options.get("fpp"), options.get("lookups", LOOKUPS)
         if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
             raise InvalidArgumentError(
                 f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
@@ -83,7 +83,7 @@ class FilterSizing:
             raise InvalidArgumentError(
                 f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
             )
-        if fpp is not None and "lookups" in given:
+        if fpp is not None and "lookups" in options:
             raise InvalidArgumentError("lookups= decides the size of filters where no fpp= is asked: give one of them")
         return cls(None if fpp is None else float(fpp), lookups)
 
@@ -94,11 +94,11 @@ class FilterSizing:
     @classmethod
     def description(cls, options: Mapping[str, Any]) -> str:
         """The size of an index's filters and its reason, in words."""
-        told = cls.of(options).told()
+        size = cls.of(options).told()
         if options.get("source") != "parquet":
-            return told
+            return size
         return (
-            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {told}"
+            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {size}"
         )
 
     def told(self) -> str:
@@ -173,12 +173,12 @@ class Spool:
     def words(self, number: int, first: int, last: int) -> np.ndarray:
         """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
         give them back."""
-        held = self._held[number]
-        if isinstance(held, np.ndarray):
-            return held[first:last]
+        kept = self._held[number]
+        if isinstance(kept, np.ndarray):
+            return kept[first:last]
         assert self._file is not None
         with _refusals():
-            self._file.seek(held + _BLOCK_BYTES * first)
+            self._file.seek(kept + _BLOCK_BYTES * first)
             data = self._file.read(_BLOCK_BYTES * (last - first))
         return np.frombuffer(data, dtype=np.uint32).reshape(-1, 8)
 
@@ -187,10 +187,10 @@ class Spool:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
             self._file.seek(0, io.SEEK_END)
-            for number, held in enumerate(self._held):
-                if isinstance(held, np.ndarray):
+            for number, kept in enumerate(self._held):
+                if isinstance(kept, np.ndarray):
                     self._held[number] = self._file.tell()
-                    self._file.write(held.tobytes())
+                    self._file.write(kept.tobytes())
             self._file.flush()
         self._held_bytes = 0
 

@@ -101,8 +101,8 @@ def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> p
     marked in `is_again`."""
     if not is_again.any():
         return pa.nulls(len(counts), pa.binary())
-    at = np.flatnonzero(is_again)
-    deltas = (rows[at] - rows[at - 1] - 1).astype(np.uint64)
+    others = np.flatnonzero(is_again)
+    deltas = (rows[others] - rows[others - 1] - 1).astype(np.uint64)
     sizes = np.ones(len(deltas), dtype=np.int64)
     for width in range(1, _VARINT_BYTES_MAX):
         sizes += deltas >> np.uint64(7 * width) != 0

@@ -84,8 +84,8 @@ def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
     (lower, is_above), (upper, is_through) = ends
     starts = [_after(key + lower) if is_above else key + lower for key in leading]
     stops = [_after(key + upper) if is_through else key + upper for key in leading]
-    kept = [i for i, (start, stop) in enumerate(zip(starts, stops, strict=True)) if start < stop]
-    return KeyRanges([starts[i] for i in kept], [stops[i] for i in kept])
+    nonempty = [i for i, (start, stop) in enumerate(zip(starts, stops, strict=True)) if start < stop]
+    return KeyRanges([starts[i] for i in nonempty], [stops[i] for i in nonempty])
 
 
 def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
@@ -97,8 +97,8 @@ def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
     columns = []
     for part, size in zip(parts, sizes, strict=True):
         repeats //= size
-        at = np.arange(total) // repeats % size
-        columns.append(part.values.take(from_numpy(at)))
+        picks = np.arange(total) // repeats % size
+        columns.append(part.values.take(from_numpy(picks)))
     return sorted(set(code.encode(columns).to_pylist()))
 
 
@@ -185,18 +185,18 @@ def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
     parts: list[Part] = []
     is_exact, combinations = True, 1
     for column in columns:
-        mine = [leaf for leaf in leaves if leaf.column == column]
-        sought = sorted((leaf for leaf in mine if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
-        if sought:
-            values = _values(sought[0])
+        of_column = [leaf for leaf in leaves if leaf.column == column]
+        equalities = sorted((leaf for leaf in of_column if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
+        if equalities:
+            values = _values(equalities[0])
             combinations *= max(len(values), 1)
             if combinations > VALUES_MAX:
                 break
-            used.append(sought[0])
+            used.append(equalities[0])
             parts.append(Values(values))
             continue
-        ranges = [leaf for leaf in mine if leaf.op in _RANGES]
-        texts = [leaf for leaf in mine if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
+        ranges = [leaf for leaf in of_column if leaf.op in _RANGES]
+        texts = [leaf for leaf in of_column if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
         if ranges:
             lower = _tightest([leaf for leaf in ranges if leaf.op in (">", ">=")], is_lower=True)
             upper = _tightest([leaf for leaf in ranges if leaf.op in ("<", "<=")], is_lower=False)

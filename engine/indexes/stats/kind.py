@@ -35,9 +35,9 @@ class StatsKind:
         from ...state.run_writing import SHARD_BYTES
 
         checked_options(self.name, options, ["shard_bytes"])
-        kept = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
+        stored = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
         ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
-        return [IndexState(0, self.name, tuple(sorted(ids)), kept, maintain)]
+        return [IndexState(0, self.name, tuple(sorted(ids)), stored, maintain)]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         from .build import built_stats
