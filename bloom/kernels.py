@@ -1,7 +1,7 @@
 """Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `lazy.py` alone.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
-which loses bits silently: such a filter still finds all its members, and only its false positives tell. Callers pass
+which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass
 read-only arrays for what is read, because a kernel is compiled once for each kind.
 
 With NUMBA_DISABLE_JIT=1 the kernels run as Python, for a debugger and for `make test-all`: numpy then warns where

@@ -23,13 +23,13 @@ _DECIMAL = "decimal:"
 
 @dataclass(frozen=True)
 class Probes:
-    """The questions that stand for n values.
+    """The hashes to look up for n values.
 
     hashes      uint64 [n]
     alternates  uint64 [n], other hashes under which the same values may lie; None where there are none
     valid       bool [n], False where null; None where nothing is null
     absent      bool [n], True where no value of the filter's kind equals this one; None where nowhere
-    unknown     bool [n], True where the filter cannot tell; None where nowhere
+    unknown     bool [n], True where the filter cannot decide; None where nowhere
     """
 
     hashes: np.ndarray
@@ -44,7 +44,7 @@ class Probes:
         return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
 
     def any_of(self) -> np.ndarray | None:
-        """uint64: what to ask for where only one of the values need be there; None where the filter cannot tell."""
+        """uint64: what to look up where only one of the values need be there; None where the filter cannot decide."""
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
@@ -66,7 +66,7 @@ class Probes:
         return hits
 
 
-def answers_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+def probe_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
     """What each of several asks, answered by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
     counts = [probes.questions for probes in several]
     hits = hits_of(np.concatenate(counts))

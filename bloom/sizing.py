@@ -121,7 +121,7 @@ def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
 
 
 def _rounded(count: int) -> int:
-    """To seven binary digits, so that row groups that are nearly alike share an answer."""
+    """To seven binary digits, so that row groups that are nearly equal share a result."""
     spare = max(0, count.bit_length() - 7)
     return count >> spare << spare
 
@@ -251,7 +251,7 @@ class DistinctCounter:
                 piece = piece[piece < self._kept[-1]]
             if not len(piece):
                 continue
-            # A copy: the caller may fill its array anew.
+            # A copy: the caller may reuse its array.
             self._waiting.append(piece.copy())
             self._waiting_count += len(piece)
             if self._waiting_count >= self.limit:

@@ -19,7 +19,7 @@ from .stats import format as stats
 
 @dataclass(frozen=True)
 class ColumnInFiles:
-    """One column that an index may speak of.
+    """One column that can be indexed.
 
     type        in the table
     located     schema id -> (physical dotted path, type there)
@@ -49,7 +49,7 @@ class ColumnInFiles:
 
 
 def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
-    """None where no index speaks of the column: it has no order, or its values come from the path."""
+    """None where the column cannot be indexed: it has no order, or its values come from the path."""
     column_id = instant.columns.get(column)
     kind = leaf_type(instant.schema, column)
     if column_id is None or kind is None or column in instant.partitioning:

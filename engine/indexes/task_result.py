@@ -57,7 +57,7 @@ class TaskResult:
     written         files of `files` that this task wrote itself: an abort removes them
     declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
-                    where they are called alike
+                    where the names are the same
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none
     """
@@ -203,7 +203,7 @@ class TaskIndex:
 
 
 def path_mark(path: str) -> bytes:
-    """Four bytes that tell the data file of a group from others."""
+    """Four bytes that distinguish the data file of a group."""
     return zlib.crc32(path.encode()).to_bytes(4, "little")
 
 
@@ -261,7 +261,7 @@ class TaskIndexWriter:
         self._index.task_filters[column] = self._writer.write_strided(f"task/{column}", rows, rows.shape[1])
 
     def finish(self) -> TaskIndex:
-        """Closes the file, which is durable and whole from here on, and tells where things lie in it."""
+        """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
         self._stack.close()
         groups = self._writer.groups
         places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]

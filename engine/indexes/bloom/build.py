@@ -48,7 +48,7 @@ _UNION_SHARE = 1.25
 @dataclass
 class FileFilters:
     """What was made of one file: the filters of its row groups, and one over all of them, or several that hold all
-    between them. `close` lets go of what the fine filters take while they wait to be written."""
+    between them. `close` frees what the fine filters take while they wait to be written."""
 
     fine: FineFilters
     whole: list[SplitBlockFilter]
@@ -60,7 +60,7 @@ class FileFilters:
 
 
 def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
-    """The filters of a file of the manifest, from the values of its column; `row` tells its path and identity.
+    """The filters of a file of the manifest, from the values of its column; `row` has its path and identity.
 
     Raises SchemaError where it is not known where the column lies in it, StorageError for another file than was
     indexed, CorruptionError for one that cannot be read.
@@ -134,7 +134,7 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
 
 
 def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
-    """The file that the manifest tells of, open."""
+    """The data file of a row of the manifest, open."""
     return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
 
 
@@ -167,7 +167,7 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInF
         yield hash_array(leaf_array(group, path)).present()
 
 
-Made = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
+MakeFilters = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
 _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 
@@ -192,7 +192,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
             if isinstance(built, Exception):
                 left_out.append(file_id)
                 if make_filters is copied_file and isinstance(built, SchemaError):
-                    refused.append(built)  # often all of a table's files: told once
+                    refused.append(built)  # often all of a table's files: one warning
                 else:
                     warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
             else:
@@ -212,7 +212,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
 
 
 def _file_filters(
-    handle: Handle, files: pa.Table, column: str, sizing: FilterSizing, make_filters: Made
+    handle: Handle, files: pa.Table, column: str, sizing: FilterSizing, make_filters: MakeFilters
 ) -> Generator[tuple[int, FileFilters | Exception]]:
     """Each file's filters, in order, a bounded number of files ahead."""
     in_files = column_in_files(handle.instant, column)

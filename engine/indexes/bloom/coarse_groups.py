@@ -32,10 +32,10 @@ PIECE_BYTES = 2 << 20
 BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before more is read
 
 HashesUnder = Callable[[str], np.ndarray | None]
-"""Hashes, uint64, to ask a group of by the name of its hash; None where they cannot be told under that hash."""
+"""From the name of a hash to the hashes, uint64, to probe a group with; None where the values have none under it."""
 
 LoadGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
-"""The rows of a group, from memory or by loading them to be kept; None where they are to be asked row by row."""
+"""The rows of a group, from memory or by loading them to be kept; None where they are to be read row by row."""
 
 
 def section_name(group: int) -> str:
@@ -122,12 +122,12 @@ class CoarseGroups:
         return self.members + 16 * len(self.first) <= 1 << 20
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
+# -- probing ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _GroupProbe:
-    """What one group is asked: hashes ordered by their buckets, and which question each belongs to."""
+    """The hashes to look up in one group, ordered by their buckets, and the number of the probe of each."""
 
     group: int
     section: StridedSection
@@ -147,10 +147,10 @@ def member_hits(
     request_bytes: int,
     load_group: LoadGroup,
 ) -> list[np.ndarray]:
-    """bool [members] for each question: the member may hold one of its values.
+    """bool [members] for each probe: the member may hold one of its values.
 
     Only the rows that the values touch are read, those within `request_bytes` of each other as one, a bounded number
-    of bytes at a time. Groups that `kept` gives are asked there.
+    of bytes at a time. Groups that `load_group` gives are probed in memory.
     """
     hits = [np.zeros(coarse.members, dtype=bool) for _ in hashes_under]
     unloaded = []
@@ -176,9 +176,9 @@ def member_hits(
 def _jobs(
     reader: SortedFileReader, coarse: CoarseGroups, hashes_under: Sequence[HashesUnder], hits: list[np.ndarray]
 ) -> Iterator[_GroupProbe]:
-    """What is to be asked of each group; members of a group that a question cannot be put to are found at once."""
+    """What to look up in each group. Where a probe has no hashes under a group's hash, all members of it are hits."""
     for group, section in enumerate(coarse.sections(reader)):
-        by_probe = [ask(coarse.hashes[group]) for ask in hashes_under]
+        by_probe = [hashes_of(coarse.hashes[group]) for hashes_of in hashes_under]
         for number, hashes in enumerate(by_probe):
             if hashes is None:
                 hits[number][coarse.starts[group] : coarse.starts[group + 1]] = True

@@ -48,7 +48,7 @@ FILES_FIELD = pa.field("files", pa.binary())
 RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILES_FIELD])
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
-_SCAN_SHARE = 16  # where more than that share of the tasks is asked for, all are read
+_SCAN_SHARE = 16  # where more than that share of the tasks is looked up, all are read
 
 
 class FilterRunWriter:
@@ -222,7 +222,7 @@ class FilterRun:
 
 @dataclass
 class FilterPlaces:
-    """Where the fine filters of some files lie: for each file, by number, which of `runs` tells (-1: none)."""
+    """Where the fine filters of some files lie: for each file, by number, which of `runs` has it (-1: none)."""
 
     runs: list[FilterRun]
     ids: np.ndarray

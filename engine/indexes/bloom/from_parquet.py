@@ -1,7 +1,7 @@
 """Parquet's own bloom filters of a column, as they lie in a file: nothing but the footer and the filters is read.
 
 A filter is a header and a bitset. The header is a struct in thrift's compact protocol: 1 the bitset's size in bytes, 2
-to 4 unions that tell algorithm, hash and compression, of each of which one choice is known. Parquet keeps no checksum
+to 4 unions for algorithm, hash and compression, each with one known choice. Parquet keeps no checksum
 of them, so they are believed as its data pages are; but one that does not hold the least and the greatest value that
 the footer has of its row group is not believed.
 
@@ -39,7 +39,7 @@ _SIZE_FIELD = 0x15  # field 1, a number of 32 bits
 
 @dataclass(frozen=True)
 class FilterPlace:
-    """Where the filter of one row group lies; `length` is None where the footer does not tell it."""
+    """Where the filter of one row group lies; `length` is None where the footer lacks it."""
 
     offset: int
     length: int | None
@@ -94,7 +94,7 @@ class ParquetFilters:
             yield read
 
     def _starts(self) -> Iterator[bytes]:
-        """The bytes at each place: all where their number is told, else the header and what follows. Some places at a
+        """The bytes at each place: all where their number is known, else the header and what follows. Some places at a
         time, since filters lie side by side."""
         ranges: list[tuple[int, int]] = []
         for place in self.places:
@@ -141,13 +141,13 @@ class ParquetFilters:
                 raise SchemaError(f"{self._path}: a Parquet filter lacks a value that the footer has: not believed")
 
     def _damaged(self, what: str, check: str) -> CorruptionError:
-        return CorruptionError(f"it tells of {what}", path=self._path, check=check)
+        return CorruptionError(f"it names {what}", path=self._path, check=check)
 
 
 def _filter_place(chunk: Any, path: str) -> FilterPlace | None:
     if not hasattr(chunk, "bloom_filter_offset"):
         raise InvalidArgumentError(
-            f"{path}: this pyarrow ({pa.__version__}) does not tell where Parquet's filters lie: use a newer one, or "
+            f"{path}: this pyarrow ({pa.__version__}) does not say where Parquet's filters lie: use a newer one, or "
             'source="data"'
         )
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length

@@ -1,4 +1,4 @@
-"""What a filter hashed, and how it is asked.
+"""What a filter hashed, and the hashes to probe it with.
 
 A filter records a name of what it hashed. Ours hash canonical values: the name is `canon.hash_name` of the type that
 the file was indexed in. Parquet's own hash what the file stores: the name is "parquet:" and the physical type, and,
@@ -8,15 +8,15 @@ where the stored numbers count something, a blank and what: "parquet:INT64 times
 | a file's type | Parquet's filter |
 | --- | --- |
 | integers | INT32, INT64: the low bits, as that file stores them |
-| float, double | FLOAT, DOUBLE: both zeros are asked for, NaN is unknown |
+| float, double | FLOAT, DOUBLE: both zeros are looked up, NaN is unknown |
 | strings, binaries | BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY: the bytes |
 | date32 | INT32: days |
-| timestamps, times | INT32, INT64: counts of the unit that file and column have; another unit is not asked |
+| timestamps, times | INT32, INT64: counts of the unit that file and column have; another unit is not looked up |
 | duration | INT64: counts of its unit |
 | decimals | INT32, INT64, FIXED_LEN_BYTE_ARRAY: the unscaled number |
 | bool, half floats, INT96, decimals as BYTE_ARRAY | none is believed: equal values may differ in bytes |
 
-A value of another kind than the filter's is not asked for: it may be there. One that has no equal among what the file
+A value of another kind than the filter's is not looked up: it may be there. One that has no equal among what the file
 can hold is absent.
 """
 
@@ -53,7 +53,7 @@ def filter_hash(name: str) -> str:
 
 
 def hash_probes(values: pa.Array, name: str) -> Probes | None:
-    """The questions to put to a filter of that name, for values without nulls; None where it cannot tell."""
+    """The probes of a filter of that name, for values without nulls; None where it cannot decide."""
     hashed, _, meaning = name.partition(" ")
     try:
         if not meaning:

@@ -55,7 +55,7 @@ class BloomKind:
         return committed_filters(index, work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """Few runs, which let go of files that went."""
+        """Fewer runs, without removed files."""
         from .merge import merged_all
 
         merges = count()

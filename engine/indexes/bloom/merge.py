@@ -80,7 +80,7 @@ def merged_all(
 
     Args:
         path_of: the path of another run that is written; one that is not among the result is gone again.
-        live: uint64, ascending: the files of the table. What runs hold of others is let go. None: all stays.
+        live: uint64, ascending: the files of the table. Entries of others are dropped. None: all stay.
         before: runs that were made of others before, by the paths of these; those made now are added.
     """
     before = {} if before is None else before
@@ -234,7 +234,7 @@ class OpenRun:
 
     @property
     def file_count(self) -> int:
-        """Of the files that it speaks of."""
+        """The number of its files."""
         return int((self.coarse.last - self.coarse.first).sum()) + len(self.coarse.first)
 
 

@@ -46,7 +46,7 @@ REQUEST_BYTES = 256 << 10
 """What a request takes of the time that bytes take: about as long as so many of them."""
 
 FOUND_SHARE = 0.1
-"""Of the look-ups that a task sees, those whose value it holds: only they ask the filters of its row groups."""
+"""Of the look-ups that a task sees, those whose value it holds: only they probe the filters of its row groups."""
 
 TASK_BLOCKS_MAX = (64 << 20) // 32
 """A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
@@ -68,12 +68,12 @@ class FilterSizing:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> FilterSizing:
-        """The sizing that an index's options tell."""
+        """The sizing in an index's options."""
         return cls(options["fpp"], options.get("lookups", LOOKUPS))
 
     @classmethod
     def checked(cls, options: Mapping[str, Any]) -> FilterSizing:
-        """What a caller asks for, or InvalidArgumentError."""
+        """The sizing in a caller's options. Raises InvalidArgumentError."""
         fpp, lookups = options.get("fpp"), options.get("lookups", LOOKUPS)
         if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
             raise InvalidArgumentError(
@@ -84,7 +84,7 @@ class FilterSizing:
                 f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
             )
         if fpp is not None and "lookups" in options:
-            raise InvalidArgumentError("lookups= decides the size of filters where no fpp= is asked: give one of them")
+            raise InvalidArgumentError("lookups= decides the size of filters where there is no fpp=: give one of them")
         return cls(None if fpp is None else float(fpp), lookups)
 
     def options(self) -> dict[str, Any]:
@@ -94,17 +94,17 @@ class FilterSizing:
     @classmethod
     def description(cls, options: Mapping[str, Any]) -> str:
         """The size of an index's filters and its reason, in words."""
-        size = cls.of(options).told()
+        size = cls.of(options).reason()
         if options.get("source") != "parquet":
             return size
         return (
             f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {size}"
         )
 
-    def told(self) -> str:
+    def reason(self) -> str:
         """The size and its reason, in words, of filters that are made from values."""
         if self.fpp is not None:
-            return f"sized for an fpp of {self.fpp:g}, as was asked"
+            return f"sized for an fpp of {self.fpp:g}, as requested"
         return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"
 
     def fine_blocks(self, keys: int, row_group_bytes: int) -> int:

@@ -61,7 +61,7 @@ def build_runs(
 
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
-    name      of the step, for `progress`, which is told of files
+    name      of the step, for `progress`, which counts files
     """
     code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
@@ -108,13 +108,13 @@ def _parts(files: pa.Table) -> Iterator[_Part]:
             yield _Part(row, first, first + at_once, first + at_once >= groups)
 
 
-Found = list[pa.RecordBatch]  # of each row group, its entries
+Batches = list[pa.RecordBatch]  # of each row group, its entries
 
 
 def _read(
     storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
-) -> Generator[tuple[_Part, Found | Exception]]:
-    def read(part: _Part) -> Found | Exception:
+) -> Generator[tuple[_Part, Batches | Exception]]:
+    def read(part: _Part) -> Batches | Exception:
         try:
             return _keys_of(storage, part, columns, sorter)
         except (CorruptionError, StorageError, SchemaError, InvalidArgumentError) as error:
@@ -124,17 +124,17 @@ def _read(
     yield from zip(parts, ahead(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Found:
+def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Batches:
     row = part.row
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.known]
-    batches: Found = []
+    batches: Batches = []
     with open_indexed(storage, row, columns.options) as file:
         names_in_file = set(file.schema_arrow.names)
         located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-        # What the manifest tells of row groups may be less than there are: the last part takes them all.
+        # The manifest may count fewer row groups than there are: the last part takes them all.
         for group in range(part.first_group, len(sizes) if part.is_last else min(part.stop_group, len(sizes))):
             with reading(path):
                 rows = None

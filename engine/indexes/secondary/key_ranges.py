@@ -1,13 +1,11 @@
-"""Which secondary indexes are asked about a predicate, and for which rows.
+"""Which part of a predicate a secondary index can look up, and as which ranges of its keys.
 
 A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
 the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
-that are tested comes first, then the one of which more columns are used, then the one that holds fewer entries of what
-is sought. Others are asked only for what is left: for other leaves, and for files that the better ones do not cover.
+that are tested comes first, then the one of which more columns are used, then the one that holds fewer matching
+entries. Others are used only for the rest: for other leaves, and for files that the better ones do not cover.
 
-An inequality is asked by what it is not: the rows of the value, and of null, in the first column of a key.
-
-What is asked of a secondary index: ranges of its keys, from what is asked of each of its columns.
+An inequality is looked up by its complement: the rows of the value, and of null, in the first column of a key.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from ...predicates import And, Leaf, Node, Not, Or
 
 @dataclass(frozen=True)
 class Values:
-    """The column holds one of these, which are of its type's class; a null among them stands for null."""
+    """The column holds one of these, which are of its type's class; a null among them means null."""
 
     values: pa.Array | pa.ChunkedArray
 
@@ -73,9 +71,9 @@ class KeyRanges:
 
 def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
     """The keys whose first values are as each of `parts` says of its column; all but the last are Values, of which
-    every combination is asked for. Raises InvalidArgumentError for other parts, or for values of another class."""
+    every combination is looked up. Raises InvalidArgumentError for other parts, or for values of another class."""
     if not 1 <= len(parts) <= len(code.kinds) or not all(isinstance(part, Values) for part in parts[:-1]):
-        raise InvalidArgumentError("only the last column that is asked about may be asked for other than values")
+        raise InvalidArgumentError("only the last column of a look-up may have a range or a prefix")
     equal = [part for part in parts if isinstance(part, Values)]
     leading = _combinations(code, equal) if equal else [b""]
     ends = _ends(code.kinds[len(parts) - 1], parts[-1])
@@ -137,7 +135,7 @@ _RANGES = ("<", "<=", ">", ">=")
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What an index can be asked.
+    """A part of a predicate that an index can look up.
 
     part          of the predicate: a leaf, a negated one, or a conjunction of leaves, perhaps a part of a larger one
     key_parts     what is sought in the first columns of the key
@@ -154,7 +152,7 @@ class Fit:
 
 
 def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
-    """The questions about a bound predicate that an index with a key of these columns can be asked."""
+    """The parts of a bound predicate that an index with a key of these columns can look up."""
     return list({fit.part: fit for fit in _fits(bound, columns)}.values())
 
 

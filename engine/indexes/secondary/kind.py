@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
 ROWS_MAX = 1 << 21
-"""So many rows are listed one by one; of more it is only told how many there are in each file."""
+"""So many rows are listed one by one; of more only their number in each file is reported."""
 PUBLISHED_ROWS = 1 << 26
 """A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
@@ -156,12 +156,12 @@ def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[Position
     for place, probe in enumerate(chosen):
         others = [f"{other.label}, {other.entries:,}" for other in expensive] if place == 0 else []
         probe.note = f"{probe.label}: {probe.fitness}, at most {probe.entries:,} entries" + (
-            f"; dearer and not asked: {'; '.join(others)}" if others else ""
+            f"; more expensive and not used: {'; '.join(others)}" if others else ""
         )
     if expensive and not chosen:
         best = expensive[0]
         best.is_expensive = True
-        best.note = f"{best.label} is not asked: it holds up to {best.entries:,} entries of what is sought"
+        best.note = f"{best.label} is not used: up to {best.entries:,} of its entries match"
         return [best]
     return chosen
 
@@ -220,7 +220,7 @@ class PositionsProbe:
 
 
 class _RowCounts:
-    """How many rows files have, where that is exact. Of a few files it is looked up once, whoever asks."""
+    """How many rows files have, where that is exact. Of a few files it is read once for all probes."""
 
     def __init__(self, snapshot: Snapshot):
         self._snapshot = snapshot

@@ -1,6 +1,6 @@
 """Merging the runs of a secondary index: those that commits leave, in geometric sizes; all of them, by `optimize`.
 
-What is merged is cut into shards anew; a large shard between whose keys no other run has any stays as it is, under the
+Merged entries are cut into new shards; a large shard between whose keys no other run has any stays as it is, under the
 new run's segments.
 
 The keys that a commit's tasks carry become entries of its segment: a task numbers its files by itself, and here those
@@ -165,7 +165,7 @@ class _Stretch:
 def _stretches(
     readers: RunReaders, levels: Sequence[Level], live: np.ndarray, form: SecondaryForm
 ) -> Iterator[_Stretch]:
-    """The shards of some levels in key order: what overlaps is together, and so is what stands beside it and is too
+    """The shards of some levels in key order: what overlaps is together, and so is what lies beside it and is too
     small, or holds too much of what is gone, to stay."""
     shards = []
     for number, level in enumerate(levels):

@@ -1,7 +1,7 @@
-"""Asking a secondary index: in which files, row groups and rows values stand.
+"""Looking up values in a secondary index: the files, row groups and rows that hold them.
 
-Nothing but the blocks that may hold what is asked is read, each once a question, and of them only the columns that are
-needed. Two runs may speak of one file, as when two builds met: a row has one entry, so entries of one file and row are
+Only the blocks that may hold a match are read, each once a look-up, and of them only the columns that are needed. Two
+runs may have entries of one file, as when two builds met: a row has one entry, so entries of one file and row are
 one.
 """
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 class Positions(NamedTuple):
     """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
-    where they are told key by key."""
+    where they come key by key."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
@@ -63,7 +63,7 @@ class Counts(NamedTuple):
 @dataclass
 class _Hits:
     """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows (or
-    none, where only counts are asked for)."""
+    none, where only counts are needed)."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
@@ -111,8 +111,8 @@ class _Hits:
 
 
 class SecondaryReader:
-    """The runs of a secondary index, oldest first, over columns of `kinds`, for asking. What is asked raises DamagedRun
-    where a run that it needs cannot be read.
+    """The runs of a secondary index, oldest first, over columns of `kinds`. A look-up raises DamagedRun where a run
+    that it needs cannot be read.
 
     code    how keys are encoded
     """
@@ -122,7 +122,7 @@ class SecondaryReader:
         self._readers, self._runs = readers, tuple(runs)
 
     def estimate(self, ranges: KeyRanges) -> int:
-        """At most how many entries lie in some ranges, as the runs' block indexes tell: no block is read. An entry is
+        """At most how many entries lie in some ranges, by the runs' block indexes: no block is read. An entry is
         the rows of one row group with the same values."""
 
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
@@ -132,7 +132,7 @@ class SecondaryReader:
                 touched = {i for start, stop in own_ranges for i in blocks.between(start, stop)}
                 return sum(blocks.entries(i) for i in touched)
 
-        return sum(self._of_each(of_run, list(self._asked(ranges))))
+        return sum(self._of_each(of_run, list(self._runs_within(ranges))))
 
     @overload
     def positions(self, ranges: KeyRanges) -> Positions: ...
@@ -154,7 +154,9 @@ class SecondaryReader:
         that value of each. Only rows of some files (uint64 ids, ascending) count; with `nulls` those of no value, else
         those that have one. Blocks are read from that end of the keys on, as long as there are too few."""
         start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
-        ends = [_RunEnd(self._readers, run, start, stop, last) for run, _ in self._asked(KeyRanges([start], [stop]))]
+        ends = [
+            _RunEnd(self._readers, run, start, stop, last) for run, _ in self._runs_within(KeyRanges([start], [stop]))
+        ]
         while True:
             keys, hits = _complete(ends, last)
             chosen = np.flatnonzero(np.isin(hits.file_ids, ids))
@@ -227,7 +229,7 @@ class SecondaryReader:
         # How much of an entry's key is compared: up to its place, or so many first bytes.
         cuts = [-PLACE_BYTES] if are_whole else sorted(set(map(len, listed)))
         key_span = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
-        for run, own_ranges in self._asked(key_span):
+        for run, own_ranges in self._runs_within(key_span):
             with reading_run(run):
                 blocks = _Blocks(self._readers, run, None)
                 spans = [
@@ -241,7 +243,7 @@ class SecondaryReader:
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def _asked(self, ranges: KeyRanges) -> Iterator[tuple[Run, list[tuple[bytes, bytes]]]]:
+    def _runs_within(self, ranges: KeyRanges) -> Iterator[tuple[Run, list[tuple[bytes, bytes]]]]:
         """The runs that may hold something of some ranges, each with those ranges."""
         for run in self._runs:
             own_ranges = list(ranges.within(bytes.fromhex(run.first_key), bytes.fromhex(run.last_key)))
@@ -255,11 +257,11 @@ class SecondaryReader:
             with reading_run(task[0]):
                 return list(self._hits_of(*task, with_rows=with_rows))
 
-        for hits in self._of_each(of_run, list(self._asked(ranges))):
+        for hits in self._of_each(of_run, list(self._runs_within(ranges))):
             yield from hits
 
     def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
-        """The work for each run asked; side by side where a request takes long."""
+        """The work for each run; side by side where a request takes long."""
         if len(tasks) > 1 and self._readers.storage.gap_bytes:
             return ahead(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)

@@ -179,7 +179,7 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     together = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     order, is_again = sorted_keys(together.column(0))
     if is_again.any():
-        # Equal keys stand as they came: the last is the newest.
+        # The sort is stable: the last is the newest.
         order = order[np.append(~is_again[1:], True)]
     keys = taken_keys(together.column(0), order)
     places = from_numpy(order)
@@ -222,7 +222,7 @@ class _Cursor:
 
 
 def first_above(keys: pa.BinaryArray, bound: bytes, low: int = 0) -> int:
-    """The first place, from `low` on, whose key is above `bound`; keys ascend, up to what `bound` tells apart."""
+    """The first place, from `low` on, whose key is above `bound`; keys ascend, as far as `bound` distinguishes them."""
     high = len(keys)
     while low < high:
         middle = (low + high) // 2

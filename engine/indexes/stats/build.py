@@ -1,6 +1,6 @@
 """Building statistics of columns over files that are there already, from their footers.
 
-The entries and the aggregates go to runs of their own: an aggregate counts the files that it speaks for, so it is
+The entries and the aggregates go to runs of their own: an aggregate counts its files, so it is
 published only where no other commit came between.
 """
 
@@ -48,7 +48,7 @@ def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles,
     left_out = [file_id for _, holes in read for file_id in holes]
     added = [files for files, _ in read if len(files.ids)]
     for files, _ in read:
-        if not len(files.ids) and files.result.index is not None:  # which tells of no file
+        if not len(files.ids) and files.result.index is not None:  # it has no file
             handle.index_storage.delete(files.result.index.path)
     if not added:
         return Built((), left_out)
@@ -107,7 +107,7 @@ def _written(
 
 def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
     """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
-    files that were only told of and are not there, nothing is known."""
+    files that were only declared and do not exist, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
     part = f"-{job.part}" if job.part else ""
     path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}{part}.sbf"
@@ -145,7 +145,7 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
         try:
             entry = indexed_entry(handle.storage, row)
             footer = read_footer(handle.storage, entry, leaves, options)
-            if schema.is_declared:  # its bounds count as of the types that were told, so only those may be believed
+            if schema.is_declared:  # its bounds count as of the declared types, so only those may be believed
                 declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
                 footer = replace(footer, stats=agree)

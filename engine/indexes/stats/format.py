@@ -3,8 +3,8 @@
     key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
              prefix, and what follows the column is the number of the file
     row      kind 0: where a file's fine statistics lie (column 0)
-             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` tell of how many
-             files it speaks, and of which
+             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` say how many
+             files it has, and which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
                      they were evidence_at under
 
@@ -105,7 +105,7 @@ class StatRows:
 
     @classmethod
     def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
-        """From stored columns, of which some may be missing: what they would tell is not known then."""
+        """From stored columns, of which some may be missing: their statistics are unknown then."""
         arrays = {n: joined(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
         bounds = ("min_bytes", "max_bytes")
         texts = {n: a for n, a in arrays.items() if n in bounds}
