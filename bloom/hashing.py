@@ -1,7 +1,7 @@
 """From Arrow values to 64-bit hashes: XXH64, seed 0, of each value's canonical form or of its Parquet encoding.
 
-**Canonical** (`hash_array`): equal values have equal hashes whatever their width or unit (see `canon.py`), which is what lets
-a filter outlive a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
+**Canonical** (`hash_array`): equal values have equal hashes whatever their width or unit (see `canon.py`). So
+a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
 Fixed widths are hashed by numpy in closed form, strings in plain Python or numpy, and either by a compiled kernel when

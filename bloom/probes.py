@@ -39,8 +39,8 @@ class Probes:
     unknown: np.ndarray | None = None
 
     @property
-    def questions(self) -> np.ndarray:
-        """uint64 [n] or [2n]: every hash that is to be asked for."""
+    def all_hashes(self) -> np.ndarray:
+        """uint64 [n] or [2n]: every hash to look up."""
         return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
 
     def any_of(self) -> np.ndarray | None:
@@ -48,17 +48,17 @@ class Probes:
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
-            return self.questions
+            return self.all_hashes
         present = ~self.absent
-        return self.questions[present if self.alternates is None else np.tile(present, 2)]
+        return self.all_hashes[present if self.alternates is None else np.tile(present, 2)]
 
-    def answers(self, hits: np.ndarray) -> np.ndarray:
-        """bool [n, members]: what the values' hits are, from those of `questions`."""
+    def hits_of_values(self, hits: np.ndarray) -> np.ndarray:
+        """bool [n, members]: the hits of the values, from those of `all_hashes`."""
         count = len(self.hashes)
         return self.settled(hits if self.alternates is None else hits[:count] | hits[count:])
 
     def settled(self, hits: np.ndarray) -> np.ndarray:
-        """The hits, bool [n] or [n, members], with what is known without asking put in. Nulls are left as they are."""
+        """The hits, bool [n] or [n, members], with those filled in that need no look-up. Nulls are unchanged."""
         if self.absent is not None:
             hits[self.absent] = False
         if self.unknown is not None:
@@ -67,11 +67,11 @@ class Probes:
 
 
 def probe_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-    """What each of several asks, answered by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
-    counts = [probes.questions for probes in several]
-    hits = hits_of(np.concatenate(counts))
-    ends = np.cumsum([len(hashes) for hashes in counts])
-    return [probes.answers(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
+    """The hits of each of several, by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
+    hashes = [probes.all_hashes for probes in several]
+    hits = hits_of(np.concatenate(hashes))
+    ends = np.cumsum([len(part) for part in hashes])
+    return [probes.hits_of_values(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
 
 
 def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
