@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.commit.moved_files import RebindResult
     from .engine.commit.repair import repair
     from .engine.commit.sync import SyncResult
     from .engine.commit.transaction import Transaction
@@ -52,6 +53,7 @@ _HOMES = {
     "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
+    "RebindResult": (".engine.commit.moved_files", "RebindResult"),
     "SyncResult": (".engine.commit.sync", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
@@ -86,6 +88,7 @@ __all__ = [
     "NotReadableError",
     "Plan",
     "PredicateError",
+    "RebindResult",
     "SchemaError",
     "SkipstoneError",
     "StorageError",

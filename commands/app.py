@@ -1,6 +1,6 @@
 """The command `skipstone`: one file a verb, or a few verbs of one kind. Each opens a table, calls it, and prints.
 
-    create, sync, alter, index            make an index, and keep it up
+    create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
     listing (ls, history, slices), verify, inspect, layout, perf, explain, scan, demo
     options    arguments that commands share, statuses, how a table is opened
@@ -34,6 +34,7 @@ from .maintain import clean, optimize, repair
 from .options import InterruptedCommandError, Status, UsageError, take_storage_options
 from .output import plain, stderr
 from .perf import perf
+from .rebind import rebind
 from .scan import scan
 from .sync import sync
 from .undo import restore, rollback, savepoint
@@ -52,7 +53,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_MAKING: tuple[Callable[..., None], ...] = (create, sync, alter, optimize, clean, repair, rollback, restore, savepoint)
+_MAKING: tuple[Callable[..., None], ...] = (
+    create,
+    sync,
+    rebind,
+    alter,
+    optimize,
+    clean,
+    repair,
+    rollback,
+    restore,
+    savepoint,
+)
 _LOOKING: tuple[Callable[..., None], ...] = (ls, history, slices, verify, inspect, perf, layout, explain, scan, demo)
 for verb in (*_MAKING, *_LOOKING):
     app.command(verb.__name__)(verb)
@@ -145,6 +157,7 @@ _IN_COMMANDS = {
     "restore()": "`skipstone restore`",
     "alter()": "`skipstone alter`",
     "create()": "`skipstone create`",
+    "rebind()": "`skipstone rebind`",
     "repair()": "`skipstone repair`",
     "sync()": "`skipstone sync`",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
+from ..indexes.task_result import TaskResult
 from ..lakes.log import Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
@@ -222,26 +224,28 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version together with another state of its log."""
     found = followed(instant, readers, state)
-    snapshot = _overlaid(instant, readers, storage, found)
+    results = opened(storage, found.added, found.naming)
+    snapshot = overlaid(found.instant, readers, instant.version, results, found.removed)
     removed = len(found.removed) if found.instant.manifest else instant.totals["files"]
     snapshot.tail = Tail(state.position, state.version, found.added.num_rows, removed)
     return snapshot
 
 
-def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Followed) -> Snapshot:
-    results = opened(storage, found.added, found.naming)
-    before = Snapshot(found.instant, readers)
-    bound = bind(before, found.instant, results, found.removed, remember_gone=False, keys={})
+def overlaid(
+    base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: dict[int, str]
+) -> Snapshot:
+    """A version for one handle: `base` with some files more, of which no index speaks, and without others."""
+    bound = bind(Snapshot(base, readers), base, results, removed, remember_gone=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
-    manifest = found.instant.manifest
+    manifest = base.manifest
     if len(bound.manifest[0]):
-        run, data = _in_memory(*bound.manifest, instant.version + 1)
+        run, data = _in_memory(*bound.manifest, version + 1)
         manifest, readers = (*manifest, run), readers.holding(run, data)
     indexes = []
     for index in bound.instant.indexes:
         holes = (*index.coverage.holes, *((number, number) for number in ids))
         indexes.append(replace(index, coverage=index.coverage.with_holes(holes)))
-    return Snapshot(replace(bound.instant, version=instant.version, manifest=manifest, indexes=tuple(indexes)), readers)
+    return Snapshot(replace(bound.instant, version=version, manifest=manifest, indexes=tuple(indexes)), readers)
 
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:

@@ -28,7 +28,7 @@ from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
-from .bind import bind
+from .bind import Moved, bind
 from .queue import Turn
 
 ATTEMPTS_MAX = 100
@@ -60,6 +60,8 @@ class Change:
                      its files. The results then speak its names
     recheck          called with each newer version that the change is bound to; raises where it no longer fits
     read_from        a version before the base from which on `recheck` looks for what others did
+    moved            files that stand elsewhere, and are the same
+    source           what the instant's source says from now on
     leftovers        what was written for it: the caller removes them when `publish` raises
     """
 
@@ -77,6 +79,8 @@ class Change:
     evolve: Callable[[Instant], Instant] | None = None
     recheck: Callable[[Snapshot], None] | None = None
     read_from: int | None = None
+    moved: Moved | None = None
+    source: dict[str, object] = field(default_factory=dict)
     leftovers: Leftovers = field(default_factory=Leftovers)
 
 
@@ -279,7 +283,15 @@ def _write(
     keys: dict[str, int | None] = {**dict.fromkeys(change.freed), **change.taken}
     if change.key is not None:
         keys[change.key] = base.version + 1
-    bound = bind(snapshot, spoken, change.results, change.removed, remember_gone=change.remember_gone, keys=keys)
+    bound = bind(
+        snapshot,
+        spoken,
+        change.results,
+        change.removed,
+        remember_gone=change.remember_gone,
+        keys=keys,
+        moved=change.moved,
+    )
     version = bound.instant.version
     told = any(r.is_partition_told for r in change.results)
     made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, newest))
@@ -290,7 +302,7 @@ def _write(
         time_us=made.time_us,
         summary=made.summary,
         key=change.key,
-        source={**base.source, "partitions_told": True} if told else base.source,
+        source={**base.source, **change.source, **({"partitions_told": True} if told else {})},
         pending=base.pending if change.pending is None else change.pending,
     ).with_commit_states(change.states)
 

@@ -207,12 +207,13 @@ _SOURCE = record(
         "version": nullable(integer(-1, INT64_MAX)),
         "hive": flag,
         "partitions_told": flag,
+        "location": text,
         "position": text,
         "table": text,
         "mark": text,
         "keys": mapping(text, _ID),
     },
-    optional=("hive", "partitions_told", "position", "table", "mark", "keys"),
+    optional=("hive", "partitions_told", "location", "position", "table", "mark", "keys"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_told": flag}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
