@@ -13,8 +13,7 @@ import pyarrow as pa
 import skipstone as ss
 from skipstone.bloom import FilterGroup, SplitBlockFilter, hash_array, solve_blocks
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
-from skipstone.engine.indexes.task_index import TaskIndex
-from skipstone.engine.indexes.task_result import TaskResult
+from skipstone.engine.indexes.task_result import TaskIndex, TaskResult
 from skipstone.engine.tasks.declared import declared_files
 from skipstone.hfile_like import SortedFileWriter, StridedSection
 

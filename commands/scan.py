@@ -11,19 +11,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import pyarrow as pa
 import typer
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.text import Text
 
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
 from .options import AsJson, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
 from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SHOWN_ROWS = 20
 _LISTED_ROWS_MAX = 3  # so few rows that do not fit side by side are shown one below the other
@@ -261,11 +261,15 @@ def _text(value: object) -> str:
 
 
 def _cut(text: str) -> str:
+    from rich.cells import cell_len, set_cell_size
+
     return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
 
 
 def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
     """How many of the columns fit side by side; at least one."""
+    from rich.cells import cell_len
+
     used = 0
     for number, (name, texts) in enumerate(zip(names, columns, strict=True)):
         used += max(cell_len(line) for text in [name, *texts] for line in text.splitlines() or [""])
@@ -284,6 +288,9 @@ def _print_what_is_missing(names: list[str], is_cut: bool, screen: Console) -> N
 
 
 def _print_listed(names: list[str], columns: list[list[str]], screen: Console) -> None:
+    from rich.cells import cell_len
+    from rich.text import Text
+
     width = max(map(cell_len, names))
     for row in range(len(columns[0])):
         if row:

@@ -118,8 +118,8 @@ def create(
     transaction = new_transaction_id()
     is_hive = partitioning is not None
     told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
-    is_told = isinstance(told, pa.Table)
-    listed = LISTED.empty_table() if is_told else _listed(storage, index_storage, files, schema, tell)
+    is_declared = isinstance(told, pa.Table)
+    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, tell)
     with Leftovers() as leftovers:
         results, pending = attach(
             storage,
@@ -132,7 +132,7 @@ def create(
             keep_pending=files is None,
             progress=tell,
         )
-        if schema is None and not results and not is_told:
+        if schema is None and not results and not is_declared:
             raise CorruptionError(
                 f"none of its {len(pending)} Parquet files can be read; the first: {pending[0]['reason']}",
                 path=pending[0]["path"],
@@ -143,16 +143,16 @@ def create(
         if is_listing and schema is None:  # most files say what the columns and keys are
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
             alike = without(results, minority(results, infers_keys=infers_keys))
-        texts = _told_partitions(told, storage, schema) if is_told else _partitions_of(alike)
+        texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
         base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns, storage.uri)
-        if is_told:
+        if is_declared:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
             odd = _odd_files(base, results)
             results, pending = without(results, odd, index_storage), pending_of(pending, odd)
         readers = RunReaders(index_storage)
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
-        instant = publish(timeline, readers, base, change, only_first=True)
+        instant = publish(timeline, readers, base, change)
     return Table(new_handle(storage, index_storage, timeline, readers, instant))
 
 

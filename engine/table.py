@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .scan.lake_dataset import LakeDataset
+    from .scan.request import OrderBy
     from .verify import Finding
 
 
@@ -186,6 +187,7 @@ class Table:
         refresh: Refresh | None = None,
         reader: Reader = "pyarrow",
         params: Sequence | Mapping | None = None,
+        order_by: OrderBy | None = None,
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -194,16 +196,19 @@ class Table:
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
                 on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
             columns: what to read (default: all), in this order.
-            limit: at most so many rows, in no promised order.
+            limit: at most so many rows: the first ones of `order_by`, else any.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
             reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
                 "skipstone[duckdb]"). The rows are the same.
             params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
                 is in them.
+            order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
+                where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
+                and rows that cannot be among the first are not read.
 
         Raises:
-            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` does.
+            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
             InvalidArgumentError: the reader is not installed, or cannot read files that lie there.
         """
         if refresh not in (None, "sync"):
@@ -211,7 +216,11 @@ class Table:
         if refresh is not None:
             self.sync()
         return Plan(
-            Planning(ScanRequest.of(self.handle, columns, limit=limit, mode=mode, reader=reader), where, params)
+            Planning(
+                ScanRequest.of(self.handle, columns, limit=limit, order_by=order_by, mode=mode, reader=reader),
+                where,
+                params,
+            )
         )
 
     def dataset(self) -> LakeDataset:

@@ -161,7 +161,7 @@ def _files(handle: Handle, deep: bool) -> list[Finding]:
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_told:
+        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_declared:
             try:
                 footer = read_footer(handle.storage, entry, options=parquet_options(handle.instant.source))
             except SkipstoneError as error:

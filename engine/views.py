@@ -149,9 +149,9 @@ def _told(index: IndexState) -> dict[str, str]:
     """What options mean, where they do not say it themselves."""
     if index.kind != "bloom":
         return {}
-    from .indexes.bloom.sizing import FilterSizing
+    from .indexes.bloom.task_filters import FilterSizing
 
-    return {"size": FilterSizing.told_of(index.options)}
+    return {"size": FilterSizing.description(index.options)}
 
 
 def indexes_view(snapshot: Snapshot) -> pa.Table:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.handle import Handle
-    from ..engine.indexes.stats.rows import AddedFiles
+    from ..engine.indexes.task_result import AddedFiles
     from ..engine.table import Table
 
 _PARTS_A_CORE = 4

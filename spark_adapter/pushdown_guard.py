@@ -49,28 +49,28 @@ def hide_from_pushdown(
 
 def _unsafe_paths(schema: pa.Schema, stored: Iterable[FileSchema], with_floats: bool) -> set[ColumnPath]:
     """The columns, and fields of structs, of a type that literals are cut to, where some file has another (or may
-    have: `is_told` marks a schema that no footer confirmed); and, with `with_floats`, those of floats."""
+    have: `is_declared` marks a schema that no footer confirmed); and, with `with_floats`, those of floats."""
     paths: set[ColumnPath] = set()
     for file in stored:
         for name in file.schema.names:
             if schema.get_field_index(name) >= 0:
                 written, declared = (plain_type(each.field(name).type) for each in (file.schema, schema))
-                paths.update(_unsafe_leaves(written, declared, (name,), file.is_told, with_floats))
+                paths.update(_unsafe_leaves(written, declared, (name,), file.is_declared, with_floats))
     return paths
 
 
 def _unsafe_leaves(
-    stored: pa.DataType, declared: pa.DataType, path: ColumnPath, is_told: bool, with_floats: bool
+    stored: pa.DataType, declared: pa.DataType, path: ColumnPath, is_declared: bool, with_floats: bool
 ) -> Iterator[ColumnPath]:
     if pa.types.is_struct(stored) and pa.types.is_struct(declared):
         for field in declared:
             if stored.get_field_index(field.name) >= 0:
                 inner = plain_type(stored.field(field.name).type)
-                yield from _unsafe_leaves(inner, plain_type(field.type), (*path, field.name), is_told, with_floats)
+                yield from _unsafe_leaves(inner, plain_type(field.type), (*path, field.name), is_declared, with_floats)
     elif pa.types.is_floating(declared):
         if with_floats:
             yield path
-    elif (is_told or stored != declared) and (pa.types.is_decimal(declared) or pa.types.is_timestamp(declared)):
+    elif (is_declared or stored != declared) and (pa.types.is_decimal(declared) or pa.types.is_timestamp(declared)):
         yield path
 
 

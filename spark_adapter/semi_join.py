@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import to_numpy
+from ..engine.indexes.secondary.choice import best_index, covered_by, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import Constant, Node, col
 from ..engine.scan.keys import key_set
-from ..engine.scan.lookup import FEW_KEYS, best_index, covered_by, leading_names, span_of
+from ..engine.scan.lookup import FEW_KEYS, span_of
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError

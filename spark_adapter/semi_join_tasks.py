@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import from_numpy, to_numpy
+from ..engine.indexes.secondary.choice import reader_of
 from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
 from ..engine.scan.keys import KeySet, key_set
-from ..engine.scan.lookup import RowsAt, reader_of
+from ..engine.scan.lookup import RowsAt
 from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
 from ..engine.scan.tasks import ReadContext

@@ -60,7 +60,7 @@ def alter(
     base = handle.instant
     if _state(evolved(base, asked)) == _state(base):
         return base.version
-    change = Change(new_transaction_id(), "alter", remember_gone=False, told=_summary(asked))
+    change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(asked))
     leftovers = change.leftovers
     with handle.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
         change.evolve = evolver(handle, base, asked, change)
@@ -79,7 +79,7 @@ def _published(handle: Handle, base: Instant, change: Change) -> Instant:
         handle.timeline,
         base,
         change.transaction,
-        lambda newest: successor(evolve(newest), change.transaction, change.action, **change.told),
+        lambda newest: successor(evolve(newest), change.transaction, change.action, **change.summary),
         change.leftovers,
     )
 

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes.stats.restored_files import ReturnedFiles
-from ..indexes.stats.rows import AddedFiles
-from ..indexes.task_result import TaskResult
+from ..indexes.stats.rows import RestoredFiles
+from ..indexes.task_result import AddedFiles, TaskResult
 from ..partitions import hive
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
@@ -44,27 +43,27 @@ class Bound:
 
     manifest    (keys, rows, deleted)
     added       the added files under their ids, result by result
-    gone        the removed files, as the manifest had them
+    removed     the removed files, as the manifest had them
     """
 
     instant: Instant
     manifest: tuple[pa.Array, pa.Table, np.ndarray]
     added: list[AddedFiles]
-    gone: pa.Table
+    removed: pa.Table
 
 
 def bind(
     snapshot: Snapshot,
-    spoken: Instant,
+    named_at: Instant,
     results: Sequence[TaskResult],
     removed: dict[int, str],
     *,
-    remember_gone: bool,
+    remember_removed: bool,
     keys: Mapping[str, int | None],
     moved: Moved | None = None,
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
-    are named as they were at `spoken`. With `remember_gone` the removed files may lie on storage still, and are
+    are named as they were at `named_at`. With `remember_removed` the removed files may lie on storage still, and are
     remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
     one that is free again. `moved`: files that stand elsewhere, and are the same.
 
@@ -77,7 +76,7 @@ def bind(
     rows: list[pa.Table] = []
     sequence = base.next["sequence"]
     for result in results:
-        after, schema_ids = _bind_schemas(after, spoken, result)
+        after, schema_ids = _bind_schemas(after, named_at, result)
         partition_ids = partitions.ids(result.files.column("partition"))
         count = result.files.num_rows
         if sequence + count >= 1 << 32:
@@ -89,27 +88,28 @@ def bind(
         added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
         partitions.add(added[-1].ids, result.files)
     partitions.check_new_values()
-    gone = _removed_files(snapshot, removed)
-    partitions.take(gone)
+    removed_files = _removed_files(snapshot, removed)
+    partitions.take(removed_files)
     after = replace(
         after,
         next={**after.next, "sequence": sequence, "partition": partitions.following},
-        totals=partitions.totals(base.totals) | {"plain": base.totals["plain"] + _plain(rows) - _plain([gone])},
+        totals=partitions.totals(base.totals)
+        | {"plain": base.totals["plain"] + _plain(rows) - _plain([removed_files])},
     )
     entries = _partition_entries(partitions)
     for files, own in zip(added, rows, strict=True):
         entries.append(_entries(manifest.KIND_FILE, files.ids, own))
-    entries.append(_entries(manifest.KIND_FILE, to_numpy(gone.column("file_id")), None))
-    if remember_gone:
-        entries.append(gone_entries(gone))
+    entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
+    if remember_removed:
+        entries.append(removed_entries(removed_files))
     entries.append(_entries(manifest.KIND_GONE, _added_again(snapshot, added), None))
     entries += _key_entries(keys)
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
-        entries.append(gone_entries(moved.gone))
+        entries.append(removed_entries(moved.gone))
     manifest_keys, parts, deleted = zip(*entries, strict=True)
     entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
-    return Bound(after, entries_of_all, added, gone)
+    return Bound(after, entries_of_all, added, removed_files)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
@@ -197,7 +197,7 @@ class _Partitions:
         return {name: before[name] + change for name, change in zip(names, self._change[:3], strict=True)}
 
     def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
-        """(ids, manifest rows, gone: those that no file is left in) of the touched partitions."""
+        """(ids, manifest rows, bool: no file is left in it) of the touched partitions."""
         ids = sorted(self._touched)
         whole = [[*counts, manifest.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
         counts = np.array(whole, dtype=np.int64).reshape(-1, 4)
@@ -212,23 +212,23 @@ def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
     return sums
 
 
-def _bind_schemas(after: Instant, spoken: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
+def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of files only told of."""
-    if isinstance(result, ReturnedFiles):  # each keeps the schema under which it was bound first
+    if isinstance(result, RestoredFiles):  # each keeps the schema under which it was bound first
         return after, np.arange(len(after.file_schemas), dtype=np.int32)
     known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     found = []
     for position, schema in enumerate(result.schemas):
-        found.append(file_schema(after, spoken, schema, names=result.names[position] if result.names else None))
+        found.append(file_schema(after, named_at, schema, names=result.names[position] if result.names else None))
         if _identity(found[-1]) not in known:
             example = pc.index(result.files.column("schema_id"), position).as_py()
             check_fits(after, found[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
     check_instants_fit(after, found, result)
     if result.files.column("schema_id").null_count:
-        own = result.told_names
-        told = [f.with_name(own.get(f.name, f.name)) for f in spoken.schema if f.name not in spoken.partitioning]
+        own = result.declared_names
+        told = [f.with_name(own.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning]
         names = {file: table for table, file in own.items()}
-        found.append(file_schema(after, spoken, pa.schema(told), is_told=True, names=names or None))
+        found.append(file_schema(after, named_at, pa.schema(told), is_declared=True, names=names or None))
     file_schemas = list(after.file_schemas)
     for schema in found:
         if known.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
@@ -239,7 +239,7 @@ def _bind_schemas(after: Instant, spoken: Instant, result: TaskResult) -> tuple[
 
 def _identity(known: FileSchema) -> tuple:
     """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
-    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_told
+    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_declared
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
@@ -268,12 +268,12 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     another identity is another file, and the one that went stays remembered."""
     if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_GONE)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
-    is_told = snapshot.instant.source.get("partitions_told") or any(f.result.is_partition_told for f in added)
+    is_declared = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     partitions = np.unique(manifest.split_file_ids(ids)[0])
     # A new partition may be one that was emptied: what went from it is remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
-    remembered = snapshot.gone(None if is_told or is_new else partitions)
+    remembered = snapshot.gone(None if is_declared or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:
@@ -290,9 +290,11 @@ def _may_be(one: Mapping, other: Mapping) -> bool:
     return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
 
 
-def check_not_cleaned(gone: pa.Table) -> None:
-    """Raises CommitConflictError for files that went, are to come back, and which a clean removes from storage."""
-    paths = gone.filter(pc.equal(gone.column("kind"), manifest.CLEANED).fill_null(False)).column("path").to_pylist()
+def check_not_cleaned(removed: pa.Table) -> None:
+    """Raises CommitConflictError for removed files that come back, and that a clean removes from storage."""
+    paths = (
+        removed.filter(pc.equal(removed.column("kind"), manifest.CLEANED).fill_null(False)).column("path").to_pylist()
+    )
     if paths:
         raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
@@ -316,13 +318,13 @@ def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
     return keys, widened(rows, manifest.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
 
 
-def gone_entries(gone: pa.Table, *, are_cleaned: bool = False) -> Rows:
-    """Entries that remember files as gone: by path, identity and the segment that added them; and, where they are
+def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
+    """Entries that remember removed files: by path, identity and the segment that added them; and, where they are
     cleaned, that they are removed from storage, so that nobody takes them back."""
-    rows = gone.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
+    rows = files.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
     if are_cleaned:
         rows = rows.append_column("kind", pa.repeat(manifest.CLEANED, rows.num_rows))
-    return _entries(manifest.KIND_GONE, to_numpy(gone.column("file_id")), rows)
+    return _entries(manifest.KIND_GONE, to_numpy(files.column("file_id")), rows)
 
 
 def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:

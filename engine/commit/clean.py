@@ -34,7 +34,7 @@ from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
 from ..tasks.writer import FILE_PREFIX
-from .bind import gone_entries
+from .bind import removed_entries
 from .publish import newest_after, publish_definition, successor
 from .queue import TICKET
 
@@ -115,7 +115,7 @@ def clean(
             if cleaning.gone is None:
                 return after
             writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
-            rows = gone_entries(cleaning.gone, are_cleaned=True)
+            rows = removed_entries(cleaning.gone, are_cleaned=True)
             return replace(after, manifest=writing.append_to_manifest(after.manifest, rows, after.version))
 
         with handle.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SkipstoneError
-from ..indexes.stats.restored_files import returned_files
+from ..indexes.stats.rows import restored_files
 from ..lakes.directory import list_parquet
 from ..state import Instant
 from ..state.runs import RunReaders
@@ -41,7 +41,7 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
         "rebind() takes the indexes along, sync() attaches the files anew",
         stacklevel=5,
     )
-    result = returned_files(snapshot, ids)
+    result = restored_files(snapshot, ids)
     files = with_identity(result.files, listed)
     for name, value in (("rows_exact", pa.scalar(False)), ("row_groups", pa.scalar(None, pa.int32()))):
         at = files.schema.get_field_index(name)

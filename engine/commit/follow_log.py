@@ -212,10 +212,10 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
     schema = known.schema
     if by_name:
         data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
-        if known.is_told:
+        if known.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
         fields = {own: data[own] for own in schema.names if own in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, known.is_told))
+    return with_leaves(after, FileSchema(schema, fields, {}, known.is_declared))
 
 
 # -- the tail of the log, for one handle ------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def overlaid(
     base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: dict[int, str]
 ) -> Snapshot:
     """A version for one handle: `base` with some files more, of which no index speaks, and without others."""
-    bound = bind(Snapshot(base, readers), base, results, removed, remember_gone=False, keys={})
+    bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
     manifest = base.manifest
     if len(bound.manifest[0]):

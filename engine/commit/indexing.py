@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.commit_work import MergeWork
-from ..indexes.protocol import Builder, Built, IndexKind, Job, build_here, kind_named, known_kind
+from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
 from ..logger import is_logging, log, ms_since
 from ..parquet.leaves import leaf_types

@@ -1,14 +1,14 @@
 """Publishing a commit: write its runs, put its instant if nobody was first, else bind again and retry.
 
-Conflicts are told apart from mere company: two commits that append never conflict; both removing one file, or both
-adding one path, does.
+Two commits that append never conflict; two that remove one file, or add one path, do. What else conflicts depends on
+the change: it validates itself against what others committed since its base, and is then rebuilt over that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.commit_work import CommitWork
-from ..indexes.protocol import known_kind
+from ..indexes.protocol import CommitWork, known_kind
 from ..indexes.task_result import TaskResult
 from ..logger import is_logging, log, ms_since
 from ..state import Instant, Timeline, now_us
@@ -27,13 +26,12 @@ from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
-from ..storage import FileMissingError, Storage
+from ..storage import FileMissingError
 from .bind import Moved, bind
 from .queue import Turn
 
 ATTEMPTS_MAX = 100
-# Up to so many paths are sought one by one; more are compared with all that are live in their partitions.
-_SOUGHT_MAX = 1_000
+_LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
 
@@ -49,20 +47,22 @@ class NothingToDo(Exception):
 class Change:
     """What a transaction wants: files to add, as tasks handed them in, and live files to remove.
 
-    removed          file id -> path, as of the base version
-    key              makes a retry of the same work commit once
-    freed, taken     keys of commits that this one undoes, and those that stand again: key -> version
-    told             what the instant's summary says besides
-    pending          files seen but not readable yet; None leaves the base's
-    states           commit -> its state, as `Instant.commit_states`
-    remember_gone    the removed files may lie on storage still, and must not appear again
-    evolve           gives what the change is bound to in place of the version before it: with other columns, or without
-                     its files. The results then speak its names
-    recheck          called with each newer version that the change is bound to; raises where it no longer fits
-    read_from        a version before the base from which on `recheck` looks for what others did
-    moved            files that stand elsewhere, and are the same
-    source           what the instant's source says from now on
-    leftovers        what was written for it: the caller removes them when `publish` raises
+    removed            file id -> path, as of the base version
+    key                makes a retry of the same work commit once
+    freed_keys         keys of commits that this one undoes
+    restored_keys      keys of commits that count again: key -> version
+    summary            what the instant's summary says besides
+    pending            files seen but not readable yet; None leaves the base's
+    states             commit -> its state, as `Instant.commit_states`
+    remember_removed   the removed files may be on storage still, and must not appear again
+    evolve             gives what the change is bound to in place of the version before it: with other columns, or
+                       without its files. The results then use its names
+    read_from          a version before the base that the change was worked out from
+    validate           called with each newer version: raises where the change conflicts with what others committed
+    rebuild            called after it: works the change out again over that version
+    moved              files that stand elsewhere, and are the same
+    source             what the instant's source says from now on
+    leftovers          what was written for it: the caller removes them when `publish` raises
     """
 
     transaction: str
@@ -70,54 +70,56 @@ class Change:
     results: list[TaskResult] = field(default_factory=list)
     removed: dict[int, str] = field(default_factory=dict)
     key: str | None = None
-    freed: tuple[str, ...] = ()
-    taken: dict[str, int] = field(default_factory=dict)
-    told: dict[str, object] = field(default_factory=dict)
+    freed_keys: tuple[str, ...] = ()
+    restored_keys: dict[str, int] = field(default_factory=dict)
+    summary: dict[str, object] = field(default_factory=dict)
     pending: tuple[dict, ...] | None = None
     states: dict[str, str] = field(default_factory=dict)
-    remember_gone: bool = True
+    remember_removed: bool = True
     evolve: Callable[[Instant], Instant] | None = None
-    recheck: Callable[[Snapshot], None] | None = None
     read_from: int | None = None
     moved: Moved | None = None
     source: dict[str, object] = field(default_factory=dict)
+    validate: Callable[[Snapshot], None] | None = None
+    rebuild: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
 
 
-def publish(
-    timeline: Timeline, readers: RunReaders, base: Instant, change: Change, only_first: bool = False
-) -> Instant:
-    """Commits a change after `base`, whose names for columns it speaks, and returns the instant made.
+def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Change) -> Instant:
+    """Commits a change after `base`, whose names for columns it uses, and returns the instant made.
 
-    Raises CommitConflictError where a commit since the base removed or added the same file (with `only_first`: where
-    there was any), SchemaError where a file does not fit. Whatever of ours is raised, nothing of the change is visible;
-    only an interrupt may come when it is (see `Leftovers`).
+    Raises CommitConflictError where a commit since the base removed or added the same file (where `base` is before the
+    first version: where there was any), SchemaError where a file does not fit. Where an error of ours is raised,
+    nothing of the change is visible; only an interrupt may come when it is (see `Leftovers`).
     """
-    spoken, start_s = base, time.perf_counter()
+    named_at, start_s = base, time.perf_counter()
+    read_from = base.version if change.read_from is None else change.read_from
     with (
-        _unless_cleaned(timeline, base, change.transaction, change.read_from),
+        _unless_cleaned(timeline, base, change.transaction, read_from),
         Turn(timeline, change.transaction) as turn,
     ):
         for attempt, newest in _bases(timeline, base, change.transaction, turn):
             snapshot = Snapshot(newest, readers)
-            made = None if change.key is None else snapshot.version_of_key(change.key)
-            if made is not None:
-                return timeline.find(made) or newest
-            is_later = newest.version > base.version
-            is_unread = change.read_from is not None and newest.version > change.read_from
-            if (is_later or is_unread) and change.recheck is not None:
-                change.recheck(snapshot)
+            version = None if change.key is None else snapshot.version_of_key(change.key)
+            if version is not None:
+                return timeline.find(version) or newest
+            if newest.version > read_from:
+                if change.validate is not None:
+                    change.validate(snapshot)
+                if change.rebuild is not None:
+                    change.rebuild(snapshot)
             if change.evolve is not None:
-                spoken = change.evolve(newest)
-                snapshot = Snapshot(spoken, readers)
-            _check_added(snapshot, change, is_later=is_later)
+                named_at = change.evolve(newest)
+                snapshot = Snapshot(named_at, readers)
+            _check_added(snapshot, change, is_later=newest.version > base.version)
             before = len(change.leftovers)
-            instant = _write(timeline.storage, readers, newest, snapshot, spoken, change, attempt).following(newest)
+            writing = RunWriting(timeline.storage, readers, change.leftovers, change.transaction, str(attempt))
+            instant = _write(change, newest, snapshot, named_at, writing).following(newest)
             if change.leftovers.publish(timeline, instant):
                 log_commit(timeline, instant, start_s)
                 return instant
             change.leftovers.remove(before)
-            if only_first:
+            if not base.version:
                 raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table anew")
     raise CommitConflictError(_TOO_MANY)
 
@@ -129,10 +131,10 @@ def publish_definition(
     following: Callable[[Instant], Instant],
     leftovers: Leftovers,
 ) -> Instant:
-    """Publishes what is no change of files: `following` gives the instant after the newest version, and is asked again
+    """Publishes what is no change of files: `following` gives the instant after the newest version, and is called again
     whenever another commit was first. `leftovers` are the runs that it names."""
     start_s = time.perf_counter()
-    with _unless_cleaned(timeline, base, transaction), Turn(timeline, transaction) as turn:
+    with _unless_cleaned(timeline, base, transaction, base.version), Turn(timeline, transaction) as turn:
         for _, newest in _bases(timeline, base, transaction, turn):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
@@ -182,30 +184,27 @@ def _bases(timeline: Timeline, base: Instant, transaction: str, turn: Turn) -> I
 
 
 @contextlib.contextmanager
-def _unless_cleaned(
-    timeline: Timeline, base: Instant, transaction: str, read_from: int | None = None
-) -> Iterator[None]:
-    """Files that are gone because a clean removed them are no damage: who paused so long began at a version, or has
-    read one, that is not kept, or was given up, and is told so by CommitConflictError."""
+def _unless_cleaned(timeline: Timeline, base: Instant, transaction: str, read_from: int) -> Iterator[None]:
+    """Files that are missing because a clean removed them are no damage: a transaction that paused so long read a
+    version that is not kept, or was given up. Raises CommitConflictError that says so."""
     try:
         yield
     except (CorruptionError, FileMissingError) as error:
         latest = latest_of(timeline, base)
         for newer in timeline.instants(base.version + 1, latest.version):
             _check_not_given_up(timeline, newer, transaction)
-        version = base.version if read_from is None else read_from
         try:
-            latest.check_kept(version)
+            latest.check_kept(read_from)
         except NotATableError:
             raise CommitConflictError(
-                f"{timeline.storage.uri}: version {version}, at which this began, was cleaned meanwhile; "
+                f"{timeline.storage.uri}: version {read_from}, at which this began, was cleaned meanwhile; "
                 "refresh() the table, and begin anew"
             ) from error
         raise
 
 
 def newest_after(timeline: Timeline, base: Instant) -> Instant:
-    """The newest instant, for who is about to publish or to remove. Raises as `since`."""
+    """The newest instant, to publish after or to decide by what may be removed. Raises as `since`."""
     for newer in since(timeline, base):
         base = newer
     return base
@@ -230,93 +229,83 @@ def latest_of(timeline: Timeline, base: Instant) -> Instant:
 def _check_added(snapshot: Snapshot, change: Change, *, is_later: bool) -> None:
     if not change.results:
         return
-    twice = first_twice(_added_paths(change))
+    twice = first_twice(_added_paths(change.results))
     if twice is not None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
-    doubled = paths_there(snapshot, change)
-    if doubled:
+    live = live_paths(snapshot, change.results, change.removed)
+    if live:
         if is_later:
-            raise CommitConflictError(f"{doubled[0]}: another commit added the same path", paths=doubled)
-        raise InvalidArgumentError(f"{doubled[0]}: in the table already; use replace() to put a new file in its place")
+            raise CommitConflictError(f"{live[0]}: another commit added the same path", paths=live)
+        raise InvalidArgumentError(f"{live[0]}: in the table already; use replace() to put a new file in its place")
 
 
-def paths_there(snapshot: Snapshot, change: Change) -> list[str]:
-    """The paths that a change adds, and that are live already in files that it does not take out."""
-    added = _added_paths(change)
+def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mapping[int, str]) -> list[str]:
+    """The paths of results that are live already, in files that are not `removed`."""
+    added = _added_paths(results)
     if not snapshot.instant.totals["files"]:
         return []
-    tells = snapshot.tells_partitions and not any(r.is_partition_told for r in change.results)
-    if len(added) <= _SOUGHT_MAX and (tells or not snapshot.tells_partitions):
-        live = snapshot.find(added.to_pylist())
-        return [path for path, number in live.items() if number not in change.removed]
-    files = snapshot.files(_partitions_of(snapshot, change), ["path"])
+    tells = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
+    if len(added) <= _LOOKUPS_MAX and (tells or not snapshot.partitions_in_paths):
+        found = snapshot.find(added.to_pylist())
+        return [path for path, number in found.items() if number not in removed]
+    files = snapshot.files(_partitions_of(snapshot, results), ["path"])
     same = files.filter(pc.is_in(files.column("path"), value_set=joined(added)))
     pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)
-    return [path for path, number in pairs if number not in change.removed]
+    return [path for path, number in pairs if number not in removed]
 
 
-def _added_paths(change: Change) -> pa.ChunkedArray:
-    return pa.chunked_array([c for r in change.results for c in r.files.column("path").chunks], pa.string())
+def _added_paths(results: Sequence[TaskResult]) -> pa.ChunkedArray:
+    return pa.chunked_array([c for r in results for c in r.files.column("path").chunks], pa.string())
 
 
-def _partitions_of(snapshot: Snapshot, change: Change) -> list[int] | None:
-    """The partitions in which a path that is added could be live already; None for all, where paths do not tell."""
-    if snapshot.instant.source.get("partitions_told") or any(r.is_partition_told for r in change.results):
+def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[int] | None:
+    """The partitions in which a path of results could be live already; None for all, where paths do not say."""
+    if snapshot.instant.source.get("partitions_declared") or any(r.declares_partitions for r in results):
         return None
-    texts = set().union(*(r.files.column("partition").to_pylist() for r in change.results))
-    known = snapshot.partitions()
-    pairs = zip(known.column("partition_id").to_pylist(), known.column("partition").to_pylist(), strict=True)
-    return sorted(number for number, text in pairs if text in texts)
+    texts = set().union(*(r.files.column("partition").to_pylist() for r in results))
+    ids = snapshot.ids_by_text()
+    return sorted(ids[text] for text in texts if text in ids)
 
 
-def _write(
-    storage: Storage,
-    readers: RunReaders,
-    newest: Instant,
-    snapshot: Snapshot,
-    spoken: Instant,
-    change: Change,
-    attempt: int,
-) -> Instant:
-    """Writes the runs of one attempt and gives the instant that names them, and follows `newest`."""
+def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instant, writing: RunWriting) -> Instant:
+    """Writes the runs of one attempt and gives the instant that names them, and follows `newest`. `snapshot`: of what
+    the change is bound to."""
     base = snapshot.instant
-    keys: dict[str, int | None] = {**dict.fromkeys(change.freed), **change.taken}
+    keys: dict[str, int | None] = {**dict.fromkeys(change.freed_keys), **change.restored_keys}
     if change.key is not None:
         keys[change.key] = base.version + 1
     bound = bind(
         snapshot,
-        spoken,
+        named_at,
         change.results,
         change.removed,
-        remember_gone=change.remember_gone,
+        remember_removed=change.remember_removed,
         keys=keys,
         moved=change.moved,
     )
     version = bound.instant.version
-    told = any(r.is_partition_told for r in change.results)
-    made = successor(base, change.transaction, change.action, **_summary(change, bound.instant, newest))
+    is_declared = any(r.declares_partitions for r in change.results)
+    next_one = successor(base, change.transaction, change.action, **_summary(change, bound.instant, newest))
     after = replace(
         bound.instant,
-        transaction=made.transaction,
-        action=made.action,
-        time_us=made.time_us,
-        summary=made.summary,
+        transaction=next_one.transaction,
+        action=next_one.action,
+        time_us=next_one.time_us,
+        summary=next_one.summary,
         key=change.key,
-        source={**base.source, **change.source, **({"partitions_told": True} if told else {})},
+        source={**base.source, **change.source, **({"partitions_declared": True} if is_declared else {})},
         pending=base.pending if change.pending is None else change.pending,
     ).with_commit_states(change.states)
-
-    writing = RunWriting(storage, readers, change.leftovers, change.transaction, str(attempt))
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
-    work = CommitWork(after, spoken, change.results, bound.added, bound.gone, writing)
+    work = CommitWork(after, named_at, change.results, bound.added, bound.removed, writing)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = known_kind(index.kind)
-        found = index if kind is None else kind.commit(index, work)
-        if adds_none:  # whoever is not told of it lacks nothing
-            found = replace(found, coverage=found.coverage.with_segment(version))
-        after = after.with_index(found)
+        state = index if kind is None else kind.commit(index, work)
+        if adds_none:  # an index that was passed over lacks nothing
+            state = replace(state, coverage=state.coverage.with_segment(version))
+        after = after.with_index(state)
     return after
 
 
@@ -327,5 +316,5 @@ def _summary(change: Change, after: Instant, base: Instant) -> dict:
         "files_removed": base.totals["files"] + files_added - after.totals["files"],
         "rows_changed": after.totals["rows"] - base.totals["rows"],
         "bytes_changed": after.totals["bytes"] - base.totals["bytes"],
-        **change.told,
+        **change.summary,
     }

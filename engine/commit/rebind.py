@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import SkipstoneError
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import listed_of
 from ..lakes.log import is_log
@@ -45,7 +45,7 @@ def names_ever(instant: Instant) -> set[str]:
 
 def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
     """The columns that files of a schema hold, and that are not read. Those of nulls alone hold nothing."""
-    if known.is_told or is_log(instant.source):
+    if known.is_declared or is_log(instant.source):
         return []
     return [
         f.name
@@ -99,7 +99,7 @@ class _Rebound:
             )
             result.names = [bound_names(after, after.file_schemas[known]) for _, known in places]
             result.schemas = [result.schemas[own] for own, _ in places]
-            result.is_partition_told = bool(after.source.get("partitions_told"))
+            result.declares_partitions = bool(after.source.get("partitions_declared"))
         return list(results)
 
 
@@ -173,8 +173,8 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
     change.removed.update((number, path) for path, number in ids.items())
 
 
-def returned_results(
-    handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change, part: str
+def restored_results(
+    handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change, part: str
 ) -> list[TaskResult]:
     """What a change adds where files come back: those that hold columns unread are bound anew, the others as they were.
     `part` is in the name of the task index file."""
@@ -184,7 +184,7 @@ def returned_results(
     files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
     results, ids = _bound_anew(handle, files, newer, newer.instant, change, part)
     others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
-    return [*results, returned_files(back.source, others)] if len(others) else results
+    return [*results, restored_files(back.source, others)] if len(others) else results
 
 
 def _bound_anew(

@@ -214,25 +214,25 @@ def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
 
 def file_schema(
     instant: Instant,
-    spoken: Instant,
+    named_at: Instant,
     schema: pa.Schema,
     *,
-    is_told: bool = False,
+    is_declared: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
-    Its names are those that the table had at `spoken`, or stand for them by `names`: a column that was renamed since is
-    followed, one that was dropped since is the table's no more.
+    Its names are those that the table had at `named_at`, or map to them by `names`: a column that was renamed since is
+    followed, one that was dropped since no longer belongs to the table.
     """
     live = set(instant.fields.values())
     called = {own: own for own in schema.names} if names is None else names
     fields = {}
     for own in schema.names:
         name = called.get(own)
-        if name in spoken.fields and name not in instant.partitioning and spoken.fields[name] in live:
-            fields[own] = spoken.fields[name]
-    return with_leaves(instant, FileSchema(schema, fields, {}, is_told))
+        if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
+            fields[own] = named_at.fields[name]
+    return with_leaves(instant, FileSchema(schema, fields, {}, is_declared))
 
 
 def with_leaves(instant: Instant, known: FileSchema) -> FileSchema:
@@ -246,7 +246,7 @@ def with_leaves(instant: Instant, known: FileSchema) -> FileSchema:
             now = f"{names[known.fields[name]]}.{below}" if below else names[known.fields[name]]
             if now in table and now in instant.columns and (own[path] == table[now] or widens(own[path], table[now])):
                 columns[path] = instant.columns[now]
-    return FileSchema(known.schema, known.fields, columns, known.is_told)
+    return FileSchema(known.schema, known.fields, columns, known.is_declared)
 
 
 # -- files that do not fit: they are set aside, each with the reason --------------------------------------------------

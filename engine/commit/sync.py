@@ -72,13 +72,13 @@ def sync(
         seen = listed, in_flight, begun.version, is_copy
         found = difference(snapshot, *seen)
 
-        def recheck(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
+        def validate(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
             if difference(newer, *seen) != found or columns_state(newer.instant) != columns_state(base):
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
             copied = listed if is_copy else None
-            return _committed(handle, snapshot, found, recheck, progress, adopts, copied, rebinding)
+            return _committed(handle, snapshot, found, validate, progress, adopts, copied, rebinding)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -204,7 +204,7 @@ def _committed(
     handle: Handle,
     snapshot: Snapshot,
     found: Difference,
-    recheck: Callable[[Snapshot], None],
+    validate: Callable[[Snapshot], None],
     progress: Progress | None,
     adopts: bool,
     copied: pa.Table | None,
@@ -219,7 +219,7 @@ def _committed(
         if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
-    change = Change(transaction, "sync", remember_gone=False, recheck=recheck)
+    change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(handle, base, change, found.appeared, progress, adopts)

@@ -56,7 +56,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
 
 
 def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Synced:
-    def recheck(newer: Snapshot) -> None:
+    def validate(newer: Snapshot) -> None:
         if newer.instant.source != base.source:
             raise CommitConflictError("another writer followed the log meanwhile")
 
@@ -66,9 +66,9 @@ def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, 
         transaction=transaction,
         action="sync",
         removed=found.removed,
-        remember_gone=False,
+        remember_removed=False,
         evolve=None if is_retry else lambda newest: at_state(newest, state),
-        recheck=recheck,
+        validate=validate,
     )
     unread: list[dict] = []
     with handle.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
@@ -151,7 +151,7 @@ def first_version(
     assert told is not None
     chosen = None if columns is None else _chosen(columns, told.schema)
     transaction = new_transaction_id()
-    source = {**described(state), "hive": False, "partitions_told": True}
+    source = {**described(state), "hive": False, "partitions_declared": True}
     base = begun(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), told, source, chosen)
     results = []
     with Leftovers() as leftovers:
@@ -163,7 +163,7 @@ def first_version(
             results = attach_log(storage, timeline.storage, path, files, told.naming, paths, progress)
         pending = tuple(pending for result in results for pending in result.pending)
         change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
-        return publish(timeline, readers, base, change, only_first=True)
+        return publish(timeline, readers, base, change)
 
 
 def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:

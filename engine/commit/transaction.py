@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..choices import Overwritten
-from ..indexes.bloom.sizing import FilterSizing
+from ..indexes.bloom.task_filters import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
-from ..indexes.secondary.task_keys import KeySpec
+from ..indexes.secondary.sort import KeySpec
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
@@ -228,7 +228,7 @@ class Transaction:
             removed=self._removed,
             key=self._key,
             states=self._states,
-            recheck=lambda newer: self._check_newer(newer, results),
+            validate=lambda newer: self._validate(newer, results),
             read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
         )
@@ -256,7 +256,7 @@ class Transaction:
             with contextlib.suppress(SkipstoneError):
                 self._handle.index_storage.delete(path)
 
-    def _check_newer(self, newer: Snapshot, results: list[TaskResult]) -> None:
+    def _validate(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
         for commit, state in self._states.items():

@@ -4,14 +4,15 @@
     restore     the files of an older version, whatever came since
     savepoint   a name for a version, kept in every instant until it is dropped
 
-A file that comes back is a new file (see `returned`), and its data must be there, as they were. Whenever another commit
-was first, what is to be done is worked out anew over the newer version, so neither ever undoes what it has not seen.
+A file that comes back is a new file (`indexes/stats/restored_files.py`), and its data must be there, unchanged.
+Whenever another commit was first, the undo is worked out again over the newer version, so it never undoes what it has
+not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +20,7 @@ import pyarrow as pa
 
 from ...arrays import positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
-from ..indexes.stats.restored_files import ReturnedFiles, returned_files
-from ..indexes.task_result import TaskResult
+from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.manifest import FILE_FIELDS, IDENTITY
@@ -28,8 +28,8 @@ from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.prefetch import STAT_THREADS, ahead
 from .conflicts import check_not_superseded, check_slices
-from .publish import Change, NothingToDo, latest_of, paths_there, publish, publish_definition, successor
-from .rebind import bound_names, returned_results
+from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
+from .rebind import bound_names, restored_results
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -47,39 +47,15 @@ _INSTEAD = {
 
 def rollback(handle: Handle, version: int) -> int:
     """See `Table.rollback`."""
-    _check_version(version)
     latest = latest_of(handle.timeline, handle.instant)
-    if version < 1 or version > latest.version:
-        raise InvalidArgumentError(f"there is no version {version} to roll back; the latest is {latest.version}")
+    _check_version(latest, version, "roll back")
     undone = handle.timeline.read(version)
     if undone.action not in UNDOABLE:
         instead = _INSTEAD.get(undone.action, "it changed no files")
         raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back: {instead}")
-    _check_kept(latest, version)
-    before = Snapshot(handle.timeline.read(version - 1), handle.readers)
-    after = Snapshot(undone, handle.readers)
-    added = _without(after.numbers(), before.numbers())
-    back = returned_files(before, _without(before.numbers(), after.numbers()))
-    paths = dict(zip(added.tolist(), after.rows(added, ["path"]).column("path").to_pylist(), strict=True))
-    states = _changed(before.instant.commit_states, undone.commit_states)
-    keys = _changed_keys(before.keys(), after.keys())
-
-    def build(change: Change, newer: Snapshot) -> None:
-        _check_kept(newer.instant, version)
-        returned, change.removed = _without_same(newer, back, _live_now(handle, newer, added, paths, version))
-        change.results = [returned]
-        change.states = _states_back(newer.instant, states, version)
-        doubled = paths_there(newer, change)
-        if doubled:
-            told = "is live again: a later commit added that path"
-            raise CommitConflictError(f"version {version} cannot be rolled back: {doubled[0]} {told}", paths=doubled)
-        known = newer.instant.with_commit_states(change.states).commit_states
-        check_not_superseded(after, newer, added, known)
-        check_slices(after, newer, change.results, change.removed, change.states)
-        change.freed, change.taken = _keys_back(newer.keys(), keys, version)
-        change.results = _results(handle, returned, newer, change)
-
-    return _publish(handle, latest, Change(new_transaction_id(), "rollback", told={"rolled_back": version}), build)
+    latest.check_kept(version)
+    latest.check_kept(version - 1)
+    return _publish(handle, latest, "rollback", {"rolled_back": version}, _Rollback(handle, undone))
 
 
 def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
@@ -87,65 +63,122 @@ def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
     if (version is None) == (savepoint is None):
         raise InvalidArgumentError("restore() takes a version or a savepoint, one of the two")
     latest = latest_of(handle.timeline, handle.instant)
+    named: dict[str, object] = {}
     if savepoint is not None:
-        version = latest.version_of_savepoint(savepoint)
-    _check_version(version)
+        version, named = latest.version_of_savepoint(savepoint), {"savepoint": savepoint}
+    _check_version(latest, version, "restore")
     assert version is not None
-    if version < 1 or version > latest.version:
-        raise InvalidArgumentError(f"there is no version {version} to restore; the latest is {latest.version}")
     latest.check_kept(version)
-    wanted = Snapshot(handle.timeline.read(version), handle.readers)
-    told: dict[str, object] = {"restored": version}
-    if savepoint is not None:
-        told["savepoint"] = savepoint
-
-    def build(change: Change, newer: Snapshot) -> None:
-        newer.instant.check_kept(version)
-        back, change.removed = _difference(wanted, newer)
-        change.results = _results(handle, back, newer, change)
-        now, then = newer.instant.commit_states, wanted.instant.commit_states
-        change.states = {c: new for c, (_, new) in _changed(now, then).items()}
-        moved = _changed_keys(newer.keys(), wanted.keys())
-        change.freed = tuple(k for k, (_, new) in moved.items() if new is None)
-        change.taken = {k: new for k, (_, new) in moved.items() if new is not None}
-
-    return _publish(handle, latest, Change(new_transaction_id(), "restore", told=told), build)
+    return _publish(handle, latest, "restore", {"restored": version, **named}, _Restore(handle, version))
 
 
-def _publish(handle: Handle, latest: Instant, change: Change, build: Callable[[Change, Snapshot], None]) -> int:
-    """Publishes what `build` makes of a change over the newest version; nothing to do makes no version."""
-
-    def rebuild(newer: Snapshot) -> None:
-        build(change, newer)
-        if not (change.results or change.removed or change.states or change.freed or change.taken):
-            raise NothingToDo(newer.instant)
-
-    change.recheck = rebuild
-    with handle.timeline.markers.held(change.transaction, latest.version, change.action), change.leftovers:
-        try:
-            rebuild(Snapshot(latest, handle.readers))
-            made = publish(handle.timeline, handle.readers, latest, change)
-        except NothingToDo as found:
-            made = found.latest
-    handle.move_to(made)
-    return made.version
-
-
-def _check_version(version: object) -> None:
+def _check_version(latest: Instant, version: object, verb: str) -> None:
     if not is_integer(version):
         raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
+    if not 1 <= version <= latest.version:
+        raise InvalidArgumentError(f"there is no version {version} to {verb}; the latest is {latest.version}")
 
 
-def _check_kept(latest: Instant, version: int) -> None:
-    """Raises NotATableError where a version, or the one before it, was cleaned: what it did can be told no more."""
-    latest.check_kept(version)
-    latest.check_kept(version - 1)
+@dataclass
+class _Undo:
+    """What an undo does over one version: files that come back, live ones that go, states and keys to set."""
+
+    restored: RestoredFiles
+    removed: dict[int, str]
+    states: dict[str, str]
+    freed_keys: tuple[str, ...]
+    restored_keys: dict[str, int]
 
 
-def _results(handle: Handle, back: ReturnedFiles, newer: Snapshot, change: Change) -> list[TaskResult]:
-    """What a change adds for files that come back. Raises as `_check_data`."""
-    _check_data(handle, back)
-    return returned_results(handle, back, newer, change, f"returned-{newer.instant.version}")
+def _publish(
+    handle: Handle, latest: Instant, action: str, summary: dict[str, object], verb: _Rollback | _Restore
+) -> int:
+    """Publishes what a verb does over the newest version; nothing to do makes no version."""
+    change = Change(new_transaction_id(), action, summary=summary, validate=verb.check_kept)
+
+    def rebuild(newer: Snapshot) -> None:
+        undo = verb.over(newer)
+        verb.validate(newer, undo)
+        _check_data(handle, undo.restored)
+        change.removed, change.states = undo.removed, undo.states
+        change.freed_keys, change.restored_keys = undo.freed_keys, undo.restored_keys
+        change.results = restored_results(handle, undo.restored, newer, change, f"returned-{newer.instant.version}")
+        if not (change.results or change.removed or change.states or change.freed_keys or change.restored_keys):
+            raise NothingToDo(newer.instant)
+
+    change.rebuild = rebuild
+    with handle.timeline.markers.held(change.transaction, latest.version, action), change.leftovers:
+        try:
+            rebuild(Snapshot(latest, handle.readers))
+            instant = publish(handle.timeline, handle.readers, latest, change)
+        except NothingToDo as nothing:
+            instant = nothing.latest
+    handle.move_to(instant)
+    return instant.version
+
+
+class _Rollback:
+    """The inverse of one version."""
+
+    def __init__(self, handle: Handle, undone: Instant):
+        self._handle, self._version = handle, undone.version
+        before = Snapshot(handle.timeline.read(undone.version - 1), handle.readers)
+        self._after = after = Snapshot(undone, handle.readers)
+        self._added = _without(after.numbers(), before.numbers())
+        self._paths = dict(
+            zip(self._added.tolist(), after.rows(self._added, ["path"]).column("path").to_pylist(), strict=True)
+        )
+        self._taken_out = restored_files(before, _without(before.numbers(), after.numbers()))
+        self._states = _changed(before.instant.commit_states, undone.commit_states)
+        self._keys = _changed_keys(before.keys(), after.keys())
+
+    def check_kept(self, newer: Snapshot) -> None:
+        """Raises NotATableError where the version, or the one before it, was cleaned: nobody knows what it did."""
+        newer.instant.check_kept(self._version)
+        newer.instant.check_kept(self._version - 1)
+
+    def over(self, newer: Snapshot) -> _Undo:
+        """Raises CommitConflictError where later commits changed the same files, states or keys."""
+        live = _live_now(self._handle, newer, self._added, self._paths, self._version)
+        restored, removed = _without_same(newer, self._taken_out, live)
+        states = _states_back(newer.instant, self._states, self._version)
+        return _Undo(restored, removed, states, *_keys_back(newer.keys(), self._keys, self._version))
+
+    def validate(self, newer: Snapshot, undo: _Undo) -> None:
+        """Raises CommitConflictError where a path is live again, or a slice was replaced."""
+        live = live_paths(newer, [undo.restored], undo.removed)
+        if live:
+            reason = "is live again: a later commit added that path"
+            raise CommitConflictError(f"version {self._version} cannot be rolled back: {live[0]} {reason}", paths=live)
+        states = newer.instant.with_commit_states(undo.states).commit_states
+        check_not_superseded(self._after, newer, self._added, states)
+        check_slices(self._after, newer, [undo.restored], undo.removed, undo.states)
+
+
+class _Restore:
+    """The files, states and keys of an older version."""
+
+    def __init__(self, handle: Handle, version: int):
+        self._version = version
+        self._wanted = Snapshot(handle.timeline.read(version), handle.readers)
+
+    def check_kept(self, newer: Snapshot) -> None:
+        """Raises NotATableError where the version was cleaned."""
+        newer.instant.check_kept(self._version)
+
+    def over(self, newer: Snapshot) -> _Undo:
+        wanted = self._wanted
+        missing = restored_files(wanted, _without(wanted.numbers(), newer.numbers()))
+        extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
+        removed = dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
+        states = {c: new for c, (_, new) in _changed(newer.instant.commit_states, wanted.instant.commit_states).items()}
+        keys = {key: new for key, (_, new) in _changed_keys(newer.keys(), wanted.keys()).items()}
+        freed = tuple(key for key, version in keys.items() if version is None)
+        restored_keys = {key: version for key, version in keys.items() if version is not None}
+        return _Undo(*_without_same(newer, missing, removed), states, freed, restored_keys)
+
+    def validate(self, newer: Snapshot, undo: _Undo) -> None:
+        """What came since is replaced, whatever it is."""
 
 
 def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> dict[int, str]:
@@ -251,18 +284,9 @@ def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     return ids[positions(others, ids) < 0]
 
 
-def _difference(wanted: Snapshot, newer: Snapshot) -> tuple[ReturnedFiles, dict[int, str]]:
-    """(the files of a version that are not live, the live files that are not its)."""
-    back = returned_files(wanted, _without(wanted.numbers(), newer.numbers()))
-    extra = newer.rows(_without(newer.numbers(), wanted.numbers()), ["path"])
-    return _without_same(
-        newer, back, dict(zip(*(extra.column(n).to_pylist() for n in ("file_id", "path")), strict=True))
-    )
-
-
 def _without_same(
-    newer: Snapshot, back: ReturnedFiles, removed: dict[int, str]
-) -> tuple[ReturnedFiles, dict[int, str]]:
+    newer: Snapshot, back: RestoredFiles, removed: dict[int, str]
+) -> tuple[RestoredFiles, dict[int, str]]:
     """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
     bound anew, has another id, and is the same file still, read by the same columns."""
     live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
@@ -273,14 +297,14 @@ def _without_same(
     same = {ids[content] for content in coming if content in ids}
     assert back.source is not None and back.source_ids is not None
     is_new = np.array([content not in ids for content in coming], dtype=bool)
-    return returned_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
+    return restored_files(back.source, back.source_ids[is_new]), {n: p for n, p in removed.items() if n not in same}
 
 
 def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
     """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
     they are bound to what they hold of them."""
     bindings = {
-        number: (known.schema, known.is_told, frozenset(bound_names(instant, known).items()))
+        number: (known.schema, known.is_declared, frozenset(bound_names(instant, known).items()))
         for number in files.column("schema_id").unique().to_pylist()
         for known in (instant.file_schemas[number],)
     }
@@ -290,14 +314,14 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
     return [(p, bindings[s], *row) for p, s, row in zip(partitions, schemas, fields, strict=True)]
 
 
-def _check_data(handle: Handle, back: ReturnedFiles) -> None:
+def _check_data(handle: Handle, back: RestoredFiles) -> None:
     """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
     only told of, without time or etag, need not be there: nobody ever said that it was."""
     assert back.source is not None
     schemas = back.source.instant.file_schemas
 
     def wrong(row: dict) -> str | None:
-        is_unseen = schemas[row["schema_id"]].is_told and row["modified_ns"] is None and row["etag"] is None
+        is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
         try:
             there = handle.storage.stat(row["path"])
         except FileMissingError:

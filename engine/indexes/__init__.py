@@ -20,8 +20,7 @@ outcomes of files that it has seen: ANY says nothing and is always right. Covera
     bloom/       filters: which files and row groups may hold a value
     secondary/   in which rows a value stands
 
-Each has `kind.py`, `format.py` (its bytes), `build.py` (files that are there), `merge.py` (commits, optimize), and what
-reads it: `probe.py` or `reader.py`. Shared: `columns.py`, `outcomes.py` (evidence to outcomes), `row_sets.py`,
-`task_index.py` and `task_result.py` (what a writer hands to a commit), `commit_work.py` (what a kind is given in a
-commit and an optimize).
+Each has `kind.py`, `format.py` (its bytes), `build.py` (existing files), and where runs are merged (`merge.py`, for
+statistics `aggregates.py`). Shared: `protocol.py` (what a kind does, and is given), `columns.py` (where columns lie in
+files), `probe_results.py` (what probes prove), `task_result.py` (what a writer hands to a commit).
 """

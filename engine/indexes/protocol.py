@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from ..predicates import Node
     from ..progress import Progress
     from ..state.leftovers import Leftovers
+    from ..state.run_writing import RunWriting
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
-    from .commit_work import CommitWork, MergeWork
-    from .outcomes import ProbeResult
+    from .probe_results import ProbeResult
+    from .task_result import AddedFiles, TaskResult
 
 PUBLISH_S = 60.0
 _BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
@@ -94,6 +95,45 @@ class Built:
     left_out: Sequence[int] = ()
     not_reached: Sequence[int] = ()
     only_alone: tuple[Run, ...] = ()
+
+
+@dataclass
+class CommitWork:
+    """One attempt of a commit: what it adds and removes, under their ids.
+
+    after      the instant in the making: its version, schema and columns are those of the new version
+    named_at   the version whose column names the tasks use
+    results    what the tasks made, and `added`, result by result, their files as they were bound
+    removed    the removed files, as the manifest had them
+    """
+
+    after: Instant
+    named_at: Instant
+    results: Sequence[TaskResult]
+    added: Sequence[AddedFiles]
+    removed: pa.Table
+    writing: RunWriting
+
+    @property
+    def version(self) -> int:
+        return self.after.version
+
+
+@dataclass
+class MergeWork:
+    """One attempt of an optimize, over the version of `snapshot`, that makes the next.
+
+    merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
+              because a commit came first
+    """
+
+    snapshot: Snapshot
+    writing: RunWriting
+    merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.instant.version + 1
 
 
 Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, Job], Built]"
@@ -248,7 +288,7 @@ def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | N
     return None if kind is None else kind.fine_paths(readers, run)
 
 
-def probes_of(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:
+def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:
     """The probes of all indexes of a version for a bound predicate, in the order in which they are run:
 
     1. what knows rows (secondary indexes): after it others need not be run for the same parts, and only these rows are

@@ -1,20 +1,44 @@
-"""What a task hands to the commit: small, picklable, in local ordinals."""
+"""What a writer's task hands to the commit: a task index file on storage, and a small, picklable result.
+
+The task index file holds the fine statistics and filters of the files that the task wrote or attached:
+
+    key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
+    row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
+    groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
+             it in one range and needs no footer
+    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `task/COLUMN` [bucket] over all
+             files of the task
+
+Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
+from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from ..parquet.footer_bytes import RowGroup
 from ..state.manifest import BASE, FILES_SCHEMA
-from .task_index import TaskIndex
+from ..storage import Storage
+
+if TYPE_CHECKING:
+    from ...hfile_like import StridedSection
+    from ..parquet.footer_bytes import RowGroup
+    from .bloom.file_filter import FileFilter
+    from .bloom.task_filters import FineFilters
+    from .secondary.sort import KeyRun
+
+# -- the result -------------------------------------------------------------------------------------------------------
+
 
 FILE_STATS_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("column", pa.int32()), *STATS_FIELDS])
 
@@ -28,10 +52,10 @@ class TaskResult:
     stats           one row a file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
     index           the task index file, or None where there is nothing fine
     written         files of `files` that this task wrote itself: an abort removes them
-    is_partition_told    True where partitions were given, and paths need not say them
+    declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
                     where they are called alike
-    told_names      {name in the table: name in the file} of files whose schema is not known, where they differ
+    declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none
     """
 
@@ -41,10 +65,10 @@ class TaskResult:
     stats_columns: list[str]
     index: TaskIndex | None = None
     written: list[str] = field(default_factory=list)
-    is_partition_told: bool = False
+    declares_partitions: bool = False
     pending: list[dict] = field(default_factory=list)
     names: list[dict[str, str]] = field(default_factory=list)
-    told_names: dict[str, str] = field(default_factory=dict)
+    declared_names: dict[str, str] = field(default_factory=dict)
     task: str | None = None
 
     def schema_counts(self) -> list[tuple[pa.Schema, int]]:
@@ -66,6 +90,19 @@ class TaskResult:
         files = files.set_column(at, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
         schemas, names = [self.schemas[i] for i in used], [self.names[i] for i in used] if self.names else []
         return replace(self, files=files, stats=stats, index=index, schemas=schemas, names=names)
+
+
+@dataclass
+class AddedFiles:
+    """The files of one task result, under their ids.
+
+    ids           uint64 [n]
+    schema_ids    int64 [n]: the file schema of each
+    """
+
+    result: TaskResult
+    ids: np.ndarray
+    schema_ids: np.ndarray
 
 
 class ResultBuilder:
@@ -138,3 +175,83 @@ class ResultBuilder:
             stats_columns=list(self._columns),
             **more,
         )
+
+
+# -- the task index file ----------------------------------------------------------------------------------------------
+
+
+KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
+FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
+ROW_GROUPS_COLUMN = ""  # the path under which a file's row groups themselves are told
+
+
+@dataclass
+class TaskIndex:
+    """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
+    length; `key_runs`: the keys of secondary indexes, by their columns."""
+
+    path: str
+    fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
+    task_filters: dict[str, StridedSection] = field(default_factory=dict)
+    key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
+
+
+class TaskIndexWriter:
+    """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
+
+    def __init__(self, storage: Storage, path: str):
+        from ...hfile_like import SortedFileWriter
+
+        self._stack = ExitStack()
+        self._sink = self._stack.enter_context(storage.create(path))
+        # Its groups are read without its footer, and so without a dictionary that might be chosen.
+        self._writer = SortedFileWriter(self._sink, schema=FINE_SCHEMA, use="get", compression="zstd")
+        self._stack.enter_context(self._writer)
+        self._index = TaskIndex(path)
+        self._count = 0
+
+    def __enter__(self) -> TaskIndexWriter:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.__exit__(*exception)
+
+    def add_file(self, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:
+        """Writes the fine statistics of one file and returns its ordinal."""
+        sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
+        columns = {ROW_GROUPS_COLUMN: sizes, **stats}
+        rows = [s for column in columns.values() for s in column]
+        if rows:
+            keys = KEYS.encode(
+                file=self._count,
+                column=np.repeat(np.arange(len(columns)), len(row_groups)),
+                row_group=np.tile(np.arange(len(row_groups)), len(columns)),
+            )
+            names = pa.array(np.repeat(np.array(list(columns), dtype=object), len(row_groups)), pa.string())
+            self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA))
+        self._writer.end_group(str(self._count))
+        self._count += 1
+        return self._count - 1
+
+    def add_file_filter(self, ordinal: int, column: str, filters: FineFilters, hash_name: str) -> None:
+        """Stores a file's fine filter."""
+        from .bloom.file_filter import write_file_filter
+
+        filters_of = self._index.file_filters.setdefault(column, [])
+        filters_of += [None] * (ordinal - len(filters_of))
+        filters_of.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))
+
+    def add_task_filter(self, column: str, rows: np.ndarray) -> None:
+        """Stores the filter over all rows of the task, uint8 [buckets, 32]."""
+        self._index.task_filters[column] = self._writer.write_strided(f"task/{column}", rows, rows.shape[1])
+
+    def finish(self) -> TaskIndex:
+        """Closes the file, which is durable and whole from here on, and tells where things lie in it."""
+        self._stack.close()
+        groups = self._writer.groups
+        places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
+        self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
+        for kept in self._index.file_filters.values():
+            kept += [None] * (self._count - len(kept))
+        return self._index

@@ -99,6 +99,19 @@ def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
     return None
 
 
+def ordered_type(schema: pa.Schema, column: str) -> pa.DataType:
+    """The type of a column, or of a field of a struct by dotted path, whose values have an order. Raises SchemaError
+    for one that is not there, or has none."""
+    kind = leaf_type(schema, column)
+    if kind is not None:
+        return kind
+    try:
+        declared = schema.field(top_level(schema, column)).type
+    except KeyError:
+        raise SchemaError(f"no column {column!r}; the table's columns are {', '.join(schema.names)}") from None
+    raise SchemaError(f"column {column!r} ({declared}) has no least and no greatest value: its type has no order")
+
+
 def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
     for name in names:
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
-from ..indexes.outcomes import ColumnEvidence
+from ..indexes.probe_results import ColumnEvidence
 from ..predicates.evidence import Evidence
 from ..predicates.widening import is_exact_widening, plain_type
 

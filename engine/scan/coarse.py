@@ -21,7 +21,7 @@ import numpy as np
 from ...arrays import to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
-from ..indexes.bloom.coarse import section_name
+from ..indexes.bloom.coarse_groups import section_name
 from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
 from ..indexes.stats.probe import Ranges
 from ..predicates import Node, columns_of, prepare

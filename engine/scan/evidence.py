@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from ...arrays import text, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
-from ..indexes.outcomes import ColumnEvidence
+from ..indexes.probe_results import ColumnEvidence
 from ..indexes.protocol import ProbedFiles
 from ..indexes.stats import format as stats
-from ..indexes.stats.evidence import StatsColumn, file_partition_evidence, stats_index_of
+from ..indexes.stats.reader import StatsColumn, file_partition_evidence, stats_index_of
 from ..state import IndexState, Run
 from ..state.manifest import BASE
 from ..state.runs import DamagedRun, entries_of

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, text, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
-from ..indexes.outcomes import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
+from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
-from ..indexes.task_index import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
@@ -130,9 +130,9 @@ def _by_filters(
                 continue
             name = task.filters[leaf.column][1].hash_name
             if (leaf, name) not in hashed:
-                from ..indexes.bloom.hashed_values import probes_of
+                from ..indexes.bloom.hashed_values import hash_probes
 
-                hashed[leaf, name] = probes_of(values, name)
+                hashed[leaf, name] = hash_probes(values, name)
             hashes = hashed[leaf, name]
             if hashes is not None:
                 by_column.setdefault(leaf.column, _FilterProbe(i, leaf.column)).hashes[leaf] = hashes

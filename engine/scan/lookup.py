@@ -8,7 +8,7 @@ What comes out is a plan as any other, of these very rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -17,13 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import PredicateError, SchemaError
-from ..indexes.protocol import known_kind
-from ..indexes.secondary.reader import Positions, SecondaryReader
+from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, leading_names, reader_of
+from ..indexes.secondary.reader import Positions
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
-from ..state import IndexState, Instant
-from ..state.coverage import covered_files, without_lost
-from ..state.snapshot import Snapshot
+from ..state import IndexState
 from ..storage.prefetch import ahead
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
@@ -80,11 +78,11 @@ class Lookup(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(PruneRequest(span, self.mode, only_stats=True), self._evidence, steps)
+        found = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:
             units, ids = found.units, found.ids
             step.came_in = len(ids)
-            joined = self._evidence.without_damaged(lambda: self._joined(ids))
+            joined = self.evidence.without_damaged(lambda: self._joined(ids))
             known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
@@ -111,7 +109,7 @@ class Lookup(Planning):
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
-        index, snapshot, damaged = self._index, self.snapshot, self._evidence.damaged
+        index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
         if index is None:
             return None
         covered = covered_by(snapshot, index, ids, damaged)
@@ -207,48 +205,6 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
     return Plan(Lookup(request, keys_of_columns))
 
 
-# -- by parts, for who joins in one place and reads in another ---------------------------------------------------------
-
-
-def index_names(instant: Instant, index: IndexState) -> list[str]:
-    """The columns of an index's key."""
-    return [instant.path_of(column) for column in index.columns]
-
-
-def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
-    """The first columns of an index's key that are among some columns."""
-    key = index_names(instant, index)
-    return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
-
-
-def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
-    """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
-    None where there is none."""
-    kind = known_kind("secondary")
-    assert kind is not None
-    own = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
-
-    def rank(index: IndexState) -> tuple[bool, int]:
-        is_other = set(index_names(instant, index)) != set(names)
-        return is_other, -len(leading_names(instant, index, names))
-
-    ranked = sorted(own, key=rank)
-    return ranked[0] if ranked and leading_names(instant, ranked[0], names) else None
-
-
-def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
-    """The runs of an index, for asking, less those that are damaged."""
-    leaves = leaf_types(snapshot.instant.schema)
-    runs = [run for run in index.runs if run.path not in damaged]
-    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
-
-
-def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
-    """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
-    covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
-    return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
-
-
 class RowsAt(Planning):
     """Planning for the rows that an index told of, by file and position; what it says of files that went, or that it
     does not speak of, is left out."""
@@ -263,15 +219,9 @@ class RowsAt(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold the rows."""
         request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
-        survivors = prune(request, self._evidence, steps)
+        survivors = prune(request, self.evidence, steps)
         units = survivors.units
         covered = units.is_alone & covered_by(self.snapshot, self._index, survivors.ids)
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[covered]] = True
         return Survivors.with_rows(self.bound, units, self._positions, covered).selected(kept)
-
-
-def concatenated(parts: Sequence[Positions]) -> Positions:
-    if not parts:
-        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
-    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -134,12 +134,12 @@ class Plan:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def to_table(self) -> pa.Table:
-        """Exactly the rows that match, at most `limit` of them, in no promised order.
+        """Exactly the rows that match, at most `limit` of them, in the order that was asked for, else in none.
 
         Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
         indexed), PredicateError for a predicate that cannot be evaluated.
         """
-        parts = list(self.planning.tables())
+        parts = list(self._tables())
         if not parts:
             return empty(self.planning.context)
         if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
@@ -148,10 +148,17 @@ class Plan:
             rows = pa.concat_tables(parts)
         return rows if self.limit is None else rows.slice(0, self.limit)
 
+    def _tables(self) -> Iterator[pa.Table]:
+        if not self.planning.order_by:
+            return self.planning.tables()
+        from .ordered import ordered_rows
+
+        return iter([ordered_rows(self.planning)])
+
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows, batch by batch, as they are read."""
         rows_left = self.limit
-        for table in self.planning.tables():
+        for table in self._tables():
             if rows_left is not None:
                 table = table.slice(0, rows_left)
                 rows_left -= table.num_rows
@@ -216,16 +223,40 @@ class Plan:
 
     # -- what the index alone may decide ------------------------------------------------------------------------------
 
-    def count(self, *, check: bool = False) -> int:
+    @overload
+    def count(self, by: None = None, *, check: bool = False) -> int: ...
+    @overload
+    def count(self, by: str | Sequence[str], *, check: bool = False) -> pa.Table: ...
+    def count(self, by: str | Sequence[str] | None = None, *, check: bool = False) -> int | pa.Table:
         """How many rows match, exactly, whatever `limit` says: from the index alone where that decides.
+
+        With `by`, a Table of the values of those columns that occur, each once, ascending, nulls last, and `count`
+        (int64). NaN is one value, zeros are 0.0, and fields of structs are named by dotted path. Files and row groups
+        in which they have one value (partitions, sorted data) are not read, nor are those that a secondary index of
+        the columns covers where every row counts.
 
         What the index decides is as of the version: files that were changed or removed behind the table since count
         as they were. With `check`, every file that may hold a match is looked at first (size, time or etag). A file
         that this handle has met as gone or changed is looked at again in any case, so rows and counts fail alike.
 
-        Raises NotReadableError where `to_table` would, unless the index alone decides; PredicateError as `to_table`.
+        Raises NotReadableError where `to_table` would, unless the index alone decides; PredicateError as `to_table`;
+        SchemaError for a column of `by` that is not there or has no order.
         """
-        return self.planning.count(check=check)
+        if by is None:
+            return self.planning.count(check=check)
+        from .group_counts import group_counts
+
+        return group_counts(self.planning, by, check=check)
+
+    def distinct(self, columns: str | Sequence[str], *, check: bool = False) -> pa.Array | pa.Table:
+        """The values of a column in the rows that match, each once, ascending, nulls last: as an Array; of several
+        columns, given as a list, as a Table. As `count(by=)`, whatever `limit` says."""
+        from .group_counts import group_counts
+
+        groups = group_counts(self.planning, columns, check=check)
+        if isinstance(columns, str):
+            return groups.column(0).combine_chunks()
+        return groups.select(list(range(len(columns))))
 
     def min(self, column: str, *, check: bool = False) -> Any:
         """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row

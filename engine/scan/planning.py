@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from ...arrays import from_numpy, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.outcomes import ColumnEvidence, Outcomes
+from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
 from ..logger import is_logging, log
 from ..parquet.leaves import top_level
@@ -35,7 +36,7 @@ from .evidence import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .fine import row_groups_of
 from .prune import PruneRequest, prune, statistics_outcomes
-from .request import DeletedRows, ScanRequest, checked_columns
+from .request import DeletedRows, ScanRequest, checked_columns, sort_keys
 from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
@@ -48,6 +49,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
 class Planning:
@@ -59,8 +61,10 @@ class Planning:
     where            the same, as it was read: what is fixed once a plan, such as now(), is fixed in it
     columns          the names of the columns to read
     mode, limit, reader    as in `ScanRequest`
+    order_by         what the rows are ordered by, of type `SortKey`
     storage          where the data files are
     index_storage    where the index is
+    evidence         what the indexes say
     """
 
     def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
@@ -70,11 +74,12 @@ class Planning:
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
+        self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self._deletes = _Deletes(request.deleted)
-        self._evidence = EvidenceReader(request.snapshot, request.strict)
+        self.evidence = EvidenceReader(request.snapshot, request.strict)
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
@@ -105,7 +110,7 @@ class Planning:
     @property
     def damaged(self) -> list[str]:
         """Index runs that could not be read, and were left out."""
-        return list(dict.fromkeys(self._evidence.damaged))  # threads may meet one at the same time
+        return list(dict.fromkeys(self.evidence.damaged))  # threads may meet one at the same time
 
     @property
     def steps(self) -> list[Step]:
@@ -175,16 +180,16 @@ class Planning:
         )
 
     def _prune(self, steps: Steps) -> Survivors:
-        return prune(PruneRequest(self.bound, self.mode), self._evidence, steps)
+        return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)
 
     def about(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""
         units = self.pruned.units if units is None else units
-        return [(units.of_units(e), units.every_file(s)) for e, s in self._evidence.of_files(column, units.files)]
+        return [(units.of_units(e), units.every_file(s)) for e, s in self.evidence.of_files(column, units.files)]
 
     def statistics_outcomes(self, units: Units) -> Outcomes:
         """What statistics and partition values alone leave possible in some units, kept or not."""
-        return statistics_outcomes(self.bound, units, self._evidence)
+        return statistics_outcomes(self.bound, units, self.evidence)
 
     @cached_property
     def tasks(self) -> list[FileTask]:
@@ -194,14 +199,14 @@ class Planning:
     def tasks_of(self, pruned: Survivors, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
-        return tasks_of(self.snapshot, self._evidence, pruned, [*columns_of(self.bound), *more])
+        return tasks_of(self.snapshot, self.evidence, pruned, [*columns_of(self.bound), *more])
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
         return self._whole_files(self.pruned)
 
     def _whole_files(self, pruned: Survivors) -> list[FileTask]:
-        return tasks_of(self.snapshot, self._evidence, pruned, (), with_fine=False)
+        return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 
@@ -245,45 +250,64 @@ class Planning:
             known=self._columns_in_files(*more),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
-            strict=self._evidence.strict,
+            strict=self.evidence.strict,
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
             reader=self.reader,
-            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_told),
+            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_declared),
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:
-        columns = {c: self._evidence.in_files(c) for c in [*columns_of(self.bound), *more]}
+        columns = {c: self.evidence.in_files(c) for c in [*columns_of(self.bound), *more]}
         return {name: column for name, column in columns.items() if column is not None}
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def tables(self) -> Iterator[pa.Table]:
-        """The matching rows, file by file; once there are `limit` of them, no more files."""
+        """The matching rows, file by file, in no order; once there are `limit` of them, no more files."""
         self.check_evaluable()
         if self.limit == 0:
             return
-        self._deletes.check(self.pruned.units, self._every_unit())
-        pairs = [(task, groups) for task, groups in self._pairs_to_read() if groups.kept != []]
-        threads = THREADS if len(pairs) == 1 else 1
-
-        def read(pair: Pair) -> list[pa.Table]:
-            return list(read_matches(*pair, self.context, self.storage, threads))
-
+        self.check_readable()
         row_count = 0
         with self.step("rows", "rows") as step:
-            step.came_in = sum(rows_looked_at(*pair) for pair in pairs)
-            for tables in self._side_by_side(read, pairs):
-                step.note = how_read(self.context)
-                for table in tables:
-                    row_count += table.num_rows
-                    step.went_out = row_count
-                    yield table
-                if self.limit is not None and row_count >= self.limit:
-                    return
+            for pairs in self._batches():
+                threads = THREADS if len(pairs) == 1 else 1
+                rows_wanted = None if self.limit is None else self.limit - row_count
+                read = partial(self._read, threads=threads, limit=rows_wanted)
+                step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
+                for tables in self.side_by_side(read, pairs):
+                    step.note = how_read(self.context)
+                    for table in tables:
+                        row_count += table.num_rows
+                        step.went_out = row_count
+                        yield table
+                    if self.limit is not None and row_count >= self.limit:
+                        return
 
-    def _pairs_to_read(self) -> list[Pair]:
+    def _read(self, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
+        return list(read_matches(*pair, self.context, self.storage, threads, limit))
+
+    def _batches(self) -> Iterator[list[Pair]]:
+        """What rows are read of: with a limit a few files first, those first of which all rows match."""
+        pruned = self.pruned
+        if self.limit is None or "_fine" in self.__dict__ or pruned.all_rows_known or pruned.count < 2:
+            yield [(task, groups) for task, groups in self.pairs_to_read() if groups.kept != []]
+            return
+        order = np.argsort(~(pruned.only_true & pruned.units.exact), kind="stable")
+        start, size = 0, 1
+        while start < len(order):
+            chosen = np.zeros(pruned.count, dtype=bool)
+            chosen[order[start : start + size]] = True
+            tasks = self.tasks_of(pruned.selected(chosen))
+            groups = row_groups_of(tasks, self.context, self.index_storage)
+            pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
+            if pairs:
+                yield pairs
+            start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
+
+    def pairs_to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
         if "_fine" in self.__dict__ or not self.pruned.all_rows_known:
             return self.pairs
@@ -291,7 +315,7 @@ class Planning:
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
         """The matching rows of some files, read side by side, a list a file."""
-        return self._side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
+        return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
     def count(self, *, check: bool) -> int:
         """See `Plan.count`."""
@@ -314,11 +338,11 @@ class Planning:
         with self.step("rows", "rows") as step:
             step.note = "counted"
             step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
-            counted = sum(self._side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
+            counted = sum(self.side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
             step.went_out = counted
         return total + counted
 
-    def _side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+    def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
         one_by_one = len(items) < 2 or THREADS < 2
         with self.noting_changes():
@@ -329,14 +353,15 @@ class Planning:
     def _every_unit(self) -> np.ndarray:
         return np.ones(self.pruned.units.count, dtype=bool)
 
-    def readable_tasks(self, chosen: np.ndarray | None = None) -> list[FileTask]:
-        """The tasks with rows, of all kept units or of those chosen (bool [units]).
+    def readable_tasks(self, chosen: np.ndarray | None = None, *more: str) -> list[FileTask]:
+        """The tasks with rows, of all kept units or of those chosen (bool [units]), with the fine statistics of some
+        more columns.
 
         Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
         """
         self.check_evaluable()
         self._deletes.check(self.pruned.units, self._every_unit() if chosen is None else chosen)
-        tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen))
+        tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen), *more)
         return [task for task in tasks if task.has_rows]
 
     def readable(self, chosen: np.ndarray) -> np.ndarray:
@@ -347,6 +372,10 @@ class Planning:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
+
+    def check_readable(self) -> None:
+        """Raises NotReadableError, naming them, for kept files of which we may not read the rows."""
+        self._deletes.check(self.pruned.units, self._every_unit())
 
     def check_plain(self) -> None:
         """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""
@@ -363,7 +392,7 @@ class Planning:
             is_suspect = to_numpy(pc.is_in(paths, value_set=string_array(sorted(suspects))))
             chosen = chosen & any_of(self.pruned.units.unit_of, is_suspect, len(chosen))
         tasks = [task for task in self._whole_files(self.pruned.selected(chosen)) if task.has_rows]
-        for entry in self._side_by_side(lambda task: check_identity(task, self.storage), tasks):
+        for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
             suspects.discard(entry.path)  # it is back
 
     @contextmanager

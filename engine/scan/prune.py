@@ -4,8 +4,9 @@
 
 Each leaf of the predicate has a set of possible outcomes for each unit. The result of a probe narrows the sets (&), and
 the predicate is evaluated over them again; what the index does not cover stays as it was. Units in which TRUE is
-impossible are left out. One order serves files and slices (`probes_of` decides it); what differs is when the manifest's
-rows of files are read: for slices first, since they say which files form a unit; otherwise last, for the survivors.
+impossible are left out. One order serves files and slices (`planned_probes` decides it); what differs is when the
+manifest's rows of files are read: for slices first, since they say which files form a unit; otherwise last, for the
+survivors.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import text, to_numpy
-from ..indexes.outcomes import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
-from ..indexes.protocol import Probe, ProbedFiles, probes_of
-from ..indexes.stats.evidence import aggregate_evidence, partition_value_evidence
+from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
+from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
+from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
@@ -73,7 +74,7 @@ class _Pruning:
         self._request, self._bound, self._reader, self._steps = request, request.bound, reader, steps
         self._snapshot = reader.snapshot
         self._leaves = leaves_of(request.bound)
-        self._probes = probes_of(self._snapshot, self._bound, reader.damaged, only_stats=request.only_stats)
+        self._probes = planned_probes(self._snapshot, self._bound, reader.damaged, only_stats=request.only_stats)
         totals = self._snapshot.instant.totals
         self._has_slices = totals["plain"] < totals["files"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
+from ..parquet.leaves import ordered_type
 from ..state.slices import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 # The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
 DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
+# A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
+OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
+
+_DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
+_NULLS = {"nulls_first": True, "nulls_last": False}
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class ScanRequest:
     deleted    reads which rows the log of another format takes out of files; None where no log owns them
     columns    names to read, in this order; None for all
     limit      at most so many rows; None for all
+    order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
     reader     what reads few rows of many: "pyarrow" or "duckdb"
     origin     opens the handle again in another process, on the same versions
@@ -43,6 +50,7 @@ class ScanRequest:
     deleted: DeletedRows | None = None
     columns: Sequence[str] | None = None
     limit: int | None = None
+    order_by: OrderBy | None = None
     mode: str = SNAPSHOT
     reader: str = "pyarrow"
     origin: Reopening | None = None
@@ -60,7 +68,7 @@ class ScanRequest:
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
-        """A request of what a handle pins; `how`: limit, mode, reader."""
+        """A request of what a handle pins; `how`: limit, order_by, mode, reader."""
         log = handle.log
         return cls(
             handle.snapshot,
@@ -76,7 +84,8 @@ class ScanRequest:
     @property
     def how(self) -> dict[str, Any]:
         """What `of` takes besides a handle."""
-        return {"columns": self.columns, "limit": self.limit, "mode": self.mode, "reader": self.reader}
+        names = ("columns", "limit", "order_by", "mode", "reader")
+        return {name: getattr(self, name) for name in names}
 
 
 def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
@@ -95,3 +104,59 @@ def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[s
         twice = next(name for name in columns if list(columns).count(name) > 1)
         raise SchemaError(f"columns= names {twice!r} twice")
     return tuple(columns)
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """A column that rows are ordered by.
+
+    column         its name, or the dotted path of a struct's field
+    is_max         the greatest comes first
+    nulls_first    whatever the direction; nulls come last else, as in DuckDB
+    """
+
+    column: str
+    is_max: bool = False
+    nulls_first: bool = False
+
+
+def sort_keys(order_by: object, schema: pa.Schema) -> tuple[SortKey, ...]:
+    """What `order_by` says: a column's name, `(name, "desc")`, `(name, "desc", "nulls_first")`, or a list of these.
+
+    Raises InvalidArgumentError for anything else, SchemaError for a column that is not there or has no order.
+    """
+    if isinstance(order_by, str) or (isinstance(order_by, tuple) and _is_one(order_by)):
+        order_by = [order_by]
+    if not isinstance(order_by, Sequence) or not order_by:
+        raise _refused(order_by)
+    keys = []
+    for one in order_by:
+        parts = (one,) if isinstance(one, str) else one
+        if not isinstance(parts, tuple | list) or not _is_one(parts):
+            raise _refused(one)
+        words = [word.lower() for word in parts[1:]]
+        directions, nulls = [w for w in words if w in _DIRECTIONS], [w for w in words if w in _NULLS]
+        ordered_type(schema, parts[0])
+        is_max = bool(directions) and _DIRECTIONS[directions[0]]
+        keys.append(SortKey(parts[0], is_max, bool(nulls) and _NULLS[nulls[0]]))
+    if len({key.column for key in keys}) < len(keys):
+        raise InvalidArgumentError("order_by= names a column twice")
+    return tuple(keys)
+
+
+def _is_one(parts: Sequence) -> bool:
+    """A column's name and at most one direction and one place of nulls."""
+    if not 1 <= len(parts) <= 3 or not all(isinstance(part, str) for part in parts):
+        return False
+    words = [part.lower() for part in parts[1:]]
+    return (
+        all(word in _DIRECTIONS or word in _NULLS for word in words)
+        and sum(word in _DIRECTIONS for word in words) <= 1
+        and sum(word in _NULLS for word in words) <= 1
+    )
+
+
+def _refused(order_by: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f'order_by= is a list of columns: "ts", ("ts", "desc") or ("ts", "desc", "nulls_first"), not {order_by!r}'
+    )

@@ -42,14 +42,19 @@ Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are 
 
 
 def read_matches(
-    task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted, threads: int = 1
+    task: FileTask,
+    groups: RowGroups,
+    context: ReadContext,
+    storage: Counted,
+    threads: int = 1,
+    limit: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The matching rows of one file, a table a row group, in the columns asked for. With `threads` above 1 the columns
-    of a few sought rows are read side by side: worth it where no other file is being read.
+    """The matching rows of one file, at most `limit`, a table a row group, in the columns asked for. With `threads`
+    above 1 the columns of a few sought rows are read side by side: worth it where no other file is being read.
 
     Raises NotReadableError where the file is gone or is not the one that was planned.
     """
-    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
         if task.rows is not None:
             yield from matching_at(reader, groups)
@@ -58,10 +63,14 @@ def read_matches(
         known = groups.all_match or [False] * len(kept)
         for group, all_match in zip(kept, known, strict=True):
             with reading(task.path):
-                rows = reader.all_rows(group) if all_match or task.all_match else matching_in(reader, group)
+                rows = matching_in(reader, group, limit, all_match=all_match or task.all_match)
             reader.check_identity()
             if rows is not None and rows.num_rows:
                 yield rows
+                if limit is not None:
+                    limit -= rows.num_rows
+                    if limit <= 0:
+                        return
 
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
@@ -81,7 +90,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return total
     else:
         total = 0
-    with as_planned(task, storage) as entry, _opened(task, entry, context, storage) as file:
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if kept is None else kept:
             with reading(task.path):
@@ -90,25 +99,29 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     return total
 
 
-def _opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
     is_checked = task.schema_id not in context.unopened
     return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
-def matching_in(reader: FileReader, group: int) -> pa.Table | None:
-    """The matching rows of a row group, None where there are none."""
+def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> pa.Table | None:
+    """The matching rows of a row group, at most `limit`, None where there are none."""
     context = reader.context
-    if context.bound == Constant(True):
-        return reader.all_rows(group)
+    if all_match or context.bound == Constant(True):
+        if limit is None or limit >= reader.row_count(group):
+            return reader.all_rows(group)
+        first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
+        return rows_at(reader, [(group, first)], context.columns)
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:
         mask = pc.and_(mask, reader.live(group))
-    wanted = np.flatnonzero(to_numpy(mask))
+    wanted = np.flatnonzero(to_numpy(mask))[:limit]
     if not len(wanted):
         return None
     rest = [name for name in context.columns if name not in reader.tested]
-    return joined_columns(tested.filter(mask), rows_at(reader, [(group, wanted)], rest), selected_schema(context))
+    chosen = tested.filter(mask) if limit is None else tested.take(from_numpy(wanted))
+    return joined_columns(chosen, rows_at(reader, [(group, wanted)], rest), selected_schema(context))
 
 
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ...caching import cached_property
-from ..indexes.outcomes import AnyLeaf, Outcomes, ProbeResult
-from ..indexes.row_sets import KnownRows, RowSets, RowsOf, add_known, rows_matching
+from ..indexes.probe_results import AnyLeaf, KnownRows, Outcomes, ProbeResult, RowSets, RowsOf, add_known, rows_matching
 from ..indexes.stats import format as stats
 from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
 from ..predicates.evidence import Evidence

@@ -23,13 +23,13 @@ instant names is ever trusted.
                      columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
-                     "is_told"}]: how to read the names in a file; files hold the position in this list, which only
+                     "is_declared"}]: how to read the names in a file; files hold the position in this list, which only
                      grows
     next             high-water marks of ids: sequence, partition, field, column, index
     manifest         runs, oldest first: partitions and files, with tombstones
     indexes          definitions, runs and coverage
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
-    summary          what this action did: files_added, files_removed, rows_added, rows_removed, ...
+    summary          what this action did: files_added, files_removed, rows_changed, bytes_changed, ...
     pending          files that were seen and set aside, not readable or not fitting the table: [{"path", "reason"}].
                      One that took the place of a live file leaves that live, and unreadable
     fenced           transactions that this instant gives up: none of them may publish any more
@@ -54,7 +54,7 @@ from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 3  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 4  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores that tell seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -66,13 +66,13 @@ COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
 @dataclass(frozen=True)
 class FileSchema:
     """A physical schema, and which columns of the table its own are: `fields` by name, `columns` leaf by leaf. What the
-    table did not have when the file was bound is in neither. With `is_told` nobody has seen the files themselves: they
-    were told of in the table's own names and types of that day."""
+    table did not have when the file was bound is in neither. Where `is_declared`, nobody has opened the files: a caller
+    or a log declared them, in the table's names and types at that time."""
 
     schema: pa.Schema
     fields: dict[str, int]
     columns: dict[str, int]
-    is_told: bool = False
+    is_declared: bool = False
 
     def name_of(self, field_id: int) -> str | None:
         """The physical name of a top-level column, None where files of this schema do not have it."""
@@ -222,7 +222,7 @@ def _document(instant: Instant) -> bytes:
     plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
     plain["defaults"] = _defaults_text(instant.defaults)
     plain["file_schemas"] = [
-        {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_told": s.is_told}
+        {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_declared": s.is_declared}
         for s in instant.file_schemas
     ]
     plain["manifest"] = [asdict(r) for r in instant.manifest]

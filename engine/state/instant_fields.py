@@ -206,16 +206,16 @@ _SOURCE = record(
         "kind": one_of("directory", "delta", "iceberg"),
         "version": nullable(integer(-1, INT64_MAX)),
         "hive": flag,
-        "partitions_told": flag,
+        "partitions_declared": flag,
         "location": text,
         "position": text,
         "table": text,
         "mark": text,
         "keys": mapping(text, _ID),
     },
-    optional=("hive", "partitions_told", "location", "position", "table", "mark", "keys"),
+    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys"),
 )
-_NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_told": flag}
+_NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_declared": flag}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
 _SUMMARY_OF: dict[str, dict[str, Field]] = {
     "rollback": {"rolled_back": _VERSION},

@@ -150,15 +150,15 @@ class Snapshot:
         return _file_rows(live_ids, rows)
 
     @property
-    def tells_partitions(self) -> bool:
+    def partitions_in_paths(self) -> bool:
         """Whether the path of every file says in which partition it is."""
         source = self.instant.source
-        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_told"))
+        return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_declared"))
 
     def find(self, paths: Sequence[str]) -> dict[str, int]:
         """The number of each of some paths that is live."""
         by_partition: dict[int | None, list[bytes]] = {}
-        by_path = self.tells_partitions
+        by_path = self.partitions_in_paths
         for path in paths:
             partition = self.ids_by_text().get(hive.partition_of(path)) if by_path else None
             if partition is not None or not by_path:

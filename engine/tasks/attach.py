@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from ..indexes.task_index import TaskIndexWriter
-from ..indexes.task_result import ResultBuilder, TaskResult
+from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..lakes.directory import entries_of
 from ..parquet.footers import Footer, read_footer
 from ..partitions import hive

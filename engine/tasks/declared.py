@@ -76,7 +76,7 @@ def declared_files(
         schemas=[],
         stats=stats,
         stats_columns=names,
-        is_partition_told="partition" in files.column_names,
+        declares_partitions="partition" in files.column_names,
     )
 
 

@@ -71,7 +71,7 @@ def attach_log(
         as_told=as_told,
         options=PARQUET_OPTIONS,
     )
-    result.is_partition_told = True
+    result.declares_partitions = True
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
@@ -110,7 +110,7 @@ def told_of(files: pa.Table, naming: Naming) -> TaskResult:
         files = files.set_column(at, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
     else:
         own = {name: file for file, name in naming.physical.items() if name != file}
-    return _result(files, pa.nulls(files.num_rows, pa.int32()), told_names=own)
+    return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=own)
 
 
 def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult]:
@@ -160,6 +160,6 @@ def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
         schemas=[],
         stats=FILE_STATS_SCHEMA.empty_table(),
         stats_columns=[],
-        is_partition_told=True,
+        declares_partitions=True,
         **more,
     )

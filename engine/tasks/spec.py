@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, is_integer
-from ..indexes.bloom.sizing import FilterSizing
-from ..indexes.secondary.task_keys import KeySpec
+from ..indexes.bloom.task_filters import FilterSizing
+from ..indexes.secondary.sort import KeySpec
 from ..storage import StorageOptions
 
 ROW_GROUP_ROWS = 131_072

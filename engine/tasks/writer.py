@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from ... import canon
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
 from ..indexes.bloom.task_filters import FineFilters, Spool, TaskFilter
-from ..indexes.secondary.task_keys import TaskKeys
-from ..indexes.task_index import TaskIndexWriter
-from ..indexes.task_result import ResultBuilder, TaskResult
+from ..indexes.secondary.sort import TaskKeys
+from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive

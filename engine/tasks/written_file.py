@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...bloom import hash_array
 from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.bloom.task_filters import FineFilters, TaskFilter
-from ..indexes.secondary.task_keys import TaskKeys
+from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.footer_bytes import RowGroup
 from ..parquet.footers import row_groups_of

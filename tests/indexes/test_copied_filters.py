@@ -189,14 +189,14 @@ def test_no_data_is_read(tmp_path: Path) -> None:
 
 def test_a_row_group_without_a_filter_may_hold_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "a.parquet", pa.table({"k": range(300), "other": range(300)}))
-    place = parquet_filters._place
+    place = parquet_filters._filter_place
     seen: list[int] = []
 
     def without_the_second(chunk: object, path: str) -> object:
         seen.append(1)
         return None if len(seen) == 2 else place(chunk, path)
 
-    monkeypatch.setattr(parquet_filters, "_place", without_the_second)
+    monkeypatch.setattr(parquet_filters, "_filter_place", without_the_second)
     table = _copied(tmp_path)
     assert _covered(table) == 1
     assert _groups(table, 5) == [0, 1] and _groups(table, 105) == [1] and 1 in _groups(table, 10_000)

@@ -5,7 +5,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from skipstone.engine.indexes.bloom import coarse
+from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.secondary import format as secondary
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
@@ -46,7 +46,7 @@ def head(**more: object) -> bytes:
 )
 def test_a_filter_runs_head_is_checked(meta: bytes) -> None:
     with pytest.raises(CorruptionError):
-        coarse.Coarse.of(run_with(coarse.META, meta + b"\n" + BODY))
+        coarse.CoarseGroups.of(run_with(coarse.META, meta + b"\n" + BODY))
 
 
 @pytest.mark.parametrize("size", [1, 8, 15, 17, 40])

@@ -21,7 +21,7 @@ from lake_strategies import live_paths
 from skipstone import col
 from skipstone.engine.indexes import protocol as kinds
 from skipstone.engine.indexes.columns import checked_options, column_ids
-from skipstone.engine.indexes.outcomes import ProbeResult
+from skipstone.engine.indexes.probe_results import ProbeResult
 from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
 from skipstone.engine.state import IndexState, Run

@@ -16,8 +16,8 @@ import skipstone as ss
 from skipstone import col
 from skipstone.bloom.lazy import load_kernels_for
 from skipstone.engine.indexes.bloom import build as filter_building
-from skipstone.engine.indexes.bloom import sizing as filter_sizing
 from skipstone.engine.indexes.bloom import task_filters
+from skipstone.engine.indexes.bloom import task_filters as filter_sizing
 
 GROUPS, ROWS = 48, 50_000
 HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it
@@ -44,7 +44,7 @@ def _peak_bytes(work: Callable[[], object]) -> int:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
     """Limits in the proportion that they have to a file of a thousand row groups of a million values."""
     monkeypatch.setattr(task_filters, "SPOOL_BYTES", 256 << 10)
-    monkeypatch.setattr(task_filters, "HELD_KEYS_MAX", 1 << 15)
+    monkeypatch.setattr(task_filters, "KEPT_KEYS_MAX", 1 << 15)
     for module in (task_filters, filter_sizing):
         monkeypatch.setattr(module, "TASK_BLOCKS_MAX", (2 << 20) // 32)
     monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", 256 << 10)

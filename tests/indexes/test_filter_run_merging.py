@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from power_cut_disk import without_flushes
 from skipstone import col
 from skipstone.bloom import SplitBlockFilter, solve_blocks
-from skipstone.engine.indexes.bloom import coarse
+from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
-from skipstone.engine.indexes.bloom import joining as filter_joining
+from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
-from skipstone.engine.indexes.bloom.joining import Opened, join_runs
-from skipstone.engine.indexes.bloom.merge import merged_all, merged_filters
+from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
 from skipstone.engine.state import Run
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
@@ -132,9 +131,9 @@ def test_rule_31_members_of_unlike_sizes_are_not_stretched_by_merging_again_and_
         hashes = _hashes(step, chance.choice([3, 30, 300, 3_000, 30_000]))
         own_bytes += _filter(hashes).words.nbytes
         runs = (*runs, _written(storage, f"run-{step}", [([step], hashes)]))
-        runs = (join_runs(storage, [Opened.of(storage, run) for run in runs], next(paths), (1, 1)),)
+        runs = (join_runs(storage, [OpenRun.of(storage, run) for run in runs], next(paths), (1, 1)),)
     (whole,) = runs
-    opened = Opened.of(storage, whole)
+    opened = OpenRun.of(storage, whole)
     assert opened.coarse.members == opened.file_count == 40
     # 36 bytes are stored for 32 of a group of one member; a group is less than 2.2 times what its members need.
     assert opened.coarse_bytes <= 2.2 * own_bytes * 36 / 32
@@ -146,11 +145,11 @@ def test_rule_31_members_of_unlike_sizes_are_not_stretched_by_merging_again_and_
 def test_what_was_repeated_is_left_out_again(storage: Counted) -> None:
     large, small = _hashes(1, 2_000), _hashes(2, 1_200)
     both = _written(storage, "both", [([1], large), ([2], small)])
-    opened = Opened.of(storage, both)
+    opened = OpenRun.of(storage, both)
     assert len(opened.coarse.hashes) == 1, "near in size: one group, in which the smaller is repeated"
     alone = join_runs(storage, [opened], "alone.sbf", (1, 1), np.array([2], dtype=np.uint64))
     assert alone is not None
-    assert Opened.of(storage, alone).coarse_bytes == 36 * solve_blocks(len(small), 0.01)
+    assert OpenRun.of(storage, alone).coarse_bytes == 36 * solve_blocks(len(small), 0.01)
     assert _found(storage, [alone], small[:1]) == {2}
     assert join_runs(storage, [opened], "none.sbf", (1, 1), np.array([7], dtype=np.uint64)) is None
     assert not (Path(storage.root) / "none.sbf").exists()
@@ -159,7 +158,7 @@ def test_what_was_repeated_is_left_out_again(storage: Counted) -> None:
 def test_the_newest_run_tells_of_a_file_that_is_in_several(storage: Counted) -> None:
     old = _written(storage, "old", [([1, 2], _hashes(1, 50))])
     new = _written(storage, "new", [([2], _hashes(2, 50))])
-    merged = join_runs(storage, [Opened.of(storage, run) for run in (old, new)], "merged.sbf", (1, 2))
+    merged = join_runs(storage, [OpenRun.of(storage, run) for run in (old, new)], "merged.sbf", (1, 2))
     assert merged is not None
     assert _found(storage, [merged], _hashes(1, 50)[:1]) == {1}
     assert _found(storage, [merged], _hashes(2, 50)[:1]) == {2}
@@ -185,7 +184,7 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
     paths, made = _paths(), {}
     (first,) = merged_all(storage, runs, lambda: next(paths), None, made)
     # A commit came first, and merged the last of them with its own.
-    meanwhile = join_runs(storage, [Opened.of(storage, runs[4])], "other.sbf", (1, 1))
+    meanwhile = join_runs(storage, [OpenRun.of(storage, runs[4])], "other.sbf", (1, 1))
     assert meanwhile is not None
     (again,) = merged_all(storage, (*runs[:4], meanwhile), lambda: next(paths), None, made)
     assert [_found(storage, [again], _hashes(i, 1)) for i in range(5)] == [{i} for i in range(5)]
@@ -232,14 +231,14 @@ def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
 def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = _hashes(1, 90_000)
     runs = [_written(storage, f"run-{i}", [([10 * i + j], hashes) for j in range(10)]) for i in range(6)]
-    opened = [Opened.of(storage, run) for run in runs]
+    opened = [OpenRun.of(storage, run) for run in runs]
     assert sum(one.coarse_bytes for one in opened) > 7e6
     monkeypatch.setattr(filter_joining, "CHUNK_BYTES", 1 << 18)
     tracemalloc.start()
     merged = join_runs(storage, opened, "merged.sbf", (1, 1))
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert merged is not None and len(Opened.of(storage, merged).coarse.hashes) == 1
+    assert merged is not None and len(OpenRun.of(storage, merged).coarse.hashes) == 1
     assert peak_bytes < 2e6, "rows that are read, the same to be written, with checksums"
 
 
@@ -265,7 +264,7 @@ def test_a_value_costs_a_run_of_many_tasks_three_requests_and_a_hit_one_more(tmp
     with without_flushes():
         held = [([2 * i, 2 * i + 1], _hashes(i, 3)) for i in range(tasks)]  # hardly any false hits
         small = [_written(storage, f"run-{i}", held[i * 1000 : (i + 1) * 1000]) for i in range(5)]
-        run = join_runs(storage, [Opened.of(storage, one) for one in small], "merged.sbf", (1, 1))
+        run = join_runs(storage, [OpenRun.of(storage, one) for one in small], "merged.sbf", (1, 1))
     assert run is not None
     row_bytes = 32 * tasks + 4
     absent = [key for key in _hashes(99_999, 6) if not _found(storage, [run], np.array([key]))][:5]

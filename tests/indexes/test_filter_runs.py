@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cut_disk import without_flushes
 from skipstone import col
-from skipstone.engine.indexes.bloom import joining as filter_joining
+from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])

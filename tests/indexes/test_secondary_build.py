@@ -14,7 +14,7 @@ import skipstone as ss
 from skipstone.engine.indexes.columns import column_in_files
 from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, KeyColumns, build_runs
 from skipstone.engine.indexes.secondary.format import SecondaryForm
-from skipstone.engine.indexes.secondary.questions import Interval, Prefix, Values, key_ranges
+from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.engine.indexes.secondary.format import SecondaryForm, files_of, write_entries
+from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary.merge import (
     NewEntries,
     appended_entries,
@@ -18,10 +19,8 @@ from skipstone.engine.indexes.secondary.merge import (
     consolidated_entries,
     task_key_paths,
 )
-from skipstone.engine.indexes.secondary.questions import Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource
-from skipstone.engine.indexes.secondary.task_keys import KeySpec
+from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource, KeySpec
 from skipstone.engine.state import Run
 from skipstone.engine.state.run_writing import LEVELS_MAX
 from skipstone.engine.state.runs import DamagedRun, RunReaders

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
 from skipstone.engine.indexes.secondary import merge as secondary_merge
-from skipstone.engine.indexes.secondary.questions import Values, key_ranges
+from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("p", pa.int32())])

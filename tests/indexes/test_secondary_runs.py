@@ -21,7 +21,7 @@ from skipstone.engine.indexes.secondary.format import (
     positions_of,
     write_entries,
 )
-from skipstone.engine.indexes.secondary.questions import Interval, Prefix, Values, key_ranges
+from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import EntrySorter
 from skipstone.engine.state import Run

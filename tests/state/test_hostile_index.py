@@ -190,19 +190,19 @@ def test_instant_with_any_field_changed_is_refused_or_answers_right(copy, answer
     "text",
     [
         b"[" * 100_000 + b"]" * 100_000,
-        b'{"format": 3, "summary": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"format": 4, "summary": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b"[" + b"[]," * 5_000_000 + b"[]]",
         b"[1, 2]",
         b'"text"',
         b"7",
         b"",
-        b'{"format": 3, "version": ' + b"9" * 1_000_000 + b"}",
-        b'{"format": 3, "version": NaN}',
-        b'{"format": 3, "version": -Infinity}',
-        b'{"format": 3, "version": 1e999}',
-        b'{"format": 3, "format": 3}',
-        '{"format": 3}'.encode("utf-16"),
-        b'{"format": 3, "action": "\xff"}',
+        b'{"format": 4, "version": ' + b"9" * 1_000_000 + b"}",
+        b'{"format": 4, "version": NaN}',
+        b'{"format": 4, "version": -Infinity}',
+        b'{"format": 4, "version": 1e999}',
+        b'{"format": 4, "format": 3}',
+        '{"format": 4}'.encode("utf-16"),
+        b'{"format": 4, "action": "\xff"}',
     ],
     ids=lambda text: ascii(text[:40]),
 )
@@ -210,6 +210,13 @@ def test_odd_json_is_refused(copy, answers, text):
     root = copy()
     _seal(_newest(root), text)
     assert _use(root, answers).startswith("open: ")
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, "3", None])
+def test_instant_of_another_format_is_refused_as_such(copy, answers, number):
+    root = copy()
+    _seal(_newest(root), json.dumps({**_document(_newest(root)), "format": number}).encode())
+    assert _use(root, answers) == "open: FormatVersionError"
 
 
 def test_instant_larger_than_any_is_not_read(copy, answers):

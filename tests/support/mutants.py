@@ -59,10 +59,10 @@ AREAS = {
     ),
     "coverage": Area(
         (
-            *("engine/state/coverage.py", "engine/indexes/row_sets.py", "engine/indexes/outcomes.py"),
-            *("engine/indexes/geometric_runs.py", "engine/indexes/indexed_file.py", "engine/indexes/bloom/kind.py"),
-            *("engine/indexes/bloom/probe.py", "engine/indexes/bloom/coarse.py", "engine/indexes/secondary/kind.py"),
-            *("engine/indexes/secondary/best_fit.py", "engine/indexes/stats/kind.py"),
+            *("engine/state/coverage.py", "engine/indexes/probe_results.py"),
+            *("engine/indexes/bloom/kind.py"),
+            *("engine/indexes/bloom/coarse_groups.py", "engine/indexes/secondary/kind.py"),
+            "engine/indexes/stats/kind.py",
             *("engine/indexes/stats/aggregates.py", "engine/indexes/secondary/key_ranges.py"),
         ),
         ("indexes", "soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "table/test_optimize.py"),
@@ -76,7 +76,7 @@ AREAS = {
         ),
     ),
     "merge": Area(
-        ("engine/state/consolidate.py", "hfile_like/*merge*.py", "engine/indexes/*/merge.py"),
+        ("engine/state/*merge*.py", "hfile_like/*merge*.py", "engine/indexes/*/merge.py"),
         (
             *("hfile_like/test_merge*.py", "state/test_manifest.py", "indexes/test_filter_run*.py"),
             *("indexes/test_secondary_merging.py", "indexes/test_secondary_runs.py", "indexes/test_secondary_rules.py"),

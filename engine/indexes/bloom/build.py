@@ -31,8 +31,7 @@ from ..protocol import Built, Job
 from .format import FilterRunWriter
 from .from_parquet import ParquetFilters
 from .hashed_values import filter_hash
-from .sizing import TELLS_NOTHING_FPP, FilterSizing
-from .task_filters import FineFilters, Spool, TaskFilter
+from .task_filters import TELLS_NOTHING_FPP, FilterSizing, FineFilters, Spool, TaskFilter
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -68,7 +67,7 @@ def hashed_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     """
     spool = Spool()
     try:
-        with opened(handle, row) as file:
+        with open_data_file(handle, row) as file:
             groups = row_groups_of(file.metadata)
             path = path_in(handle, row, known, file)
             fine, whole = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
@@ -93,7 +92,7 @@ def copied_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     """
     spool = Spool()
     try:
-        with opened(handle, row) as file:
+        with open_data_file(handle, row) as file:
             path = path_in(handle, row, known, file)
             if path is None:
                 return hashed_file(handle, row, known, sizing)
@@ -132,7 +131,7 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
     ]
 
 
-def opened(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
+def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
     """The file that the manifest tells of, open."""
     return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
 

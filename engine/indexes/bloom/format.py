@@ -32,7 +32,7 @@ from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run
 from ...storage import Storage
-from .coarse import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, Asks, Coarse, member_hits
+from .coarse_groups import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, CoarseGroups, HashesUnder, member_hits
 from .file_filter import FIELDS, FileFilter, write_file_filter
 from .task_filters import FineFilters
 
@@ -65,7 +65,7 @@ class FilterRunWriter:
         self._entries: list[dict] = []
         self._pairs: list[tuple[int, int]] = []  # an entry, and the number of a member that it is in
         self._first_waiting = 0  # the first pair whose group is not written yet
-        self._coarse = Coarse()
+        self._coarse = CoarseGroups()
 
     def __enter__(self) -> FilterRunWriter:
         return self
@@ -121,7 +121,7 @@ class FilterRunWriter:
 
 
 def write_entries(
-    writer: SortedFileWriter, ids: np.ndarray, pairs: np.ndarray, places: pa.Table, coarse: Coarse
+    writer: SortedFileWriter, ids: np.ndarray, pairs: np.ndarray, places: pa.Table, coarse: CoarseGroups
 ) -> None:
     """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `pairs`, int64 [m, 2]: a
     place among the ids, and a task that the file is in; `places`: n rows of PLACE_SCHEMA. Every task has a file, and
@@ -181,15 +181,17 @@ class FilterRun:
     def __init__(self, readers: RunReaders, run: Run):
         """Raises CorruptionError, FormatVersionError, FileMissingError."""
         self.run, self.reader = run, readers.reader(run)
-        self.coarse = readers.decoded(run, Coarse, Coarse.of, Coarse.is_little)
+        self.coarse = readers.decoded(run, CoarseGroups, CoarseGroups.of, CoarseGroups.is_little)
         self._readers = readers
 
-    def files_with(self, asks: Sequence[Asks]) -> list[np.ndarray]:
+    def files_with(self, hashes_under: Sequence[HashesUnder]) -> list[np.ndarray]:
         """For each question, uint64, ascending: the files of this run that may hold one of its values. Files of another
         hash than a question can be put in are among them."""
         is_remote = bool(self._readers.storage.gap_bytes)
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
-        found = member_hits(self.reader, self.coarse, asks, request_bytes, partial(self._readers.group, self.run))
+        found = member_hits(
+            self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)
+        )
         return [np.unique(self._files_of(hits)) for hits in found]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ _SIZE_FIELD = 0x15  # field 1, a number of 32 bits
 
 
 @dataclass(frozen=True)
-class Place:
+class FilterPlace:
     """Where the filter of one row group lies; `length` is None where the footer does not tell it."""
 
     offset: int
@@ -65,7 +65,7 @@ class ParquetFilters:
                 raise SchemaError(f"{path}: where {column!r} lies among its columns is not known")
             self.kind, leaf = plain_type(at[1]), metadata.schema.column(at[0])
             chunks = [metadata.row_group(i).column(at[0]) for i in range(metadata.num_row_groups)]
-            self.places = [_place(chunk, path) for chunk in chunks]
+            self.places = [_filter_place(chunk, path) for chunk in chunks]
             self.row_groups = len(chunks)
             stored = footer_bytes(metadata, path, size_bytes).chunks
             self._bounds = [_bounds(group[at[0]].bounds, leaf) for group in stored]
@@ -109,7 +109,7 @@ class ParquetFilters:
                 ranges = []
         yield from self._storage.read_ranges(self._path, ranges)
 
-    def _bitset(self, place: Place, start: bytes) -> bytes:
+    def _bitset(self, place: FilterPlace, start: bytes) -> bytes:
         size_bytes, header_bytes = self._header(start, place)
         if place.length not in (None, header_bytes + size_bytes):
             raise self._damaged(f"a filter of {size_bytes:,} bytes in a place of {place.length:,}", "filter size")
@@ -119,7 +119,7 @@ class ParquetFilters:
             return start[header_bytes:]
         return self._storage.read_ranges(self._path, [(place.offset + header_bytes, size_bytes)])[0]
 
-    def _header(self, data: bytes, place: Place) -> tuple[int, int]:
+    def _header(self, data: bytes, place: FilterPlace) -> tuple[int, int]:
         """(bytes of the bitset, bytes of the header)."""
         try:
             size_bytes, choices, header_bytes = parse_header(data[:HEADER_BYTES_MAX])
@@ -144,14 +144,14 @@ class ParquetFilters:
         return CorruptionError(f"it tells of {told}", path=self._path, check=check)
 
 
-def _place(chunk: Any, path: str) -> Place | None:
+def _filter_place(chunk: Any, path: str) -> FilterPlace | None:
     if not hasattr(chunk, "bloom_filter_offset"):
         raise InvalidArgumentError(
             f"{path}: this pyarrow ({pa.__version__}) does not tell where Parquet's filters lie: use a newer one, or "
             'source="data"'
         )
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-    return None if offset is None else Place(offset, None if length is None or length <= 0 else length)
+    return None if offset is None else FilterPlace(offset, None if length is None or length <= 0 else length)
 
 
 def _bounds(bounds: tuple[Any, Any] | None, leaf: Any) -> pa.Array | None:

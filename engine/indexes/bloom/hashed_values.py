@@ -52,7 +52,7 @@ def filter_hash(name: str) -> str:
     return name.partition(" ")[0]
 
 
-def probes_of(values: pa.Array, name: str) -> Probes | None:
+def hash_probes(values: pa.Array, name: str) -> Probes | None:
     """The questions to put to a filter of that name, for values without nulls; None where it cannot tell."""
     hashed, _, meaning = name.partition(" ")
     try:

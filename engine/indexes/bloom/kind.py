@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from .... import canon
 from ....errors import InvalidArgumentError
-from ...predicates import Leaf, Node, leaves_of, member_outcomes, probe_values
+from ...predicates import Leaf, Node, leaves_of, probe_values
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
-from ..outcomes import ProbeResult
-from ..protocol import Built, Job, Probe, ProbedFiles
+from ..protocol import Built, Job, Probe
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..commit_work import CommitWork, MergeWork
+    from ..protocol import CommitWork, MergeWork
+
 
 SOURCES = ("data", "parquet")
 
@@ -35,7 +34,7 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        from .sizing import FilterSizing
+        from .task_filters import FilterSizing
 
         checked_options(self.name, options, ["fpp", "lookups", "source"])
         source = options.get("source", "data")
@@ -93,38 +92,12 @@ class BloomKind:
                 if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
                     values[leaf] = wanted
             if values:
-                from .sizing import FilterSizing
+                from .probe import FilterProbe
+                from .task_filters import FilterSizing
 
-                told = FilterSizing.told_of(index.options)
-                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {told}"))
+                size = FilterSizing.description(index.options)
+                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {size}"))
         return probes
-
-
-@dataclass
-class FilterProbe:
-    """A filter index, and the leaves that it can decide, each with the values that are looked up."""
-
-    index: IndexState
-    column: str
-    values: dict[Leaf, pa.Array] = field(default_factory=dict)
-    step: str = "filter"
-    note: str = ""
-    is_expensive: bool = False
-
-    @property
-    def parts(self) -> Collection[Node]:
-        return self.values
-
-    @property
-    def label(self) -> str:
-        return f"bloom({self.column})"
-
-    def run(self, files: ProbedFiles) -> ProbeResult:
-        from .probe import probe_filters
-
-        may, places = probe_filters(self.index, self.values, files)
-        outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
-        return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})
 
 
 KIND = BloomKind()

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from ....arrays import positions
-from ...predicates import Leaf
+from ...predicates import Leaf, Node, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run
 from ...storage.prefetch import side_by_side
+from ..probe_results import ProbeResult
 from ..protocol import ProbedFiles
-from .coarse import Asks
+from .coarse_groups import HashesUnder
 from .format import FilterPlaces, FilterRun
-from .hashed_values import probes_of
+from .hashed_values import hash_probes
+
+
+@dataclass
+class FilterProbe:
+    """A filter index, and the leaves that it can decide, each with the values that are looked up."""
+
+    index: IndexState
+    column: str
+    values: dict[Leaf, pa.Array]
+    step: str = "filter"
+    note: str = ""
+    is_expensive: bool = False
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return self.values
+
+    @property
+    def label(self) -> str:
+        return f"bloom({self.column})"
+
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        may, places = probe_filters(self.index, self.values, files)
+        outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
+        return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})
 
 
 def probe_filters(
@@ -26,14 +53,14 @@ def probe_filters(
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
     may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
     places = FilterPlaces.nowhere(ids)
-    asks = [_hashes_of(values) for values in sought.values()]
+    hashes_under = [_hashes_of(values) for values in sought.values()]
     readers.begin_question()
 
     def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
             here = np.flatnonzero(opened.coarse.holds(ids) & covered)
-            return opened, here, opened.files_with(asks) if len(here) else []
+            return opened, here, opened.files_with(hashes_under) if len(here) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]
     for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
@@ -44,13 +71,13 @@ def probe_filters(
     return may, places
 
 
-def _hashes_of(values: pa.Array) -> Asks:
+def _hashes_of(values: pa.Array) -> HashesUnder:
     """The hashes of some values under each hash that a filter may have, worked out once."""
     known: dict[str, np.ndarray | None] = {}
 
     def hashes_under(name: str) -> np.ndarray | None:
         if name not in known:
-            probes = probes_of(values, name)
+            probes = hash_probes(values, name)
             known[name] = None if probes is None else probes.any_of()
         return known[name]
 

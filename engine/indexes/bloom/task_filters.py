@@ -1,12 +1,16 @@
-"""The filters that a task makes, row group by row group: a fine one a file, and one over all of the task.
+"""The filters that a task makes, row group by row group: a fine one a file, and one over all of the task; their sizes.
 
-Memory is bounded however large the files are. A row group's hashes are let go once they are in its filter, and filters
-of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes are held while they are few
-(`HELD_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
-is exact.
+With an `fpp`, each filter is the smallest that meets it. Without one, each is as large as pays over the life of a file:
+its own bytes, and those that `lookups` look-ups read because of false positives. Every look-up probes a task's filter;
+a false positive there costs a request and a small row for each file of the task, and those of its row groups that the
+fine filters let pass. The fine filters see the look-ups whose value is in the task, taken to be one in ten: for each,
+the other row groups with a false positive are read for nothing, at their bytes in the file.
 
-Distinct values are counted: few by their hashes, many by the bits that they set in a filter that is large enough for
-all of them, which is then folded. That costs nothing beside the inserting.
+Memory is bounded however large the files are. A row group's hashes are dropped once they are in its filter, and filters
+of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes are kept while they are few
+(`KEPT_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
+is exact. Distinct values are counted: few by their hashes, many by the bits that they set in a filter that is large
+enough for all of them, which is then folded. That costs nothing beside the inserting.
 """
 
 from __future__ import annotations
@@ -14,17 +18,122 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import IO
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
 
 import numpy as np
 
-from ....bloom import SplitBlockFilter, distinct, estimated_keys, fold_words, insert_hashes, plan_rungs
-from ....errors import StorageError
-from .sizing import TASK_BLOCKS_MAX, FilterSizing
+from ....bloom import (
+    SplitBlockFilter,
+    cheapest_blocks,
+    distinct,
+    estimated_keys,
+    fold_words,
+    fpp_of,
+    insert_hashes,
+    plan_rungs,
+    solve_blocks,
+)
+from ....errors import InvalidArgumentError, StorageError, is_integer
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+LOOKUPS = 100
+LOOKUPS_MAX = 10**12
+REQUEST_BYTES = 256 << 10
+"""What a request takes of the time that bytes take: about as long as so many of them."""
+
+FOUND_SHARE = 0.1
+"""Of the look-ups that a task sees, those whose value it holds: only they ask the filters of its row groups."""
+
+TASK_BLOCKS_MAX = (64 << 20) // 32
+"""A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
+
+_FINE_ROW_BYTES = 36
+TELLS_NOTHING_FPP = 0.5
+
+
+@dataclass(frozen=True)
+class FilterSizing:
+    """What the filters of one index are sized for.
+
+    fpp        how often a row group without the value may be read all the same; None: what costs the least
+    lookups    where `fpp` is None: how many look-ups a file sees in its life
+    """
+
+    fpp: float | None = None
+    lookups: int = LOOKUPS
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> FilterSizing:
+        """The sizing that an index's options tell."""
+        return cls(options["fpp"], options.get("lookups", LOOKUPS))
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> FilterSizing:
+        """What a caller asks for, or InvalidArgumentError."""
+        fpp, lookups = given.get("fpp"), given.get("lookups", LOOKUPS)
+        if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
+            raise InvalidArgumentError(
+                f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
+            )
+        if not is_integer(lookups, 1) or lookups > LOOKUPS_MAX:
+            raise InvalidArgumentError(
+                f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
+            )
+        if fpp is not None and "lookups" in given:
+            raise InvalidArgumentError("lookups= decides the size of filters where no fpp= is asked: give one of them")
+        return cls(None if fpp is None else float(fpp), lookups)
+
+    def options(self) -> dict[str, Any]:
+        """What an index keeps of it."""
+        return {"fpp": self.fpp} if self.fpp is not None else {"fpp": None, "lookups": self.lookups}
+
+    @classmethod
+    def description(cls, options: Mapping[str, Any]) -> str:
+        """The size of an index's filters and its reason, in words."""
+        told = cls.of(options).told()
+        if options.get("source") != "parquet":
+            return told
+        return (
+            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {told}"
+        )
+
+    def told(self) -> str:
+        """The size and its reason, in words, of filters that are made from values."""
+        if self.fpp is not None:
+            return f"sized for an fpp of {self.fpp:g}, as was asked"
+        return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"
+
+    def fine_blocks(self, keys: int, row_group_bytes: int) -> int:
+        """The blocks of a row group's filter, of so many distinct values."""
+        if self.fpp is not None:
+            return solve_blocks(keys, self.fpp)
+        return cheapest_blocks(keys, self.lookups * FOUND_SHARE, row_group_bytes)
+
+    def task_blocks(self, keys: int, false_bytes: float) -> int:
+        """The blocks of a task's filter, of so many distinct values; `false_bytes`: see `task_false_bytes`. Where none
+        of at most `TASK_BLOCKS_MAX` says anything, 1."""
+        if self.fpp is not None:
+            blocks = min(solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
+        else:
+            blocks = min(cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
+        return 1 if fpp_of(keys, blocks) > TELLS_NOTHING_FPP else blocks
+
+    def task_false_bytes(self, keys: Sequence[int], blocks: Sequence[int], row_group_bytes: Sequence[int]) -> float:
+        """What is read of one file when its task's filter says yes for nothing: for each row group its distinct values,
+        its filter's blocks and its bytes."""
+        read = sum(fpp_of(n, b) * size for n, b, size in zip(keys, blocks, row_group_bytes, strict=True))
+        return REQUEST_BYTES + _FINE_ROW_BYTES * len(blocks) + read
+
+
+# -- filters of rows as they are written ------------------------------------------------------------------------------
+
 
 SPOOL_BYTES = 16 << 20
-HELD_KEYS_MAX = 1 << 20
+KEPT_KEYS_MAX = 1 << 20
 
 _SORTED_KEYS_MAX = 1 << 12
 _COUNTING_BITS = 8  # a key, or more: with fewer, too few bits are left over to count by
@@ -189,10 +298,10 @@ class TaskFilter:
             return
         self._hashes.append(hashes)
         self._count += len(hashes)
-        if self._count > HELD_KEYS_MAX:
+        if self._count > KEPT_KEYS_MAX:
             self._hashes = [distinct(np.concatenate(self._hashes))]
             self._count = len(self._hashes[0])
-            if self._count > HELD_KEYS_MAX // 2:
+            if self._count > KEPT_KEYS_MAX // 2:
                 self._words = np.zeros((self._blocks_max(), 8), dtype=np.uint32)
                 insert_hashes(self._words, self._hashes.pop())
 

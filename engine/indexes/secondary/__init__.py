@@ -1,11 +1,12 @@
-"""The secondary index: in which rows a value stands.
+"""The secondary index: the rows that hold a value.
 
-In come the values of the key's columns with their rows; out come, for a predicate, the rows in which a part of it is
-TRUE. `format.py` describes keys and values.
+In: the values of the key's columns with their rows. Out: for a predicate, the rows in which a part of it is TRUE.
+`format.py` describes keys and values.
 
-    task_keys.py    keys of rows that are written
-    build.py        keys of files that are there; `sort.py` sorts in bounded memory
-    merge.py        a commit's runs from its tasks' keys, and runs merged
-    questions.py    which index is asked about a predicate, and for which key ranges
-    reader.py       the look-up
+    kind.py          the verbs of a kind, the probe, and the choice among several indexes
+    key_ranges.py    which part of a predicate a key can look up, as which ranges of keys
+    reader.py        the look-up
+    build.py         keys of existing files
+    sort.py          sorting in bounded memory; the keys of rows as they are written
+    merge.py         a commit's runs from its tasks' keys, and merged runs
 """

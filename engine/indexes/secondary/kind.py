@@ -20,16 +20,15 @@ from ...state.run_writing import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, column_in_files
-from ..outcomes import ProbeResult
+from ..probe_results import ProbeResult, RowsOf
 from ..protocol import Built, Job, Probe, ProbedFiles
-from ..row_sets import RowsOf
 from .format import SecondaryForm
-from .questions import Fit, KeyRanges, fits_of, key_ranges
+from .key_ranges import Fit, KeyRanges, fits_of, key_ranges
 from .reader import SecondaryReader
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..commit_work import CommitWork, MergeWork
+    from ..protocol import CommitWork, MergeWork
 
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""

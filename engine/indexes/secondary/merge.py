@@ -26,7 +26,7 @@ from ...state.manifest import split_file_ids
 from ...state.run_writing import Level, first_merged, level_bytes, levels_of
 from ...state.runs import RunReaders
 from ...storage import FileMissingError, Ranged, Storage
-from ..commit_work import CommitWork, MergeWork
+from ..protocol import CommitWork, MergeWork
 from ..task_result import TaskResult
 from .format import (
     ENTRY_SCHEMA,
@@ -39,8 +39,7 @@ from .format import (
     without_place,
     write_entries,
 )
-from .sort import EntrySource, larger, merged_entries
-from .task_keys import KeyRun
+from .sort import EntrySource, KeyRun, larger, merged_entries
 
 COMMIT_BYTES = 4 << 20
 OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
@@ -299,8 +298,8 @@ def _placed(keys: pa.BinaryArray, ids: np.ndarray, row_groups: np.ndarray) -> pa
 def committed_entries(index: IndexState, kinds: Sequence[pa.DataType], work: CommitWork) -> IndexState:
     """The index, which encodes `kinds`, with the entries that a commit's tasks carry for it. Files of which they carry
     none are holes; with none at all the segment stays uncovered."""
-    spoken = {number: path for path, number in work.spoken.columns.items()}
-    columns = [spoken.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
+    paths = {number: path for path, number in work.named_at.columns.items()}
+    columns = [paths.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
     known = tuple(column for column in columns if column is not None)
     if index.maintain != "commit" or len(known) < len(columns):
         return index

@@ -22,12 +22,12 @@ from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import SortedFileReader, prefix_successor
 from ....hfile_like.block import Block
 from ....hfile_like.keys import lower_bound, tails_at
-from ....hfile_like.ordered import OrderedCode
+from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.prefetch import ahead
-from .format import PLACE_BYTES, positions_of, tails_places
-from .questions import KeyRanges
+from .format import PLACE_BYTES, positions_of, tails_places, without_place
+from .key_ranges import KeyRanges
 
 _LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
 _MATCHED_KEYS_MIN = 6  # the same for keys that are joined
@@ -149,6 +149,35 @@ class SecondaryReader:
         order = _order(found.file_ids, found.rows)
         return found if order is None else Positions(*(column[order] for column in found))
 
+    def first_rows(self, count: int, ids: np.ndarray, *, last: bool, nulls: bool) -> tuple[Positions, pa.Array]:
+        """The rows with the least values of the first column (`last`: the greatest), at most `count`, best first, and
+        that value of each. Only rows of some files (uint64 ids, ascending) count; with `nulls` those of no value, else
+        those that have one. Blocks are read from that end of the keys on, as long as there are too few."""
+        start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
+        ends = [_RunEnd(self._readers, run, start, stop, last) for run, _ in self._asked(KeyRanges([start], [stop]))]
+        while True:
+            keys, hits = _complete(ends, last)
+            chosen = np.flatnonzero(np.isin(hits.file_ids, ids))
+            hits = hits.take(chosen)
+            first = hits.first_of_each()
+            keys, hits = keys.take(from_numpy(chosen[first])), hits.take(first)
+            unread = [end for end in ends if end.blocks_left]
+            if not unread or int(hits.counts.sum(dtype=np.int64)) >= count:
+                break
+            edges = [end.edge for end in unread]
+            nearest = max(edges) if last else min(edges)
+            for end in unread:
+                if end.edge == nearest:
+                    end.read_more()
+        order = pc.array_sort_indices(keys, order="descending" if last else "ascending")
+        keys, hits = keys.take(order), hits.take(to_numpy(order))
+        enough = int(np.searchsorted(np.cumsum(hits.counts, dtype=np.int64), count)) + 1
+        hits, keys = hits.take(np.arange(min(enough, len(hits.rows)))), keys.slice(0, enough)
+        rows = Positions(*(column[:count] for column in hits.positions()))
+        of_row = np.repeat(np.arange(len(hits.counts)), hits.counts)[:count]
+        values = self.code.decode(without_place(keys))[0] if len(keys) else pa.nulls(0, self.code.kinds[0])
+        return rows, values.take(from_numpy(of_row))
+
     def counts(self, ranges: KeyRanges) -> Counts:
         """How many rows of each row group lie in some ranges: no row is made."""
         hits = _Hits.concat(list(self._hits(ranges, with_rows=False))).once()
@@ -158,6 +187,19 @@ class SecondaryReader:
         is_new[1:] = (ids[1:] != ids[:-1]) | (groups[1:] != groups[:-1])
         starts = np.flatnonzero(is_new)
         return Counts(ids[starts], groups[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
+
+    def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
+        """(the values of each column, int64 [n]: how many rows have them) in some files (uint64 ids, ascending). The
+        same values may come several times."""
+        ends = [_RunEnd(self._readers, run, b"", b"\xff", last=False) for run in self._runs if run.entries]
+        for end in ends:
+            end.read_more(len(end.blocks_left))
+        keys, hits = _complete(ends, last=False)
+        chosen = np.flatnonzero(np.isin(hits.file_ids, ids))
+        hits = hits.take(chosen)
+        first = hits.first_of_each()
+        values = self.code.decode(without_place(keys.take(from_numpy(chosen[first]))))
+        return values, hits.counts[first].astype(np.int64)
 
     def join(self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS) -> Iterator[tuple[np.ndarray, Positions]]:
         """(int64 [n]: which of the keys, the rows that hold them), of about `batch_rows` rows at a time, key by key.
@@ -231,6 +273,52 @@ class SecondaryReader:
             places = _places_in(block, wanted[i])
             if len(places):
                 yield _hits_at(block, places, with_rows=with_rows)
+
+
+class _RunEnd:
+    """The entries of one run within a range of keys, read block by block from one of its ends.
+
+    blocks_left    numbers of the blocks that were not read, the nearest first
+    keys, hits     what was read
+    """
+
+    def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool):
+        self._run, self._range, self._last, self._read_next = run, (start, stop), last, 1
+        with reading_run(run):
+            self._blocks = _Blocks(readers, run, 1)
+            indices = list(self._blocks.between(start, stop))
+        self.blocks_left = indices[::-1] if last else indices
+        self.keys: list[pa.BinaryArray] = []
+        self.hits: list[_Hits] = []
+
+    @property
+    def edge(self) -> bytes:
+        """No key that was not read lies before it (`last`: after it)."""
+        block = self._blocks.reader.blocks(range(self.blocks_left[0], self.blocks_left[0] + 1))[0]
+        return block.last_key if self._last else block.first_key
+
+    def read_more(self, count: int | None = None) -> None:
+        """Reads the next blocks: so many, or one, then twice as many each time."""
+        if count is None:
+            count, self._read_next = self._read_next, 2 * self._read_next
+        chosen, self.blocks_left = self.blocks_left[:count], self.blocks_left[count:]
+        with reading_run(self._run):
+            for block in self._blocks.read(sorted(chosen)):
+                places = _places_in(block, [self._range])
+                self.keys.append(block.keys.to_arrow().take(from_numpy(places)))
+                self.hits.append(_hits_at(block, places, with_rows=True))
+
+
+def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, _Hits]:
+    """Those entries that were read before, or after, which no other lies."""
+    keys, hits = [key for end in ends for key in end.keys], _Hits.concat([hit for end in ends for hit in end.hits])
+    joined_keys = pa.concat_arrays(keys) if keys else binary_array([])
+    edges = [end.edge for end in ends if end.blocks_left]
+    if not edges:
+        return joined_keys, hits
+    edge = binary_array([max(edges) if last else min(edges)])[0]
+    sure = np.flatnonzero(to_numpy((pc.greater if last else pc.less)(joined_keys, edge)))
+    return joined_keys.take(from_numpy(sure)), hits.take(sure)
 
 
 class _Blocks:

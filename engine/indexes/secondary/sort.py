@@ -1,7 +1,10 @@
 """Sorting the entries of a secondary index in bounded memory: sorted pieces go to a temporary file, and are merged.
 
 A row group's values become entries as they come; when enough of them wait, they are sorted and written out. The merge
-takes, round by round, what is not above the least last key of the batches at hand, and sorts that.
+takes, round by round, what is not above the least last key of the current batches, and sorts that.
+
+A writer's task gathers the keys of its rows in the same way (`TaskKeys`), as one run a key beside the task index file.
+It has no file ids: in its runs a file goes by its number in the task, and the commit puts the id in its place.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +23,13 @@ from ....arrays import from_numpy, offsets_and_data
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
 from ....hfile_like.key_order import sorted_keys, taken_keys
 from ....hfile_like.keys import KEY_BYTES_MAX
-from ....hfile_like.ordered import OrderedCode
-from .format import ENTRY_SCHEMA, PLACE_BYTES, entries_of, place, places_of
+from ....hfile_like.ordered import OrderedCode, ordered_class
+from ...parquet.leaves import leaf_array
+from ...storage import Storage
+from .format import ENTRY_SCHEMA, PLACE_BYTES, SecondaryForm, entries_of, place, places_of, write_entries
+
+# -- sorting ----------------------------------------------------------------------------------------------------------
+
 
 MEMORY_BYTES = 192 << 20
 _GROUP_BYTES_MAX = 1 << 30
@@ -279,3 +287,64 @@ def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterat
             waiting, count = [], 0
     if waiting:
         yield from _joined(waiting)
+
+
+# -- the keys of a task -----------------------------------------------------------------------------------------------
+
+
+_MEMORY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class KeySpec:
+    """A key that a task keeps: the columns' dotted paths, and the types that they are encoded as."""
+
+    columns: tuple[str, ...]
+    kinds: tuple[pa.DataType, ...]
+
+
+@dataclass
+class KeyRun:
+    """The entries of a task's files under one key.
+
+    classes      of the values (`hfile_like.ordered.ordered_class`)
+    numbers      of the task's files, by ordinal, as the run names them; None for a file that it holds nothing of
+    path, size_bytes, entries    of the run; None, 0 and 0 where there are none
+    """
+
+    classes: tuple[str | None, ...]
+    numbers: list[int | None] = field(default_factory=list)
+    path: str | None = None
+    size_bytes: int = 0
+    entries: int = 0
+
+
+class TaskKeys:
+    """Gathers one key over all files of a task, in bounded memory."""
+
+    def __init__(self, spec: KeySpec):
+        self.spec = spec
+        self._sorter = EntrySorter(OrderedCode(spec.kinds), _MEMORY_BYTES)
+        self._lacking: set[int] = set()
+
+    def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
+        """The rows of a row group of file `number`. A file whose values are too large for keys is left out."""
+        values = [leaf_array(rows, column) for column in self.spec.columns]
+        try:
+            self._sorter.add(number, row_group, first_row, values)
+        except InvalidArgumentError:
+            self._lacking.add(number)
+
+    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> KeyRun:
+        """Writes the run to `path`, if it holds anything: durable on return. `numbers` of the task's files, by
+        ordinal."""
+        with self._sorter:
+            entries = self._sorter.entries(self._lacking)
+            runs = write_entries(storage, lambda _: path, entries, (0, 0), SecondaryForm(None))
+        classes = tuple(ordered_class(kind) for kind in self.spec.kinds)
+        kept = [None if number in self._lacking else number for number in numbers]
+        return KeyRun(classes, kept, *((runs[0].path, runs[0].size_bytes, runs[0].entries) if runs else ()))
+
+    def close(self) -> None:
+        """Lets go of what was gathered."""
+        self._sorter.close()

@@ -1,12 +1,12 @@
 """The statistics index: what columns span in each file, and over each partition.
 
-In come the statistics of a task's files (from footers, or from rows that were written); out comes evidence by file,
-block and partition. `format.py` describes keys and values.
+In: the statistics of a task's files (from footers, or from rows as they are written). Out: evidence about files, blocks
+of files, and partitions. `format.py` describes keys and values.
 
-    rows.py              the rows of a commit
-    build.py             those of files that are there, from their footers
-    restored_files.py    those of files that come back with a restore or a rollback
-    merge.py             what optimize drops and tightens
-    aggregates.py        sums over partitions
-    reader.py            reads them, whole blocks first
+    kind.py          the verbs of a kind
+    rows.py          the rows of a commit, also for files that a restore or a rollback brings back
+    build.py         those of existing files, from their footers
+    aggregates.py    statistics of partitions, and how optimize tightens them
+    probe.py         which files and blocks of files may match
+    reader.py        reads entries and blocks, and makes evidence of them
 """

@@ -1,34 +1,51 @@
-"""Aggregates: what one column spans over a whole partition, kept beside the statistics of its files.
+"""Aggregates: the statistics of one column over a whole partition, kept beside those of its files.
 
-An aggregate is widened at each commit that adds files to the partition and marked loose where files leave it: its
-bounds then only prune. It says of which files it speaks, by a fingerprint; where those are not the live files of the
-partition, it says nothing. A file of which nothing is known opens it.
+A commit that adds files to a partition widens its aggregates; where files leave, it marks them loose: their bounds then
+prune, and prove nothing else. `optimize` computes loose ones again. An aggregate names its files by a fingerprint (see
+`state.manifest`), and counts only where these are the live files of the partition. A file without statistics opens it.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....arrays import empty_bytes, from_numpy, joined, to_numpy
+from ....errors import CorruptionError, FormatVersionError
 from ...parquet.column_stats import STATS_FIELDS, numbers
+from ...parquet.leaves import leaf_type
+from ...state import IndexState, Instant
+from ...state.coverage import is_covered
+from ...state.manifest import fingerprints, split_file_ids
+from ...state.run_writing import Rows
+from ...state.runs import DamagedRun, RunReaders, entries_of, get_runs, numbered_entries
+from ...state.snapshot import Snapshot
+from ...storage import FileMissingError
 from . import format as stats
 
+_STATS_NAMES = [f.name for f in STATS_FIELDS]
+_AGGREGATE_NAMES = [*_STATS_NAMES, stats.SCHEMA_FIELD.name, stats.FILES_FIELD.name, stats.FINGERPRINT_FIELD.name]
 _SUMS = ("null_count", "nan_count", "value_count", "compressed_bytes", "uncompressed_bytes")
 _ENDS = (("min_code", "min_bytes", "min_exact", True), ("max_code", "max_bytes", "max_exact", False))
 
 
+# -- combining --------------------------------------------------------------------------------------------------------
+
+
 @dataclass
 class Members:
-    """What is brought together for one column: statistics of files, and aggregates as they were.
+    """What is combined for one column: statistics of files, and aggregates of before.
 
     group       int64 [n]: which of `groups` aggregates each row belongs to
-    files       int64 [n]: of how many files each row speaks
-    marks       int64 [n]: the fingerprint of those files (see `state.manifest`)
-    kind_of     int64 [n]: a number for the type in which its bounds are; below 0, one a schema, where it has none
+    files       int64 [n]: the number of files behind each row
+    marks       int64 [n]: the fingerprint of those files
+    kind_of     int64 [n]: a number for the type of its bounds; below 0, one a schema, where it has none
     schema_of   int64 [n]: the physical schema, or -1
     rows        STATS_FIELDS [n]
     """
@@ -42,81 +59,69 @@ class Members:
     rows: pa.Table
 
 
-def loosened(rows: pa.Table, left: np.ndarray, marks: np.ndarray) -> pa.Table:
-    """Aggregates from which `left` (int64 [n]) files of these fingerprints went: bounds are loose where any did, counts
-    are not known any more, save those of zero."""
-    went = left > 0
+def loosened(rows: pa.Table, removed: np.ndarray, removed_marks: np.ndarray) -> pa.Table:
+    """Aggregates without `removed` (int64 [n]) files of these fingerprints. Where any file was removed the bounds are
+    loose, and counts other than zero unknown."""
+    is_loose = removed > 0
     columns = {name: rows.column(name) for name in rows.column_names}
     for name in ("min_exact", "max_exact"):
-        columns[name] = from_numpy(to_numpy(rows.column(name)) & ~went)
+        columns[name] = from_numpy(to_numpy(rows.column(name)) & ~is_loose)
     for name in _SUMS:
-        values, known = numbers(joined(rows.column(name)))
-        still = known & (~went | ((values == 0) & (name in ("null_count", "nan_count"))))
-        columns[name] = from_numpy(values, still)
+        values, valid = numbers(joined(rows.column(name)))
+        valid = valid & (~is_loose | ((values == 0) & (name in ("null_count", "nan_count"))))
+        columns[name] = from_numpy(values, valid)
     files, _ = numbers(joined(rows.column("files")))
-    columns["files"] = from_numpy(files - left)
-    known_marks, _ = numbers(joined(rows.column("fingerprint")))
-    columns["fingerprint"] = from_numpy(known_marks - marks)  # modulo 2^64
+    columns["files"] = from_numpy(files - removed)
+    marks, _ = numbers(joined(rows.column("fingerprint")))
+    columns["fingerprint"] = from_numpy(marks - removed_marks)  # modulo 2^64
     return pa.table(columns)
 
 
 def combined(members: Members) -> dict[str, pa.Array]:
     """The stored columns (STATS_FIELDS, `schema_id` and `files`) of the aggregates of some members, in the order of
     groups. The schema is one under which the bounds have their type; null, for the table's own, where there are none
-    because types met."""
+    because types differ."""
     rows, group, groups = members.rows, members.group, members.groups
-    sums = {name: _sum(rows, name, group, groups) for name in _SUMS}
+    columns = {name: _sum(rows, name, group, groups) for name in _SUMS}
     holds_values = ~to_numpy(rows.column("holds_no_values"))
-    opened = _several_kinds(members)
-    columns: dict[str, pa.Array] = dict(sums)
-    some_values = np.zeros(groups, dtype=bool)
-    np.logical_or.at(some_values, group, holds_values)
-    columns["holds_no_values"] = from_numpy(~some_values)
-    for code, text, exact, is_lower in _ENDS:
-        code_values, code_known = numbers(joined(rows.column(code)))
-        texts = joined(rows.column(text))
-        text_known = to_numpy(texts.is_valid())
-        lacking = opened.copy()
-        np.logical_or.at(lacking, group, holds_values & ~code_known & ~text_known)
-        reached = np.zeros(len(group), dtype=bool)
+    is_open = _has_several_kinds(members)
+    columns["holds_no_values"] = from_numpy(~_any(holds_values, group, groups))
+    for code_name, bytes_name, exact_name, is_lower in _ENDS:
+        codes, has_code = numbers(joined(rows.column(code_name)))
+        texts = joined(rows.column(bytes_name))
+        has_text = to_numpy(texts.is_valid())
+        is_unbounded = is_open | _any(holds_values & ~has_code & ~has_text, group, groups)
+        is_extreme = np.zeros(len(group), dtype=bool)
         # Groups of either form may come together: those of one are not of the other.
-        if text_known.any():
-            used = holds_values & text_known
+        if has_text.any():
+            used = holds_values & has_text
             bounds = stats.extreme_bytes(texts.fill_null(empty_bytes()), used, group, groups, is_lower)
-            some = to_numpy(bounds.is_valid()) & ~lacking
-            columns[text] = _masked(bounds, some)
-            own = bounds.fill_null(empty_bytes()).take(from_numpy(group))
-            reached = used & to_numpy(pc.equal(texts.fill_null(empty_bytes()), own))
-        if code_known.any():
-            used = holds_values & code_known
-            start = np.iinfo(np.int64).max if is_lower else np.iinfo(np.int64).min
-            extreme = np.full(groups, start)
-            (np.minimum if is_lower else np.maximum).at(extreme, group[used], code_values[used])
-            some = np.zeros(groups, dtype=bool)
-            some[group[used]] = True
-            some &= ~lacking
-            columns[code] = from_numpy(np.where(some, extreme, 0), some)
-            reached |= used & (code_values == extreme[group])
-        is_exact = np.zeros(groups, dtype=bool)
-        np.logical_or.at(is_exact, group, reached & to_numpy(rows.column(exact)))
-        columns[exact] = from_numpy(is_exact & ~lacking)
+            columns[bytes_name] = _masked(bounds, to_numpy(bounds.is_valid()) & ~is_unbounded)
+            of_group = bounds.fill_null(empty_bytes()).take(from_numpy(group))
+            is_extreme = used & to_numpy(pc.equal(texts.fill_null(empty_bytes()), of_group))
+        if has_code.any():
+            used = holds_values & has_code
+            limit = np.iinfo(np.int64).max if is_lower else np.iinfo(np.int64).min
+            extremes = np.full(groups, limit)
+            (np.minimum if is_lower else np.maximum).at(extremes, group[used], codes[used])
+            valid = _any(used, group, groups) & ~is_unbounded
+            columns[code_name] = from_numpy(np.where(valid, extremes, 0), valid)
+            is_extreme |= used & (codes == extremes[group])
+        is_exact = _any(is_extreme & to_numpy(rows.column(exact_name)), group, groups)
+        columns[exact_name] = from_numpy(is_exact & ~is_unbounded)
     schema_of = np.full(groups, -1, dtype=np.int32)
     schema_of[group] = members.schema_of
-    columns["schema_id"] = from_numpy(schema_of, (schema_of >= 0) & ~opened)
-    files = np.zeros(groups, dtype=np.int64)
-    np.add.at(files, group, members.files)
-    columns["files"] = from_numpy(files)
-    marks = np.zeros(groups, dtype=np.int64)
-    np.add.at(marks, group, members.marks)
-    columns["fingerprint"] = from_numpy(marks)
+    columns["schema_id"] = from_numpy(schema_of, (schema_of >= 0) & ~is_open)
+    columns["files"] = from_numpy(_total(members.files, group, groups))
+    columns["fingerprint"] = from_numpy(_total(members.marks, group, groups))
     for field in STATS_FIELDS:
         columns.setdefault(field.name, pa.nulls(groups, field.type))
     return columns
 
 
-def _several_kinds(members: Members) -> np.ndarray:
-    """bool [groups]: files of more than one type meet. Their bounds cannot be compared; and what is told by the type of
-    one of them would deny the others' NaN, or, where it lacks the column, all that they hold."""
+def _has_several_kinds(members: Members) -> np.ndarray:
+    """bool [groups]: the group has files of more than one type. Their bounds cannot be compared; and the type of one of
+    them would deny the others' NaN, or, where it lacks the column, all that they hold."""
     least = np.full(members.groups, np.iinfo(np.int64).max)
     most = np.full(members.groups, np.iinfo(np.int64).min)
     np.minimum.at(least, members.group, members.kind_of)
@@ -124,14 +129,211 @@ def _several_kinds(members: Members) -> np.ndarray:
     return most > least
 
 
-def _sum(rows: pa.Table, name: str, group: np.ndarray, groups: int) -> pa.Array:
-    values, known = numbers(joined(rows.column(name)))
+def _any(flags: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+    """bool [groups]: a row of the group is flagged."""
+    result = np.zeros(groups, dtype=bool)
+    result[group[flags]] = True
+    return result
+
+
+def _total(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+    """int64 [groups]: the sums, modulo 2^64."""
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, group, values)
-    unknown = np.zeros(groups, dtype=bool)
-    np.logical_or.at(unknown, group, ~known)
-    return from_numpy(np.where(unknown, 0, total), ~unknown)
+    return total
+
+
+def _sum(rows: pa.Table, name: str, group: np.ndarray, groups: int) -> pa.Array:
+    values, valid = numbers(joined(rows.column(name)))
+    is_unknown = _any(~valid, group, groups)
+    return from_numpy(np.where(is_unknown, 0, _total(values, group, groups)), ~is_unknown)
 
 
 def _masked(array: pa.Array, valid: np.ndarray) -> pa.Array:
     return pc.if_else(from_numpy(valid), array, pa.nulls(len(array), array.type))
+
+
+def _type_numbers(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
+    """int64 [n]: a number for the type that a column has under each physical schema; 0 for the table's own. Where files
+    of a schema have no bounds of it the number is that schema's own: they may lack the column, or hold anything."""
+    names: dict[str, int] = {str(leaf_type(instant.schema, instant.path_of(column))): 0}
+    lookup = []
+    for number, physical in enumerate(instant.file_schemas):
+        path = physical.path_of(column)
+        if path is None:
+            lookup.append(-1 - number)
+        else:
+            lookup.append(names.setdefault(str(leaf_type(physical.schema, path)), len(names)))
+    return np.array([*lookup, 0], dtype=np.int64)[schema_ids]
+
+
+def _aggregate_rows(column: int, partitions: np.ndarray, members: Members) -> Rows:
+    """The rows of a column's aggregates; one that has no files any more is a tombstone."""
+    columns = combined(members)
+    return _aggregate_keys(column, partitions), stats.widened(pa.table(columns)), to_numpy(columns["files"]) <= 0
+
+
+def _aggregate_keys(column: int, partitions: np.ndarray) -> pa.Array:
+    sequences = np.zeros(len(partitions), dtype=np.uint32)
+    return stats.KEYS.encode(
+        kind=stats.KIND_AGGREGATE, column=column, partition=partitions.astype(np.uint32), sequence=sequences
+    )
+
+
+# -- commits ----------------------------------------------------------------------------------------------------------
+
+
+def updated_aggregates(
+    after: Instant,
+    index: IndexState,
+    readers: RunReaders,
+    ids: np.ndarray,
+    schema_ids: np.ndarray,
+    by_column: Mapping[int, pa.Table | None],
+    removed: pa.Table,
+) -> list[Rows]:
+    """The aggregates of the partitions that a commit touches.
+
+    ids, schema_ids   of the added files: uint64, int64 [n]
+    by_column         STATS_FIELDS of the added files, for each column; None where nothing is known of any
+    removed           the removed files, as the manifest had them
+    """
+    removed_ids = to_numpy(removed.column("file_id"))
+    removed_ids = removed_ids[is_covered(index.coverage, to_numpy(removed.column("segment")), removed_ids)]
+    removed_partitions, _ = split_file_ids(removed_ids)
+    partitions, _ = split_file_ids(ids)
+    touched = np.union1d(partitions, removed_partitions).astype(np.uint32)
+    if not len(touched) or not index.columns:
+        return []
+    removed_from = np.searchsorted(touched, removed_partitions)
+    removed_files = np.bincount(removed_from, minlength=len(touched))
+    removed_marks = _total(fingerprints(removed_ids), removed_from, len(touched))
+    current = _current_aggregates(readers, index, touched)
+    one_each = np.ones(len(ids), dtype=np.int64)
+    of_files = _Grouping(np.searchsorted(touched, partitions), schema_ids, one_each, fingerprints(ids))
+    of_schemas = of_files.by_schema() if None in by_column.values() else of_files
+    parts = []
+    for column in sorted(index.columns):
+        before, group = current[column]
+        before = loosened(before, removed_files[group], removed_marks[group])
+        rows, groupings = [before.select(_STATS_NAMES)], [_Grouping.of_aggregates(before, group)]
+        if column in by_column:
+            added = by_column[column]
+            groupings.append(of_schemas if added is None else of_files)
+            rows.append(stats.no_statistics(len(of_schemas.group)) if added is None else added)
+        groups, schema_of, files, marks = (np.concatenate(each) for each in zip(*groupings, strict=True))
+        members = Members(
+            group=groups,
+            groups=len(touched),
+            files=files,
+            marks=marks,
+            kind_of=_type_numbers(after, column, schema_of),
+            schema_of=schema_of,
+            rows=pa.concat_tables(rows),
+        )
+        parts.append(_aggregate_rows(column, touched, members))
+    return parts
+
+
+class _Grouping(NamedTuple):
+    """Those fields of `Members` that are the same for every column."""
+
+    group: np.ndarray
+    schema_of: np.ndarray
+    files: np.ndarray
+    marks: np.ndarray
+
+    @classmethod
+    def of_aggregates(cls, aggregates: pa.Table, group: np.ndarray) -> _Grouping:
+        schemas = to_numpy(aggregates.column("schema_id").fill_null(-1)).astype(np.int64)
+        return cls(group, schemas, to_numpy(aggregates.column("files")), to_numpy(aggregates.column("fingerprint")))
+
+    def by_schema(self) -> _Grouping:
+        """Files of one group and schema as one member, for a column of which nothing is known."""
+        schemas = int(self.schema_of.max(initial=0)) + 1
+        distinct, member = np.unique(self.group * schemas + self.schema_of, return_inverse=True)
+        counts = np.bincount(member, minlength=len(distinct))
+        return _Grouping(distinct // schemas, distinct % schemas, counts, _total(self.marks, member, len(distinct)))
+
+
+def _current_aggregates(
+    readers: RunReaders, index: IndexState, partitions: np.ndarray
+) -> dict[int, tuple[pa.Table, np.ndarray]]:
+    """By column: (the stored aggregates, int64: which of `partitions` each is of), all read at once. A damaged run
+    counts as empty: what is then widened has too few files to be believed."""
+    columns = sorted(index.columns)
+    keys = pa.concat_arrays([_aggregate_keys(column, partitions) for column in columns])
+    try:
+        entries = get_runs(readers, index.runs, keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
+    except (CorruptionError, FormatVersionError, FileMissingError):
+        entries = get_runs(readers, (), keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
+    parts = stats.KEYS.decode(entries.column("key"))
+    group = np.searchsorted(partitions, parts["partition"].astype(np.uint32))
+    bounds = np.searchsorted(parts["column"], [*columns, columns[-1] + 1])
+    rows = entries.drop_columns(["key"])
+    slices = zip(columns, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    return {column: (rows.slice(low, high - low), group[low:high]) for column, low, high in slices}
+
+
+# -- optimize ---------------------------------------------------------------------------------------------------------
+
+
+def tightened(snapshot: Snapshot, index: IndexState) -> Rows | None:
+    """Tombstones for the entries of removed files, and the aggregates of their partitions computed again; None where no
+    file was removed. An index with a damaged run stays unchanged."""
+    try:
+        return _tightened_rows(snapshot, index)
+    except DamagedRun as damaged:
+        warnings.warn(f"statistics with a damaged run are not tightened: {damaged}", stacklevel=4)
+        return None
+
+
+def _tightened_rows(snapshot: Snapshot, index: IndexState) -> Rows | None:
+    live = snapshot.numbers()
+    parts: list[Rows] = []
+    touched = np.empty(0, dtype=np.uint32)
+    for kind, column in [(stats.KIND_FINE, stats.FINE_COLUMN), *((stats.KIND_FILE, c) for c in index.columns)]:
+        prefix = stats.KEYS.prefix(kind=kind, column=column)
+        entries, _ = numbered_entries(snapshot.readers, index.runs, prefix, [], stats.RUN_SCHEMA)
+        removed = np.setdiff1d(entries, live, assume_unique=True)
+        if column == next(iter(index.columns), None):
+            touched = _outdated(snapshot, index, column, np.setdiff1d(entries, removed, assume_unique=True))
+            touched = np.union1d(touched, split_file_ids(removed)[0])
+        if len(removed):
+            partition, sequence = split_file_ids(removed)
+            keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
+            rows = stats.widened(pa.table({"min_code": pa.nulls(len(removed), pa.int64())}))
+            parts.append((keys, rows, np.ones(len(removed), dtype=bool)))
+    if len(touched):
+        parts += [_recomputed(snapshot, index, column, touched, live) for column in index.columns]
+    return stats.joined_rows(parts) if parts else None
+
+
+def _outdated(snapshot: Snapshot, index: IndexState, column: int, ids: np.ndarray) -> np.ndarray:
+    """uint32: the partitions whose aggregate is of other files than those (`ids`) that have entries."""
+    partitions, group = np.unique(split_file_ids(ids)[0], return_inverse=True)
+    marks = _total(fingerprints(ids), group, len(partitions))
+    prefix = stats.aggregate_prefix(column)
+    stored, rows = numbered_entries(snapshot.readers, index.runs, prefix, ["fingerprint"], stats.RUN_SCHEMA)
+    of_aggregates = dict(zip(split_file_ids(stored)[0].tolist(), rows.column("fingerprint").to_pylist(), strict=True))
+    of_files = dict(zip(partitions.tolist(), marks.tolist(), strict=True))
+    every = sorted({*of_aggregates, *of_files})
+    return np.array([p for p in every if of_aggregates.get(p) != of_files.get(p)], dtype=np.uint32)
+
+
+def _recomputed(snapshot: Snapshot, index: IndexState, column: int, partitions: np.ndarray, live: np.ndarray) -> Rows:
+    """The aggregates of a column over some partitions, from the entries of their live files."""
+    live = live[np.isin(split_file_ids(live)[0], partitions)]
+    names = [*_STATS_NAMES, stats.SCHEMA_FIELD.name]
+    ids, rows = entries_of(snapshot.readers, index.runs, stats.file_prefix(column), live, names, stats.RUN_SCHEMA)
+    schema_of = to_numpy(rows.column("schema_id").fill_null(-1)).astype(np.int64)
+    members = Members(
+        group=np.searchsorted(partitions, split_file_ids(ids)[0]),
+        groups=len(partitions),
+        files=np.ones(len(ids), dtype=np.int64),
+        marks=fingerprints(ids),
+        kind_of=_type_numbers(snapshot.instant, column, schema_of),
+        schema_of=schema_of,
+        rows=rows.select(_STATS_NAMES),
+    )
+    return _aggregate_rows(column, partitions, members)

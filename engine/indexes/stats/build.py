@@ -26,10 +26,9 @@ from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
 from ...storage.prefetch import ahead
 from ..protocol import Built, Job
-from ..task_index import TaskIndexWriter
-from ..task_result import FILE_STATS_SCHEMA, ResultBuilder, TaskResult
+from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
-from .rows import AddedFiles, stat_rows
+from .rows import stat_rows
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -142,12 +141,12 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
         try:
             entry = indexed_entry(handle.storage, row)
             footer = read_footer(handle.storage, entry, leaves, options)
-            if known.is_told:  # its bounds count as of the types that were told, so only those may be believed
+            if known.is_declared:  # its bounds count as of the types that were told, so only those may be believed
                 own, there = leaf_types(known.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}
                 footer = replace(footer, stats=agree)
             return footer
         except (CorruptionError, StorageError) as error:
-            return Footer(pa.schema([]), [], {}) if known.is_told else error
+            return Footer(pa.schema([]), [], {}) if known.is_declared else error
 
     yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)

@@ -6,7 +6,7 @@
              kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` tell of how many
              files it speaks, and of which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
-                     they were taken under
+                     they were evidence_at under
 
 A file that an index covers has an entry of kind 2 under every column of the index: where nothing is known, one that
 says nothing. So the entries of a column whose index covers every file are all the live files, and some that went.
@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from .... import canon
-from ....arrays import binary_array, empty_bytes, from_numpy, joined, to_numpy, valid_mask
+from ....arrays import binary_array, empty_bytes, from_numpy, joined, null_column, to_numpy, valid_mask
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.evidence import Evidence
-from ...state.run_writing import SHARD_BYTES, Form
+
+if TYPE_CHECKING:
+    from ...state.run_writing import Form, Rows
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
 KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
@@ -51,11 +53,31 @@ BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to 
 
 def run_form(options: Mapping[str, Any]) -> Form:
     """How the runs of an index with these options are written."""
+    from ...state.run_writing import SHARD_BYTES, Form
+
     return Form(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
+def widened(rows: pa.Table) -> pa.Table:
+    """Rows with every field of the index's runs, null where they have none."""
+    from ...state import run_writing
+
+    return run_writing.widened(rows, RUN_SCHEMA)
+
+
+def no_statistics(count: int) -> pa.Table:
+    """STATS_FIELDS of files of which nothing is known."""
+    return pa.table({f.name: null_column(count, f.type) for f in STATS_FIELDS})
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """The rows of several parts, in one."""
+    keys, values, deleted = zip(*parts, strict=True)
+    return pa.concat_arrays(keys), pa.concat_tables(values), np.concatenate(deleted)
+
+
 def file_prefix(column_id: int) -> bytes:
-    """With what the keys of a column's file statistics begin: a file's number follows."""
+    """The prefix of the keys of a column's file statistics: a file's number follows."""
     return KEYS.prefix(kind=KIND_FILE, column=column_id)
 
 
@@ -144,7 +166,7 @@ def concat(parts: Sequence[StatRows]) -> StatRows:
 
 
 def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
-    """The evidence in stored statistics, unit by unit. `kind` is the type in which they were taken."""
+    """The evidence in stored statistics, unit by unit. `kind` is the type in which they were evidence_at."""
     has_nan = pa.types.is_floating(kind)
     # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
     if "holds_no_values" in rows.numbers:
@@ -185,7 +207,7 @@ def evidence_of_values(values: pa.Array) -> Evidence:
     return Evidence(kind, ~known, is_nan, is_value, bounds, bounds, is_value, is_value.copy())
 
 
-def taken(evidence: Evidence, at: np.ndarray) -> Evidence:
+def evidence_at(evidence: Evidence, at: np.ndarray) -> Evidence:
     """The evidence of the units at positions `at`."""
     bounds = [evidence.lower, evidence.upper]
     lower, upper = (b[at] if isinstance(b, np.ndarray) else b.take(from_numpy(at)) for b in bounds)

@@ -21,7 +21,7 @@ from . import format as stats
 if TYPE_CHECKING:
     from ...handle import Handle
     from ...state.run_writing import Rows
-    from ..commit_work import CommitWork, MergeWork
+    from ..protocol import CommitWork, MergeWork
 
 
 class StatsKind:
@@ -45,22 +45,23 @@ class StatsKind:
         return built_stats(handle, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from ..commit_work import joined_rows
-        from .restored_files import told_to
-        from .rows import first_stats, stat_rows
+        from .format import joined_rows
+        from .rows import files_for_index, first_stats, stat_rows
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
-        added, holes, fine = ([], [], []) if is_left_behind else told_to(index, work.spoken, work.after, work.added)
+        added, holes, fine = (
+            ([], [], []) if is_left_behind else files_for_index(index, work.named_at, work.after, work.added)
+        )
         # Aggregates are told of every file that goes, or the next to come would take its place in their count.
-        rows = stat_rows(work.after, index, work.writing.readers, added, work.gone, has_fine=has_fine)
+        rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, joined_rows([rows, *fine]), work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
         """Lets go of files that went, and tells anew what the partitions span that these left loose."""
-        from .merge import tightened
+        from .aggregates import tightened
 
         rows = tightened(work.snapshot, index)
         runs = index.runs if rows is None else _appended(index, rows, work)

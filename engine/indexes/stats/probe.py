@@ -19,10 +19,9 @@ from .... import canon
 from ...predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, leaves_of
 from ...state import IndexState
 from ...state.snapshot import Snapshot
-from ..outcomes import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
+from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
 from ..protocol import ProbedFiles
-from .evidence import StatsColumn, entry_evidence, file_partition_evidence, taken
-from .reader import CODE_MAX, CODE_MIN, LAST_ID
+from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, evidence_of_units, file_partition_evidence
 
 EQUALITIES = ("=", "<=>", "in")
 
@@ -214,7 +213,7 @@ def _columns_over_pieces(leaf: ColumnLeaf, columns: Sequence[StatsColumn], first
             at = [_position(b.first, b.stop, first) for b in (left, right)]
             both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
             about = {
-                column.name: taken(column.of_blocks(blocks), place[both])
+                column.name: evidence_of_units(column.of_blocks(blocks), place[both])
                 for column, blocks, place in zip((columns[0], columns[-1]), (left, right), at, strict=True)
             }
             sets = leaf_sets(leaf, about, len(both))

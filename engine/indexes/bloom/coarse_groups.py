@@ -31,10 +31,10 @@ REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
 PIECE_BYTES = 2 << 20
 BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before more is read
 
-Asks = Callable[[str], np.ndarray | None]
+HashesUnder = Callable[[str], np.ndarray | None]
 """Hashes, uint64, to ask a group of by the name of its hash; None where they cannot be told under that hash."""
 
-KeptGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
+LoadGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
 """The rows of a group, from memory or by loading them to be kept; None where they are to be asked row by row."""
 
 
@@ -44,7 +44,7 @@ def section_name(group: int) -> str:
 
 
 @dataclass
-class Coarse:
+class CoarseGroups:
     """What is known of the groups of a run.
 
     hashes        the name of the hash of each group
@@ -60,7 +60,7 @@ class Coarse:
     last: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
 
     @classmethod
-    def of(cls, reader: SortedFileReader) -> Coarse:
+    def of(cls, reader: SortedFileReader) -> CoarseGroups:
         """As a run's file has it. Raises CorruptionError."""
         if META not in reader.metas():
             raise CorruptionError("a filter run without its meta", path=reader.name, check="coarse")
@@ -126,7 +126,7 @@ class Coarse:
 
 
 @dataclass
-class _Job:
+class _GroupProbe:
     """What one group is asked: hashes ordered by their buckets, and which question each belongs to."""
 
     group: int
@@ -141,16 +141,20 @@ class _Job:
 
 
 def member_hits(
-    reader: SortedFileReader, coarse: Coarse, asks: Sequence[Asks], request_bytes: int, kept: KeptGroup
+    reader: SortedFileReader,
+    coarse: CoarseGroups,
+    hashes_under: Sequence[HashesUnder],
+    request_bytes: int,
+    kept: LoadGroup,
 ) -> list[np.ndarray]:
     """bool [members] for each question: the member may hold one of its values.
 
     Only the rows that the values touch are read, those within `request_bytes` of each other as one, a bounded number
     of bytes at a time. Groups that `kept` gives are asked there.
     """
-    found = [np.zeros(coarse.members, dtype=bool) for _ in asks]
+    found = [np.zeros(coarse.members, dtype=bool) for _ in hashes_under]
     left = []
-    for job in _jobs(reader, coarse, asks, found):
+    for job in _jobs(reader, coarse, hashes_under, found):
         rows = kept(job.section, partial(_whole, reader, job.section))
         if rows is None:
             left.append(job)
@@ -169,10 +173,12 @@ def member_hits(
     return found
 
 
-def _jobs(reader: SortedFileReader, coarse: Coarse, asks: Sequence[Asks], found: list[np.ndarray]) -> Iterator[_Job]:
+def _jobs(
+    reader: SortedFileReader, coarse: CoarseGroups, hashes_under: Sequence[HashesUnder], found: list[np.ndarray]
+) -> Iterator[_GroupProbe]:
     """What is to be asked of each group; members of a group that a question cannot be put to are found at once."""
     for group, section in enumerate(coarse.sections(reader)):
-        told = [ask(coarse.hashes[group]) for ask in asks]
+        told = [ask(coarse.hashes[group]) for ask in hashes_under]
         for question, hashes in enumerate(told):
             if hashes is None:
                 found[question][coarse.starts[group] : coarse.starts[group + 1]] = True
@@ -182,12 +188,12 @@ def _jobs(reader: SortedFileReader, coarse: Coarse, asks: Sequence[Asks], found:
             of = np.repeat([question for question, _ in put], [len(hashes) for _, hashes in put])
             buckets = bucket_of(every, section.rows)
             order = np.argsort(buckets, kind="stable")
-            yield _Job(group, section, every[order], of[order], buckets[order])
+            yield _GroupProbe(group, section, every[order], of[order], buckets[order])
 
 
-def _batches(jobs: Sequence[_Job], request_bytes: int) -> Iterator[list[tuple[_Job, slice]]]:
+def _batches(jobs: Sequence[_GroupProbe], request_bytes: int) -> Iterator[list[tuple[_GroupProbe, slice]]]:
     """Parts of jobs that are read together: what a part reads is a few ranges, and a batch is bounded in bytes."""
-    batch: list[tuple[_Job, slice]] = []
+    batch: list[tuple[_GroupProbe, slice]] = []
     size = 0
     for job in jobs:
         rows_at_once = max(1, PIECE_BYTES // job.step)
@@ -210,7 +216,9 @@ def _batches(jobs: Sequence[_Job], request_bytes: int) -> Iterator[list[tuple[_J
         yield batch
 
 
-def _probe(job: _Job, part: slice, table: np.ndarray, at: np.ndarray, coarse: Coarse, found: list[np.ndarray]) -> None:
+def _probe(
+    job: _GroupProbe, part: slice, table: np.ndarray, at: np.ndarray, coarse: CoarseGroups, found: list[np.ndarray]
+) -> None:
     """Notes the members that may hold the hashes of a part; the row of hash i is `table[at[i]]`."""
     own = slice(int(coarse.starts[job.group]), int(coarse.starts[job.group + 1]))
     at_once = max(1, PIECE_BYTES // job.section.stride)

@@ -1,0 +1,60 @@
+"""Which secondary index speaks for some columns, of which files, and how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ...parquet.leaves import leaf_types
+from ...state import IndexState, Instant
+from ...state.coverage import covered_files, without_lost
+from ...state.snapshot import Snapshot
+from ..protocol import known_kind
+from .reader import Positions, SecondaryReader
+
+
+def index_names(instant: Instant, index: IndexState) -> list[str]:
+    """The columns of an index's key."""
+    return [instant.path_of(column) for column in index.columns]
+
+
+def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
+    """The first columns of an index's key that are among some columns."""
+    key = index_names(instant, index)
+    return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
+
+
+def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
+    """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
+    None where there is none."""
+    kind = known_kind("secondary")
+    assert kind is not None
+    own = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
+
+    def rank(index: IndexState) -> tuple[bool, int]:
+        is_other = set(index_names(instant, index)) != set(names)
+        return is_other, -len(leading_names(instant, index, names))
+
+    ranked = sorted(own, key=rank)
+    return ranked[0] if ranked and leading_names(instant, ranked[0], names) else None
+
+
+def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
+    """The runs of an index, for asking, less those that are damaged."""
+    leaves = leaf_types(snapshot.instant.schema)
+    runs = [run for run in index.runs if run.path not in damaged]
+    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
+
+
+def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
+    """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
+    covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
+    return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
+
+
+def concatenated(parts: Sequence[Positions]) -> Positions:
+    """All of them."""
+    if not parts:
+        return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
+    return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))

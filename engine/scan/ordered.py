@@ -1,0 +1,314 @@
+"""Rows in an order: all of them sorted, or, with a limit, the first so many, of which files without a chance are not
+read.
+
+The search (`unit_search.py`) goes by the first column of the order. Its threshold is the worst of the `limit` best rows
+so far; before any are read, units of which all rows match say that so many rows are at least as good as their bounds.
+Only the order's columns are read on the way; the others at the end, of the rows that are left, by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import from_numpy, offsets_of, to_numpy
+from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, reader_of
+from ..parquet.footers import reading
+from ..parquet.leaves import leaf_array, ordered_type, top_level
+from ..predicates import Constant
+from .bounds import Bounds
+from .extremes import best_ends, stored_codes
+from .file_reader import FileReader, as_planned
+from .request import SortKey
+from .rows import opened, rows_at
+from .tasks import FileTask, RowGroups, within_groups
+from .unit_search import (
+    NULLS_FIRST,
+    NULLS_LAST,
+    VALUES,
+    Code,
+    Pair,
+    Promises,
+    RowGroupBounds,
+    UnitSearch,
+)
+
+if TYPE_CHECKING:
+    from ..indexes.secondary.reader import Positions
+    from ..state import IndexState
+    from .planning import Planning
+
+_FILE, _POSITION = "file", "position"
+_INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
+
+
+def ordered_rows(plan: Planning) -> pa.Table:
+    """The rows of a plan in an order, at most `plan.limit` of them. Rows that are alike in every column of the order
+    come in no promised order."""
+    keys = plan.order_by
+    plan.check_evaluable()
+    used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
+    context = plan.context_for(tuple(used))
+    tables: list[pa.Table] = []
+    if plan.limit is None:
+        plan.check_readable()
+        for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
+            tables += parts
+    elif plan.limit:
+        goal = _FirstRows(plan, keys, plan.limit)
+        with plan.step("rows", "row groups") as step:
+            search = UnitSearch(plan, keys[0].column, goal.context, goal)
+            search.run(goal.from_index())
+            step.came_in, step.went_out, step.index = search.looked_at, search.read, goal.index
+            step.note = f"the first {plan.limit} by {keys[0].column}: row groups that were read, of those looked at"
+        for parts in plan.rows_of(goal.pairs(), context):
+            tables += parts
+    if not tables:
+        return pa.Table.from_batches([], pa.schema([context.schema.field(name) for name in plan.columns]))
+    rows = pa.concat_tables(tables)
+    return rows.take(_in_order(_ranked(rows, keys), keys, plan.limit)).select(list(plan.columns))
+
+
+class _FirstRows:
+    """The first rows of an order, by file and position, as far as they were read.
+
+    index   what the search went by
+    rows    file (position among the tasks), position (in the file), and of each key its rank and order code
+    """
+
+    def __init__(self, plan: Planning, keys: tuple[SortKey, ...], limit: int):
+        self._plan, self._keys, self._limit = plan, keys, limit
+        schema = plan.instant.schema
+        self.kind = ordered_type(schema, keys[0].column)
+        names = dict.fromkeys(top_level(schema, key.column) for key in keys)
+        self.context = plan.context_for(tuple(names), *(key.column for key in keys))
+        self._tasks: dict[str, tuple[int, FileTask]] = {}
+        self._rows: pa.Table | None = None
+        self._worst: tuple[int, Code | None] | None = None  # of the rows that were read, once they are enough
+        self.index = "fine statistics"
+        self._seed: Code | None = None  # so many rows are at least as good
+
+    def from_index(self) -> np.ndarray | None:
+        """Takes the first rows from a secondary index of the only column of the order, where every row counts. Returns
+        the units (bool [units]) of which it knows every row; None where there is no such index."""
+        plan, key = self._plan, self._keys[0]
+        if len(self._keys) > 1 or plan.bound != Constant(True) or self._limit > _INDEX_ROWS_MAX:
+            return None
+        index = best_index(plan.instant, [key.column])
+        if index is None:
+            return None
+        survivors, units = plan.pruned, plan.pruned.units
+        countable = units.is_alone & units.exact[units.unit_of]
+        covered, parts = plan.evidence.without_damaged(lambda: self._ask(index, survivors.ids, countable))
+        if not parts:
+            return None
+        self.index = f"secondary({', '.join(index_names(plan.instant, index))})"
+        rows = concatenated([rows for rows, _ in parts])
+        chosen = np.zeros(units.count, dtype=bool)
+        chosen[units.unit_of[np.isin(survivors.ids, rows.file_ids)]] = True
+        selected = survivors.selected(chosen)
+        number_of = {}
+        for file_id, task in zip(selected.ids.tolist(), plan.tasks_of(selected, key.column), strict=True):
+            number_of[file_id] = len(self._tasks)
+            self._tasks[task.path] = (number_of[file_id], task)
+        values = pa.concat_arrays([values.cast(self.kind) for _, values in parts])
+        ranked = _ranked_codes([(stored_codes(values), key)])
+        numbers = np.array([number_of[i] for i in rows.file_ids.tolist()], dtype=np.int32)
+        self._keep([ranked.append_column(_FILE, from_numpy(numbers)).append_column(_POSITION, from_numpy(rows.rows))])
+        is_known = np.zeros(units.count, dtype=bool)
+        is_known[units.unit_of[covered]] = True
+        return is_known
+
+    def _ask(
+        self, index: IndexState, ids: np.ndarray, countable: np.ndarray
+    ) -> tuple[np.ndarray, list[tuple[Positions, pa.Array]]]:
+        """(bool [files]: those of which it knows every row, the first rows of these with their values)."""
+        plan, key, count = self._plan, self._keys[0], self._limit
+        damaged = plan.evidence.damaged
+        covered = covered_by(plan.snapshot, index, ids, damaged) & countable
+        parts: list[tuple[Positions, pa.Array]] = []
+        if covered.any():
+            reader = reader_of(plan.snapshot, index, damaged)
+            for nulls in (key.nulls_first, not key.nulls_first):
+                if count:
+                    parts.append(reader.first_rows(count, ids[covered], last=key.is_max, nulls=nulls))
+                    count -= len(parts[-1][1])
+        return covered, parts
+
+    # -- as a goal ----------------------------------------------------------------------------------------------------
+
+    def may_count(self, bounds: Bounds) -> np.ndarray:
+        return np.ones(len(bounds.lower), dtype=bool)
+
+    def promises(self, bounds: Bounds) -> Promises:
+        key = self._keys[0]
+        ranks = np.where(bounds.may_be_value | bounds.may_be_nan, VALUES, NULLS_LAST).astype(np.int8)
+        if key.nulls_first:
+            ranks[bounds.may_be_null | (ranks == NULLS_LAST)] = NULLS_FIRST
+        return Promises(key.is_max, ranks, best_ends(bounds, key.is_max))
+
+    def goes_beyond(self, promises: Promises) -> np.ndarray:
+        better = np.ones(len(promises), dtype=bool)
+        if self._seed is not None:
+            better &= promises.better_than(VALUES, self._seed, or_equal=True)
+        if self._worst is not None:  # what is as good in the first column may be better in the others
+            better &= promises.better_than(*self._worst, or_equal=len(self._keys) > 1)
+        return better
+
+    def learn_units(self, bounds: Bounds, row_counts: np.ndarray, certain: np.ndarray) -> None:
+        key = self._keys[0]
+        worst = bounds.lower if key.is_max else bounds.upper
+        certain = certain & to_numpy(worst.is_valid())
+        if not key.nulls_first:
+            certain &= ~bounds.may_be_null
+        if not key.is_max:  # NaN lies beyond the upper bound
+            certain &= ~bounds.may_be_nan
+        units = np.flatnonzero(certain)
+        if int(row_counts[units].sum()) < self._limit:
+            return
+        ends = worst.take(from_numpy(units))
+        order = to_numpy(pc.array_sort_indices(ends, order="descending" if key.is_max else "ascending"))
+        enough = int(np.searchsorted(np.cumsum(row_counts[units][order]), self._limit))
+        seed = ends[int(order[enough])].as_py()
+        if self._seed is None or (seed > self._seed if key.is_max else seed < self._seed):
+            self._seed = seed
+
+    def learn_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
+        is_certain = np.zeros(len(groups.fine.task), dtype=bool)
+        is_certain[certain] = True
+        self.learn_units(groups.bounds, groups.fine.row_count, is_certain)
+
+    def read(self, pairs: list[Pair]) -> None:
+        for task, _ in pairs:
+            self._tasks.setdefault(task.path, (len(self._tasks), task))
+        parts: list[pa.Table] = []
+        for rows in self._plan.side_by_side(self._read_file, pairs):
+            parts += rows
+        self._keep(parts)
+
+    def _keep(self, parts: list[pa.Table]) -> None:
+        """Takes over further rows."""
+        if not parts:
+            return
+        rows = pa.concat_tables(parts if self._rows is None else [self._rows, *parts])
+        self._rows = rows = rows.take(_in_order(rows, self._keys, self._limit))
+        if rows.num_rows == self._limit:
+            rank, code = (rows.column(name)[self._limit - 1].as_py() for name in _names(0))
+            self._worst = rank, (code if rank == VALUES else None)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read_file(self, pair: Pair) -> list[pa.Table]:
+        """The first rows of each row group: `rows`, as far as they may be among the first of all."""
+        task, groups = pair
+        number, storage = self._tasks[task.path][0], self._plan.storage
+        parts: list[pa.Table] = []
+        with as_planned(task, storage) as entry, opened(task, entry, self.context, storage) as file:
+            reader = FileReader(file, entry, task, self.context, storage)
+            row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
+            firsts = offsets_of(row_counts)
+            kept = range(len(row_counts)) if groups.kept is None else groups.kept
+            certain = dict(zip(kept, groups.all_match or [], strict=False))
+            at = {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
+            for group in kept:
+                with reading(task.path):
+                    if task.rows is None:
+                        every = certain.get(group, False) or task.all_match
+                        positions, rows = self._of_group(reader, group, every)
+                    elif group in at:
+                        positions, rows = self._of_positions(reader, group, at[group])
+                    else:
+                        continue
+                reader.check_identity()
+                part = self._first(rows, positions + firsts[group], number)
+                if part.num_rows:
+                    parts.append(part)
+        return parts
+
+    def _of_group(self, reader: FileReader, group: int, every: bool) -> tuple[np.ndarray, pa.Table]:
+        """(positions in the row group, the order's columns) of its matching rows."""
+        mask = reader.live(group) if every else reader.mask(group)
+        positions = np.flatnonzero(to_numpy(mask))
+        if not len(positions):
+            return positions, pa.table({}, pa.schema([]))
+        rows = reader.read(group, self.context.columns)
+        return positions, rows if len(positions) == rows.num_rows else rows.filter(mask)
+
+    def _of_positions(self, reader: FileReader, group: int, positions: np.ndarray) -> tuple[np.ndarray, pa.Table]:
+        """The same of the rows at some positions."""
+        task = reader.task
+        if not (task.rows_exact or task.all_match):
+            mask = to_numpy(reader.mask_of(rows_at(reader, [(group, positions)], reader.tested)))
+            positions = positions[mask]
+        return positions, rows_at(reader, [(group, positions)], self.context.columns)
+
+    def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
+        if not len(positions):
+            return pa.table({})
+        ranked = _ranked(rows, self._keys)
+        ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
+        ranked = ranked.append_column(_POSITION, from_numpy(positions))
+        worst = self._worst
+        if worst is not None:
+            key = self._keys[0]
+            found = Promises(key.is_max, to_numpy(ranked.column(0)), ranked.column(1).combine_chunks())
+            ranked = ranked.filter(from_numpy(found.better_than(*worst, or_equal=len(self._keys) > 1)))
+        if ranked.num_rows > self._limit:
+            ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
+        return ranked
+
+    def pairs(self) -> list[Pair]:
+        """The rows, as tasks that name them by position."""
+        if self._rows is None:
+            return []
+        of_file, positions = (to_numpy(self._rows.column(name)) for name in (_FILE, _POSITION))
+        pairs = []
+        for number_of_file, task in self._tasks.values():
+            rows = np.sort(positions[of_file == number_of_file])
+            if len(rows):
+                pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
+        return pairs
+
+
+# -- ranking -----------------------------------------------------------------------------------------------------------
+
+
+def _names(i: int) -> tuple[str, str]:
+    return f"rank {i}", f"code {i}"
+
+
+def _ranked(rows: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
+    """Of each key the rank (int8) and the order code, or order bytes, of rows: what NaN, zeros and nulls are compared
+    as, without the exceptions that Arrow's sort makes for them."""
+    return _ranked_codes([(stored_codes(leaf_array(rows, key.column)), key) for key in keys])
+
+
+def _ranked_codes(codes_of_keys: Sequence[tuple[pa.Array, SortKey]]) -> pa.Table:
+    columns: dict[str, pa.Array] = {}
+    for i, (codes, key) in enumerate(codes_of_keys):
+        valid = to_numpy(codes.is_valid())
+        ranks = np.where(valid, VALUES, NULLS_FIRST if key.nulls_first else NULLS_LAST).astype(np.int8)
+        if not valid.all():
+            codes = codes.fill_null(0 if pa.types.is_integer(codes.type) else b"")
+        columns |= zip(_names(i), (from_numpy(ranks), codes), strict=True)
+    return pa.table(columns)
+
+
+def _in_order(ranked: pa.Table, keys: Sequence[SortKey], limit: int | None) -> pa.Array:
+    """The positions of the rows in their order, at most `limit` of them."""
+    by: list[tuple[str, str]] = []
+    for i, key in enumerate(keys):
+        rank, code = _names(i)
+        ranks = to_numpy(ranked.column(rank))
+        if len(ranks) and (ranks != ranks[0]).any():
+            by.append((rank, "ascending"))
+        by.append((code, "descending" if key.is_max else "ascending"))
+    if limit is not None and limit * 4 < ranked.num_rows:
+        return pc.select_k_unstable(ranked, limit, sort_keys=by)
+    order = pc.sort_indices(ranked, sort_keys=by)
+    return order if limit is None else order.slice(0, limit)

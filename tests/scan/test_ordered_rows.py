@@ -1,0 +1,205 @@
+"""`scan(order_by=, limit=)`, `count(by=)` and `distinct`: exact, whatever decides; and what they do not read."""
+
+from __future__ import annotations
+
+import functools
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lake_strategies import change_index, lakes, make_file
+from oracle import Lake
+from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
+from skipstone.engine.predicates import ast
+
+WHERE = st.just(ast.Constant(True))
+
+
+# -- against brute force ----------------------------------------------------------------------------------------------
+
+
+def _order_of(a: object, b: object, is_max: bool, nulls_first: bool) -> int:
+    if a is None or b is None:
+        if a is b:
+            return 0
+        return -1 if (a is None) == nulls_first else 1
+    if _compared("=", a, b):
+        return 0
+    return -1 if bool(_compared(">", a, b)) == is_max else 1
+
+
+def _sorted(rows: list[dict], keys: list[tuple[str, bool, bool]]) -> list[dict]:
+    def compare(one: dict, other: dict) -> int:
+        for column, is_max, nulls_first in keys:
+            order = _order_of(one[column], other[column], is_max, nulls_first)
+            if order:
+                return order
+        return 0
+
+    return sorted(rows, key=functools.cmp_to_key(compare))
+
+
+def _plain(value: object) -> object:
+    return "nan" if value != value else 0.0 if value == 0 else value
+
+
+@st.composite
+def _orders(draw: st.DrawFn, schema: pa.Schema) -> list[tuple[str, bool, bool]]:
+    columns = draw(st.lists(st.sampled_from(sorted(leaf_columns(schema))), min_size=1, max_size=3, unique=True))
+    return [(column, draw(st.booleans()), draw(st.booleans())) for column in columns]
+
+
+def _said(keys: list[tuple[str, bool, bool]]) -> list[tuple[str, str, str]]:
+    return [(c, "desc" if is_max else "asc", "nulls_first" if first else "nulls_last") for c, is_max, first in keys]
+
+
+def _check_order(table: ss.Table, lake: Lake, node: ast.Node, keys: list, limit: int | None) -> None:
+    matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
+    wanted = _sorted(matching, keys)[:limit]
+    got = rows_of(table.scan(node, order_by=_said(keys), limit=limit).to_table())
+
+    def shown(rows: list[dict]) -> list[list]:
+        return [[_plain(row[column]) for column, _, _ in keys] for row in rows]
+
+    assert shown(got) == shown(wanted), (node, keys, limit)
+    assert not Counter(map(repr, got)) - Counter(map(repr, matching))
+
+
+@given(st.data())
+@settings(max_examples=examples(12))
+def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table, lake = data.draw(lakes(root))
+        keys = data.draw(_orders(table.schema))
+        limit = data.draw(st.none() | st.integers(0, 20))
+        _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
+        change_index(data.draw, table, "secondary")
+        column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
+        for is_max in (False, True):
+            _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
+
+
+@given(st.data())
+@settings(max_examples=examples(12))
+def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        table, lake = data.draw(lakes(root))
+        if data.draw(st.booleans()):
+            change_index(data.draw, table, "secondary")
+        columns = data.draw(st.lists(st.sampled_from(sorted(leaf_columns(table.schema))), min_size=1, max_size=2))
+        columns = list(dict.fromkeys(columns))
+        node = data.draw(WHERE | predicates(table.schema))
+        matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
+        wanted = Counter(tuple(_plain(row[column]) for column in columns) for row in matching)
+        groups = table.scan(node, limit=1).count(by=columns)
+        values = rows_of(groups.select(range(len(columns))))
+        got = [tuple(_plain(row[column]) for column in columns) for row in values]
+        assert len(set(got)) == len(got)
+        assert dict(zip(got, groups.column(len(columns)).to_pylist(), strict=True)) == dict(wanted)
+        assert table.scan(node).distinct(columns).num_rows == len(wanted)
+
+
+# -- what is read, and what is not ------------------------------------------------------------------------------------
+
+
+def _row_groups_read(plan: ss.Plan) -> int:
+    return [step.went_out for step in plan.steps if step.name == "rows"][-1]
+
+
+@pytest.fixture
+def sorted_lake(tmp_path: Path) -> Path:
+    for number in range(20):
+        columns = {
+            "day": [f"d{number:02d}"] * 10,
+            "ts": [100 * number + 7 * i for i in range(10)],
+            "code": random.Random(number).sample(range(10_000), 10),
+            "wide": ["x" * 200] * 10,
+        }
+        make_file(tmp_path, f"{number:02d}.parquet", columns, row_group_size=5)
+    return tmp_path
+
+
+def test_the_newest_rows_are_read_of_the_newest_files(sorted_lake: Path) -> None:
+    table = ss.create(sorted_lake)
+    plan = table.scan(order_by=("ts", "desc"), limit=3, columns=["ts", "day"])
+    assert plan.to_table().to_pydict() == {"ts": [1963, 1956, 1949], "day": ["d19"] * 3}
+    assert _row_groups_read(plan) == 1
+    plan = table.scan("ts < 500", order_by=[("day", "desc"), "ts"], limit=12, columns=["ts"])
+    assert plan.to_table().column("ts").to_pylist() == [*range(400, 470, 7), 300, 307]
+    assert table.scan(order_by="ts", columns=["ts"]).to_table().column("ts").to_pylist()[:2] == [0, 7]
+    assert table.scan(order_by="ts", limit=0).to_table().num_rows == 0
+
+
+def test_a_secondary_index_names_the_first_rows_of_scattered_values(sorted_lake: Path) -> None:
+    table = ss.create(sorted_lake)
+    table.create_index("code", kind="secondary")
+    every = sorted(table.scan(columns=["code"]).to_table().column("code").to_pylist())
+    for order, wanted in (("asc", every[:4]), ("desc", every[:-5:-1])):
+        plan = table.scan(order_by=("code", order), limit=4, columns=["code"])
+        assert plan.to_table().column("code").to_pylist() == wanted
+        assert _row_groups_read(plan) == 0
+        assert "secondary(code)" in plan.explain()
+    make_file(sorted_lake, "late.parquet", {"code": [None, 20_000], "ts": [1, 2], "day": ["a", "b"]})
+    table.sync()  # the commit keeps the index; what it does not cover is read beside it
+    table.create_index("ts", kind="secondary", maintain="refresh")
+    make_file(sorted_lake, "later.parquet", {"code": [-1], "ts": [5000], "day": ["c"]})
+    table.sync()
+    assert table.scan(order_by=("ts", "desc"), limit=2).to_table().column("ts").to_pylist() == [5000, 1963]
+    nulls = table.scan(order_by=("code", "asc", "nulls_first"), limit=2).to_table().column("code")
+    assert nulls.to_pylist() == [None, -1]
+
+
+def test_a_limit_reads_few_files(sorted_lake: Path) -> None:
+    plan = ss.create(sorted_lake).scan("code >= 0", limit=2)
+    assert plan.to_table().num_rows == 2
+    (step,) = (step for step in plan.steps if step.name == "rows")
+    assert step.came_in <= 10
+
+
+def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) -> None:
+    table = ss.create(sorted_lake)
+    for path in sorted_lake.rglob("*.parquet"):
+        path.unlink()
+    assert table.scan("day < 'd02'").count(by="day").to_pydict() == {"day": ["d00", "d01"], "count": [10, 10]}
+    assert table.scan().distinct("day").to_pylist() == [f"d{i:02d}" for i in range(20)]
+    assert table.scan("day = 'x'").count(by=["day"]).num_rows == 0
+    with pytest.raises(ss.NotReadableError):
+        table.scan().count(by="day", check=True)
+    with pytest.raises(ss.NotReadableError):
+        table.scan().count(by="ts")
+
+
+def test_a_secondary_index_counts_its_values(sorted_lake: Path) -> None:
+    table = ss.create(sorted_lake)
+    table.create_index("ts", kind="secondary")
+    for path in sorted_lake.rglob("*.parquet"):
+        path.unlink()
+    groups = table.scan().count(by="ts")
+    assert sum(groups.column("count").to_pylist()) == 200
+    assert groups.column("ts").to_pylist() == sorted({100 * n + 7 * i for n in range(20) for i in range(10)})
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order_by", [[], 5, [("ts", "down")], [("ts", "asc", "desc")], ["ts", "ts"], [["ts", 1]]])
+def test_an_order_that_is_none_is_refused(sorted_lake: Path, order_by: object) -> None:
+    with pytest.raises(ss.InvalidArgumentError):
+        ss.create(sorted_lake).scan(order_by=order_by)
+
+
+def test_columns_that_are_not_there_are_refused(sorted_lake: Path) -> None:
+    table = ss.create(sorted_lake)
+    with pytest.raises(ss.SchemaError):
+        table.scan(order_by="nope")
+    with pytest.raises(ss.SchemaError):
+        table.scan().count(by="nope")
+    with pytest.raises(ss.InvalidArgumentError):
+        table.scan().count(by=[])
