@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,11 +119,23 @@ def at_state(base: Instant, state: LogState) -> Instant:
     if columns is None:
         return replace(base, source=source)
     known = known_state(base)
+    # Files are read by the names within their columns as these were when they were bound.
+    inner = base.source.get("inner", {})
+    is_renamed = bool(renamed_within(inner, columns.inner))
     keys = [columns.keys[name] for name in columns.partitioning]
     stays = state.table_id == known.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in known.partitioning] == keys
+    stays = stays and not is_renamed
     stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in known.partitioning)
-    return _evolved(base, columns, source) if stays else begun(base, columns, source)
+    if not stays:
+        return begun(base, columns, source)
+    return _evolved(base, columns, {**source, "inner": {**inner, **columns.inner}})
+
+
+def renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
+    ids = {path: number for number, path in before.items()}
+    return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
 
 
 def is_anew(before: Instant, after: Instant) -> bool:
@@ -149,7 +161,11 @@ def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
             indexes.append(replace(index, id=number + len(indexes), columns=ids, runs=(), coverage=coverage))
     return replace(
         base,
-        source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},
+        source={
+            **source,
+            "keys": {key: numbers[name] for name, key in columns.keys.items()},
+            "inner": dict(columns.inner),
+        },
         schema=columns.schema,
         partitioning=tuple(columns.partitioning),
         fields=numbers,

@@ -212,8 +212,9 @@ _SOURCE = record(
         "table": text,
         "mark": text,
         "keys": mapping(text, _ID),
+        "inner": mapping(text, text),
     },
-    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys"),
+    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_declared": flag}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
