@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         PredicateError,
         SchemaError,
         SkipstoneError,
+        SkipstoneWarning,
         StorageError,
     )
 
@@ -72,6 +73,7 @@ _HOMES = {
             "PredicateError",
             "SchemaError",
             "SkipstoneError",
+            "SkipstoneWarning",
             "StorageError",
         )
     },
@@ -91,6 +93,7 @@ __all__ = [
     "RebindResult",
     "SchemaError",
     "SkipstoneError",
+    "SkipstoneWarning",
     "StorageError",
     "SyncResult",
     "Table",

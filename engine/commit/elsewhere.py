@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from ...errors import SkipstoneError
+from ...errors import SkipstoneError, SkipstoneWarning
 from ..indexes.stats.rows import restored_files
 from ..lakes.directory import list_parquet
 from ..state import Instant
@@ -36,9 +36,11 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
     if not len(ids):
         return snapshot
     warnings.warn(
-        f"{storage.uri}: this index was made at {instant.source['location']}; {len(ids):,} of "
-        f"{instant.totals['files']:,} files have another size, time or etag here, and are read without it. "
-        "rebind() takes the indexes along, sync() attaches the files anew",
+        SkipstoneWarning(
+            f"{storage.uri}: this index was made at {instant.source['location']}; {len(ids):,} of "
+            f"{instant.totals['files']:,} files have another size, time or etag here, and are read without it",
+            hint="{rebind} takes the indexes along, {sync} attaches the files anew",
+        ),
         stacklevel=5,
     )
     result = restored_files(snapshot, ids)
