@@ -19,7 +19,7 @@ from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
 from ..storage.prefetch import STAT_THREADS, ahead
-from .follow_log import overlaid
+from .follow_log import with_files
 from .moved_files import with_identity
 from .sync import changed_files, with_unlisted
 
@@ -50,7 +50,7 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
         files = files.set_column(at, files.schema.field(at), pa.repeat(value, files.num_rows))
     result = replace(result, files=files)
     paths = files.column("path").to_pylist()
-    return overlaid(instant, readers, instant.version, [result], dict(zip(ids.tolist(), paths, strict=True)))
+    return with_files(instant, readers, instant.version, [result], dict(zip(ids.tolist(), paths, strict=True)))
 
 
 def _differs(snapshot: Snapshot, storage: Storage) -> bool:

@@ -153,7 +153,7 @@ def moved_rows(snapshot: Snapshot, paths: set[str], listed: pa.Table) -> pa.Tabl
     return with_identity(rows, listed).select(["file_id", *(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name])
 
 
-def gone_in_copy(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
+def removed_in_copy(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
     """Files that were taken out and that the copy has, too, as the manifest is to remember them."""
     gone = snapshot.gone()
     paths = joined(gone.column("path").cast(pa.binary()))
