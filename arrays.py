@@ -110,6 +110,19 @@ def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryA
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
+def byte_table(values: pa.BinaryArray) -> np.ndarray | None:
+    """uint8 [n, width] over the memory of binary values of one width; None where they are of several, or there
+    are none."""
+    if not len(values):
+        return None
+    offsets, buffer = offsets_and_data(values)
+    width = int(offsets[1] - offsets[0])
+    if int(offsets[-1] - offsets[0]) != width * len(values) or (np.diff(offsets) != width).any():
+        return None
+    table = np.frombuffer(buffer, dtype=np.uint8, count=width * len(values), offset=int(offsets[0]))
+    return table.reshape(len(values), width)
+
+
 def string_array(items: Sequence[str | None]) -> pa.Array:
     """A string array of some texts, null where None."""
     stored = binary_array([b"" if item is None else item.encode() for item in items])
@@ -124,6 +137,36 @@ def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> 
     at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[at])]
     return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
+
+
+def repeated(value: bytes, count: int, kind: pa.DataType) -> pa.Array:
+    """One value `count` times over."""
+    stop = len(value) * count + 1
+    dtype = np.int64 if is_large(kind) else np.int32
+    offsets = np.arange(0, stop, len(value), dtype=dtype) if value else np.zeros(count + 1, dtype=dtype)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)], 0)
+
+
+def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
+    """A column without nulls of its own, null where not `valid`."""
+    if valid.all():
+        return column
+    _, offsets, data = column.buffers()
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if column.offset:
+        window, _ = offsets_and_data(column)
+        offsets = pa.py_buffer(window)
+    return pa.Array.from_buffers(column.type, len(column), [bits, offsets, data], -1)
+
+
+def is_large(kind: pa.DataType) -> bool:
+    """Whether a type of strings or bytes has offsets of 64 bits."""
+    return pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is of strings."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def null_column(count: int, kind: pa.DataType) -> pa.ChunkedArray:

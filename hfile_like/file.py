@@ -22,7 +22,6 @@ from . import codec
 from .byte_io import Source, name_of, read_exact
 from .codec import Compressor, Piece, Where
 from .index import BlockIndex
-from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .values import check_schema
 
 FORMAT_VERSION = 2
@@ -37,6 +36,8 @@ _CHECKED_AFTER = 36
 _VERSION_AT = 38
 TAIL_BYTES = 64 * 1024
 META_BYTES_MAX = 1 << 30
+CHECKSUM_BYTES = 4
+STRIDE_BYTES_MAX = 1 << 28
 
 _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_SUMMARIES = range(1, 7)
@@ -61,6 +62,27 @@ class GroupHandle:
     entries: int
     first_block: int
     block_count: int
+
+
+@dataclass(frozen=True)
+class StridedSection:
+    """Where a strided section lies: rows of one length, uncompressed, each followed by a checksum that is bound to its
+    place. Small and picklable: row i lies at `offset + i * (stride + 4)`, and any row is one range read.
+
+    offset   of row 0, in bytes
+    rows     how many
+    stride   bytes of a row, its checksum not counted
+    """
+
+    name: str
+    offset: int
+    rows: int
+    stride: int
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes of the section, checksums included."""
+        return self.rows * (self.stride + CHECKSUM_BYTES)
 
 
 @dataclass

@@ -14,12 +14,24 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from ..caching import SizedCache
 from ..errors import InvalidArgumentError
 from .block import HEAD, SECTION
-from .cache import SizedCache
 from .codec import Piece, Where, open_piece
-from .index_rows import INDEX_HEAD, BlockInfo, BlockRows, NodeRows, Rows
-from .summaries import BlockSummary, Summary, has_bounds, joined_summaries, read_summaries, read_summary, together
+from .index_rows import (
+    INDEX_HEAD,
+    BlockInfo,
+    BlockRows,
+    BlockSummary,
+    NodeRows,
+    Rows,
+    Summary,
+    has_bounds,
+    joined_summaries,
+    read_summaries,
+    read_summary,
+    together,
+)
 
 LEVELS_MAX = 8
 FAN_OUT_MAX = 1 << 16

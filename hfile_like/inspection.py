@@ -18,11 +18,10 @@ from .block import HEAD, SECTION
 from .byte_io import Source, name_of, read_exact
 from .codec import Where
 from .entries import check_ascending
-from .file import HEADER, TRAILER, Footer, check_header, open_footer
+from .file import HEADER, TRAILER, Footer, StridedSection, check_header, open_footer
 from .index import BlockIndex
-from .open_file import OpenFile
-from .strided import StridedSection, read_strided_rows
-from .summaries import summarise
+from .index_building import summarise
+from .open_file import OpenFile, read_strided_rows
 
 T = TypeVar("T")
 

@@ -28,6 +28,14 @@ WIDTHS = frozenset(_PARTS)
 _LINE_SPAN_MAX = 1 << 61
 
 
+Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
+
+
+def row_count(rows: Rows) -> int:
+    """How many rows they are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
 class Line(NamedTuple):
     """Integer i is `base + step * i + items[i] + (high[i] << bits of items)`, modulo 2^64. items, high: unsigned [n],
     or None where all are 0."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_rows, from_numpy, offsets_and_data
+from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data
 from .lazy import kernels_for, read_only
 
 _WORD = 8
@@ -57,26 +57,14 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 def taken_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
     """The keys at int64 places; where all are of one width, at the speed of memory."""
-    table = key_table(keys)
+    table = byte_table(keys)
     return keys.take(from_numpy(places)) if table is None else binary_rows(table.take(places, axis=0))
-
-
-def key_table(keys: pa.BinaryArray) -> np.ndarray | None:
-    """uint8 [n, width] over the memory of keys of one width; None where they are of several, or there are none."""
-    if not len(keys):
-        return None
-    offsets, buffer = offsets_and_data(keys)
-    width = int(offsets[1] - offsets[0])
-    if int(offsets[-1] - offsets[0]) != width * len(keys) or (np.diff(offsets) != width).any():
-        return None
-    table = np.frombuffer(buffer, dtype=np.uint8, count=width * len(keys), offset=int(offsets[0]))
-    return table.reshape(len(keys), width)
 
 
 def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
     """(what gives, for all keys or those at some rows, 8 bytes from a place as numbers that order as the bytes do,
     zeros where a key has ended; bytes of the longest key). Places count from where the keys begin to differ."""
-    table = key_table(keys)
+    table = byte_table(keys)
     if table is not None:
         width, shared = table.shape[1], 0
         while shared < width and (table[:, shared] == table[0, shared]).all():

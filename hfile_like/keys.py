@@ -10,7 +10,7 @@
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
-`key_encoding` writes them.
+`block_encoding` writes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
+from ..arrays import binary_array, binary_rows, byte_table, empty_bytes, from_numpy, offsets_of
 from ..errors import InvalidArgumentError
 from . import integers
 from .codec import Where, padding
@@ -53,13 +53,6 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
     shorter = min(len(a), len(b))
     differing = int.from_bytes(a[:shorter], "big") ^ int.from_bytes(b[:shorter], "big")
     return shorter - (differing.bit_length() + 7) // 8
-
-
-def key_table(keys: pa.BinaryArray, width: int) -> np.ndarray:
-    """uint8 [n, width]: keys of one length."""
-    offsets, data = offsets_and_data(keys)
-    start = int(offsets[0]) if width else 0
-    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
@@ -314,10 +307,12 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     after = prefix_successor(prefix)
     high = len(keys) if after is None else max(low, lower_bound(keys, after))
     inside = keys.to_arrow().slice(low, high - low)
-    offsets, _ = offsets_and_data(inside)
-    if (np.diff(offsets) != width).any():
+    table = byte_table(inside)
+    if table is None and not len(inside):
+        return low, np.empty(0, dtype=np.uint64)
+    if table is None or table.shape[1] != width:
         raise not_numbered(prefix)
-    return low, key_table(inside, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+    return low, table[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
 
 
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
+from ..caching import SizedCache
 from ..errors import CorruptionError
 from .block import Block
-from .cache import cache_blocks
 from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
@@ -22,6 +22,8 @@ from .values import ENCODING_OFFSETS_32, encoding_of
 
 # Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
 _SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 4, 2048
+# Beside its bytes, for each entry: where its key begins, and whether each value is null.
+_ENTRY_BYTES = 16
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -42,7 +44,7 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        cache_blocks(cache, [(i, block)])
+        _cache_blocks(cache, [(i, block)])
     return row
 
 
@@ -127,7 +129,18 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
             if is_little:
                 read.append((i, block))
         yield block
-    cache_blocks(cache, read)
+    _cache_blocks(cache, read)
+
+
+def _cache_blocks(cache: SizedCache[int, Block], read: Sequence[tuple[int, Block]]) -> None:
+    """Caches blocks that were read, in memory of their own, if there is room for all of them: a look-up of many keys
+    all over the file must not evict what is looked up again. What is decompressed later is counted now."""
+    sizes = [
+        block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries for _, block in read
+    ]
+    if sum(sizes) <= cache.capacity_bytes:
+        for (i, block), size_bytes in zip(read, sizes, strict=True):
+            cache.put(i, block.owned(), size_bytes)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:

@@ -27,13 +27,13 @@ from .block import BLOCK_BYTES_MAX, HEAD, SECTION
 from .byte_io import Source
 from .entries import Entries
 from .file import TAIL_BYTES
-from .index_rows import BlockInfo
+from .index_building import summarise
+from .index_rows import BlockInfo, BlockSummary
 from .key_order import merge_order
 from .merge_cursor import Cursor, Stored, out_of_order
 from .open_file import READ_AHEAD_BYTES
 from .reader import SortedFileReader
 from .scanning import in_order
-from .summaries import BlockSummary, summarise
 from .writer import SortedFileWriter, WriterOptions
 
 # Blocks that are decoded and not copied, together: a few stored bytes may be a thousand times as many.

@@ -32,13 +32,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_of, to_numpy
+from ..arrays import (
+    binary_array,
+    binary_rows,
+    empty_bytes,
+    from_numpy,
+    is_large,
+    is_text,
+    offsets_of,
+    repeated,
+    to_numpy,
+    with_nulls,
+)
 from ..errors import CorruptionError
 from . import integers
-from .codec import Where, padding
-from .integers import Line
+from .codec import Where, padding, python_value
+from .integers import Line, Rows, row_count
 from .lazy import kernels_for, read_only
-from .strings import Rows, is_large, is_text, python_value, repeated, row_count, with_nulls
 
 LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
 NUMBERS, DIGITS = (PADDED, PLAIN), (HEX, UUID, RANDOM_UUID)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import offsets_and_data
+from ..arrays import is_large, offsets_and_data, repeated, with_nulls
 from ..errors import InvalidArgumentError
 from .block import Block
 from .entries import column_positions
+from .integers import Rows
 from .keys import (
     NUMBER_BYTES,
     find_numbers,
@@ -26,7 +27,6 @@ from .keys import (
     prefix_successor,
 )
 from .open_file import OpenFile, key_bounds
-from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
 _STRING_BYTES_MAX = np.iinfo(np.int32).max

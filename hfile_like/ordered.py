@@ -42,6 +42,7 @@ from .. import canon
 from ..arrays import (
     binary_array,
     binary_rows,
+    byte_table,
     empty_bytes,
     fixed_rows,
     from_numpy,
@@ -52,7 +53,6 @@ from ..arrays import (
     valid_mask,
 )
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .key_order import key_table
 
 _FIELD_BYTES_MAX = 8
 
@@ -353,7 +353,7 @@ def _variable(array: pa.Array, marker: int) -> Piece:
         for one, escaped in _ESCAPES:
             plain = pc.replace_substring(plain, pattern=one, replacement=escaped)
     _check_size(plain.nbytes + 2 * len(plain))
-    table = None if plain.null_count else key_table(plain)
+    table = None if plain.null_count else byte_table(plain)
     if table is not None:
         out = np.empty((len(table), marker + table.shape[1] + 1), dtype=np.uint8)
         out[:, :marker], out[:, marker:-1], out[:, -1] = 1, table, 0

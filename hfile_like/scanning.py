@@ -12,12 +12,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy
+from ..arrays import from_numpy, is_large
 from ..errors import InvalidArgumentError
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Block
 from .byte_io import Source, close_source, name_of, open_source, read_exact
-from .codec import Encoded, Where
+from .codec import Encoded, Where, checked_text
 from .entries import Entries, column_positions, scan_schema
+from .integers import Rows, row_count
 from .keys import (
     ENCODING_BUNDLE,
     ENCODING_FIXED,
@@ -31,7 +32,6 @@ from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
-from .strings import Rows, checked_text, is_large, row_count
 from .values import ENCODING_FIXED as VALUES_FIXED
 from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype
 
