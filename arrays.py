@@ -127,15 +127,15 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
     """A string array of some texts, null where None."""
     stored = binary_array([b"" if item is None else item.encode() for item in items])
     array = stored.view(pa.string() if stored.type == pa.binary() else pa.large_string())
-    given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
-    return array if given.all() else pc.if_else(from_numpy(given), array, pa.nulls(len(array), array.type))
+    is_given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
+    return array if is_given.all() else pc.if_else(from_numpy(is_given), array, pa.nulls(len(array), array.type))
 
 
 def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
     """A string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
     ends = offsets_of(lengths)
-    at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[at])]
+    positions = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[positions])]
     return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
 
 
@@ -171,9 +171,9 @@ def is_text(kind: pa.DataType) -> bool:
 
 def null_column(count: int, kind: pa.DataType) -> pa.ChunkedArray:
     """A column that is all null: however long it is, it takes the memory of a short one."""
-    whole, rest = divmod(count, _NULLS_AT_ONCE)
+    copies, rest = divmod(count, _NULLS_AT_ONCE)
     nulls = _nulls(kind)
-    return pa.chunked_array([*[nulls] * whole, nulls[:rest]], kind)
+    return pa.chunked_array([*[nulls] * copies, nulls[:rest]], kind)
 
 
 @cache
@@ -207,8 +207,8 @@ def number(value: int) -> pa.Scalar:
 def _bools(array: pa.BooleanArray) -> np.ndarray:
     if len(array) == 0:
         return np.zeros(0, dtype=bool)
-    found = _unpacked(array.buffers()[1], array.offset, len(array))
-    return found & _unpacked(array.buffers()[0], array.offset, len(array)) if array.null_count else found
+    flags = _unpacked(array.buffers()[1], array.offset, len(array))
+    return flags & _unpacked(array.buffers()[0], array.offset, len(array)) if array.null_count else flags
 
 
 def _unpacked(buffer: pa.Buffer, offset: int, length: int) -> np.ndarray:
@@ -225,6 +225,6 @@ def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     """For each wanted id, its position among the stored ones (ascending), or -1."""
     if len(stored_ids) == 0:
         return np.full(len(wanted_ids), -1, dtype=np.int64)
-    at = np.searchsorted(stored_ids, wanted_ids)
-    at[at == len(stored_ids)] = 0
-    return np.where(stored_ids[at] == wanted_ids, at, -1)
+    places = np.searchsorted(stored_ids, wanted_ids)
+    places[places == len(stored_ids)] = 0
+    return np.where(stored_ids[places] == wanted_ids, places, -1)

@@ -38,8 +38,8 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type | None = None) -> cached_property[T] | T:
         if instance is None:
             return self
-        made = self._make(instance)
-        return instance.__dict__.setdefault(self._name, made)  # one step, which no other thread can part
+        value = self._make(instance)
+        return instance.__dict__.setdefault(self._name, value)  # one step, which no other thread can part
 
 
 class SizedCache(Generic[K, T]):

@@ -281,9 +281,9 @@ def _microseconds(array: pa.Array) -> np.ndarray:
         return (values * np.int64(86_400_000_000)).view(np.uint64)
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     if unit == "ns":
-        whole = values // 1000
-        rest = values - whole * 1000
-        return (whole + (rest << np.int64(54))).view(np.uint64)
+        microseconds = values // 1000
+        rest = values - microseconds * 1000
+        return (microseconds + (rest << np.int64(54))).view(np.uint64)
     with np.errstate(over="ignore"):
         return (values * np.int64({"s": 1_000_000, "ms": 1_000, "us": 1}[unit])).view(np.uint64)
 

@@ -114,8 +114,8 @@ class Table:
         from .state.paths import paths_of
 
         wanted = [self.handle.relative(path) for path in paths_of(paths)]
-        found = self.handle.snapshot.find(wanted)
-        return pa.array([found.get(path) for path in wanted], pa.uint64())
+        ids = self.handle.snapshot.find(wanted)
+        return pa.array([ids.get(path) for path in wanted], pa.uint64())
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
         """The file slices: what is read of each file group, or with `latest=False` every slice that it has.
@@ -365,8 +365,8 @@ class Table:
         from .commit.indexing import create_index
 
         self.handle.check_latest()
-        given = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
-        options = {name: value for name, value in given.items() if value is not None}
+        all_options = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
+        options = {name: value for name, value in all_options.items() if value is not None}
         return create_index(self.handle, columns, kind, maintain=maintain, options=options, progress=teller(progress))
 
     def refresh_index(
@@ -416,12 +416,12 @@ class Table:
         if self.handle.log is not None:
             from .commit.sync_log import sync_log
 
-            made, result = sync_log(self.handle, teller(progress))
+            instant, result = sync_log(self.handle, teller(progress))
         else:
             from .commit.sync import sync
 
-            made, result = sync(self.handle, teller(progress), adopts=new_columns == "adopt")
-        self.handle.move_to(made)
+            instant, result = sync(self.handle, teller(progress), adopts=new_columns == "adopt")
+        self.handle.move_to(instant)
         if not refresh:
             return result
         from .commit.indexing import refresh_all

@@ -73,27 +73,27 @@ class Block:
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
-        at, total = end, 0
+        offset, total = end, 0
         sections = []
         for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
-            sections.append((at, stored, packed_as, encoding, flags, raw, checksum))
-            at += stored + (-stored % 8)
+            sections.append((offset, stored, packed_as, encoding, flags, raw, checksum))
+            offset += stored + (-stored % 8)
             total += raw
-            if raw > BLOCK_BYTES_MAX or at > self.length_bytes:
+            if raw > BLOCK_BYTES_MAX or offset > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if sections[0][4] or sections[1][4]:
             raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
-        if at != self.length_bytes:
+        if offset != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
         return sections
 
     def _checked(self, section: int) -> memoryview:
-        at, stored, *_, checksum = self._sections[section]
-        body = self._view[at : at + stored + (-stored % 8)]
-        if codec.checksum_at(self.where.offset + at, body) != checksum:
+        offset, stored, *_, checksum = self._sections[section]
+        body = self._view[offset : offset + stored + (-stored % 8)]
+        if codec.checksum_at(self.where.offset + offset, body) != checksum:
             raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
         return body[:stored]
 

@@ -112,16 +112,16 @@ def build_block(
         for i, (column, names) in enumerate(zip(columns, encoders.names, strict=True))
     )
     directory, bodies = [], []
-    at = HEAD.size + SECTION.size * len(sections)
+    position = HEAD.size + SECTION.size * len(sections)
     for section, packer in zip(sections, encoders.packers, strict=True):
         packed_as, stored = packer.pack(section, compressor)
         body = b"".join((stored, codec.padding(len(stored))))
-        checksum = codec.checksum_at(offset + at, body)
+        checksum = codec.checksum_at(offset + position, body)
         sizes = len(stored), len(section.raw)
         directory.append(SECTION.pack(packed_as, section.encoding, section.flags, *sizes, checksum))
         bodies.append(body)
-        at += len(body)
-    head = b"".join((HEAD.pack(0, at, len(block_keys), len(sections), 0)[4:], *directory))
+        position += len(body)
+    head = b"".join((HEAD.pack(0, position, len(block_keys), len(sections), 0)[4:], *directory))
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
@@ -249,9 +249,9 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool,
     assert encoding is not None, f"check_schema lets {column.type} pass"
     if encoding == ENCODING_BITS:
         flags = to_numpy(column)
-        some = flags if valid is None else flags[valid]
-        if some.all() or not some.any():
-            return Encoded(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
+        live = flags if valid is None else flags[valid]
+        if live.all() or not live.any():
+            return Encoded(ENCODING_CONSTANT_BOOL, 0, bytes([bool(live[0])]))
         return Encoded(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
     if encoding == VALUES_FIXED:
         rows = fixed_rows(column)

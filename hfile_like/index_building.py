@@ -89,15 +89,15 @@ class IndexBuilder:
 
     def add(self, blocks: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]) -> None:
         """The next blocks; `summaries`: of each summarised column, one a block."""
-        at = 0
-        while at < len(blocks):
+        start = 0
+        while start < len(blocks):
             if len(self._blocks) == FAN_OUT:
                 self._end_node()
-            end = at + FAN_OUT - len(self._blocks)
-            self._blocks += blocks[at:end]
+            end = start + FAN_OUT - len(self._blocks)
+            self._blocks += blocks[start:end]
             for name, rows in zip(self._kinds, self._summaries, strict=True):
-                rows += summaries[name][at:end]
-            at = end
+                rows += summaries[name][start:end]
+            start = end
         self.block_count += len(blocks)
 
     def _end_node(self) -> None:
@@ -140,10 +140,10 @@ class IndexBuilder:
                 return self._top(level, encode_nodes(rows), summaries, of_nodes=True)
             nodes = []
             for low in range(0, len(rows), FAN_OUT):
-                some = rows[low : low + FAN_OUT]
-                live = [row.entries - row.deleted for row in some]
+                children = rows[low : low + FAN_OUT]
+                live = [row.entries - row.deleted for row in children]
                 parts = [each[low : low + FAN_OUT] for each in summaries]
-                nodes.append(self._node(some, encode_nodes(some), parts, live, of_nodes=True))
+                nodes.append(self._node(children, encode_nodes(children), parts, live, of_nodes=True))
 
     def _top(
         self, levels: int, table: bytes, summaries: Sequence[Sequence[BlockSummary]], *, of_nodes: bool
@@ -203,13 +203,13 @@ def summarise(column: pa.Array, deleted: np.ndarray | None) -> BlockSummary:
     if not values:
         return BlockSummary(b"" if of_bytes else 0, b"" if of_bytes else 0, total)
     if of_bytes:
-        some = column if counted is None else column.filter(from_numpy(counted))
-        bounds = pc.min_max(some.cast(pa.large_binary()))
+        values_only = column if counted is None else column.filter(from_numpy(counted))
+        bounds = pc.min_max(values_only.cast(pa.large_binary()))
         return BlockSummary(bounds["min"].as_py(), bounds["max"].as_py(), total - values)
     dtype = integer_dtype(column.type)
     numbers = to_numpy(column) if dtype is None else fixed_rows(column).reshape(-1).view(dtype)
-    some = numbers if counted is None else numbers[counted]
-    return BlockSummary(int(some.min()), int(some.max()), total - values)
+    values_only = numbers if counted is None else numbers[counted]
+    return BlockSummary(int(values_only.min()), int(values_only.max()), total - values)
 
 
 def encode_summary(rows: Sequence[BlockSummary], kind: pa.DataType, *, of_nodes: bool) -> bytes:

@@ -81,11 +81,11 @@ class Rows:
         body = keys_at + 8 * (2 * count + 1)
         if body > len(data):
             raise where.bad("index", f"an index of {count} rows is cut short")
-        at = 0
+        offset = 0
         self._fields = []
         for kind in kinds:
-            self._fields.append(np.frombuffer(data, dtype=kind, count=count, offset=at))
-            at += self._fields[-1].nbytes
+            self._fields.append(np.frombuffer(data, dtype=kind, count=count, offset=offset))
+            offset += self._fields[-1].nbytes
         self._ends = ends = np.frombuffer(data, dtype="<u8", count=2 * count + 1, offset=keys_at)
         self._keys = data[body:]
         # A view gives an item sooner than an array; one of its own, since views know no place that is not aligned.
@@ -260,12 +260,12 @@ def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
     if len(rest) < 8 * len(names):
         raise where.bad("summaries", "the lengths of the summaries are cut short")
     lengths = np.frombuffer(rest, dtype="<u8", count=len(names)).tolist()
-    at, bodies = 8 * len(names), {}
+    offset, bodies = 8 * len(names), {}
     for name, length in zip(names, lengths, strict=True):
-        if length > len(rest) - at:
+        if length > len(rest) - offset:
             raise where.bad("summaries", "a summary is cut short")
-        bodies[name.decode(errors="replace")] = rest[at : at + length]
-        at += length
+        bodies[name.decode(errors="replace")] = rest[offset : offset + length]
+        offset += length
     return bodies
 
 

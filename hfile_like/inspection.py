@@ -103,8 +103,8 @@ def _check_block(file: OpenFile, i: int) -> None:
 
 
 def _check_nodes(index: BlockIndex, column: str) -> None:
-    for named, held in index.summarised_nodes(column):
-        if named != held:
+    for named, actual in index.summarised_nodes(column):
+        if named != actual:
             raise index.where.bad("summaries", f"a node of the index does not have the bounds and nulls of {column!r}")
 
 
@@ -200,7 +200,7 @@ def _count_sections(source: Source, index: BlockIndex, schema: pa.Schema) -> lis
     for low in range(0, index.block_count, _HEADS_AT_ONCE):
         offsets = index.spans(range(low, min(low + _HEADS_AT_ONCE, index.block_count))).offsets.tolist()
         for offset, head in zip(
-            offsets, read_exact(source, [(at, length) for at in offsets], gap_bytes=0), strict=True
+            offsets, read_exact(source, [(place, length) for place in offsets], gap_bytes=0), strict=True
         ):
             if codec.checksum_at(offset, head[4:]) != int.from_bytes(head[:4], "little"):
                 raise Where(name_of(source), offset).bad("block checksum", "the checksum of a block does not match")

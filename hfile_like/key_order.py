@@ -31,21 +31,21 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     ranked = first[order]
     tied = np.zeros(count, dtype=bool)
     tied[1:] = ranked[1:] == ranked[:-1]
-    at = _WORD
-    while at < length and tied.any():
+    offset = _WORD
+    while offset < length and tied.any():
         # Only those that are tied so far: each with its group, then by the next word.
         inside = tied.copy()
         inside[:-1] |= tied[1:]
         places = np.flatnonzero(inside)
         groups = np.cumsum(~tied)[places]
         rows = order[places]
-        following = words(at, rows)
+        following = words(offset, rows)
         again = np.lexsort((following, groups))
         order[places] = rows[again]
         following = following[again]
         tied = np.zeros(count, dtype=bool)
         tied[places[1:]] = (following[1:] == following[:-1]) & (groups[1:] == groups[:-1])
-        at += _WORD
+        offset += _WORD
     if tied.any():
         inside = tied.copy()
         inside[:-1] |= tied[1:]
@@ -70,8 +70,8 @@ def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
         while shared < width and (table[:, shared] == table[0, shared]).all():
             shared += 1
 
-        def of_table(at: int, rows: np.ndarray | None) -> np.ndarray:
-            part = table[:, shared + at : shared + at + _WORD]
+        def of_table(offset: int, rows: np.ndarray | None) -> np.ndarray:
+            part = table[:, shared + offset : shared + offset + _WORD]
             if rows is not None:
                 part = part[rows]
             if part.shape[1] < _WORD:
@@ -85,12 +85,12 @@ def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
     data = np.concatenate([np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])], np.zeros(_WORD, dtype=np.uint8)])
     starts = offsets[:-1].astype(np.int64)
 
-    def of_bytes(at: int, rows: np.ndarray | None) -> np.ndarray:
+    def of_bytes(offset: int, rows: np.ndarray | None) -> np.ndarray:
         from_there = starts if rows is None else starts[rows]
-        left = (lengths if rows is None else lengths[rows]).astype(np.int64) - at
-        places = np.minimum(from_there + at, len(data) - _WORD)
+        bytes_left = (lengths if rows is None else lengths[rows]).astype(np.int64) - offset
+        places = np.minimum(from_there + offset, len(data) - _WORD)
         part = data[places[:, None] + _INDICES]
-        part *= left[:, None] > _INDICES
+        part *= bytes_left[:, None] > _INDICES
         return part.view(">u8").reshape(-1).astype(np.uint64)
 
     return of_bytes, int(lengths.max())

@@ -92,11 +92,13 @@ class FixedKeys:
 
     def tails_at(self, places: np.ndarray, width: int) -> np.ndarray:
         """uint8 [k, width]: the last bytes of the keys at int64 `places`; `width` is not above the keys'."""
-        own = min(width, len(self._columns))
+        stored_width = min(width, len(self._columns))
         table = np.empty((len(places), width), dtype=np.uint8)
-        if own < width:
-            table[:, : width - own] = np.frombuffer(self._prefix, dtype=np.uint8)[len(self._prefix) - (width - own) :]
-        table[:, width - own :] = self._columns[len(self._columns) - own :, places].T
+        if stored_width < width:
+            table[:, : width - stored_width] = np.frombuffer(self._prefix, dtype=np.uint8)[
+                len(self._prefix) - (width - stored_width) :
+            ]
+        table[:, width - stored_width :] = self._columns[len(self._columns) - stored_width :, places].T
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
@@ -293,8 +295,8 @@ def lower_bound(keys: BlockKeys, key: bytes) -> int:
 
 def find_key(keys: BlockKeys, key: bytes) -> int:
     """Where a key is; -1 where it is not."""
-    at = lower_bound(keys, key)
-    return at if at < len(keys) and keys.key_at(at) == key else -1
+    row = lower_bound(keys, key)
+    return row if row < len(keys) and keys.key_at(row) == key else -1
 
 
 def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None) -> tuple[int, np.ndarray]:
@@ -339,12 +341,12 @@ def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np
             hits = np.flatnonzero(places < len(keys))
             hits = hits[keys.numbers_at(places[hits]) == wanted[hits]]
             return hits, places[hits]
-    start, there = numbers_below(keys, prefix)
-    if not len(there):
+    start, stored = numbers_below(keys, prefix)
+    if not len(stored):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    places = np.searchsorted(there, wanted)
-    hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == wanted)
-    return hits, np.minimum(places[hits], len(there) - 1) + start
+    places = np.searchsorted(stored, wanted)
+    hits = np.flatnonzero(stored[np.minimum(places, len(stored) - 1)] == wanted)
+    return hits, np.minimum(places[hits], len(stored) - 1) + start
 
 
 def tails_at(keys: BlockKeys, places: np.ndarray, width: int) -> np.ndarray:

@@ -162,19 +162,19 @@ def _aligned(
     deleted: bool,
 ) -> pa.Table:
     is_found = rows >= 0
-    gone = np.zeros(len(rows), dtype=bool)
+    is_deleted = np.zeros(len(rows), dtype=bool)
     if any(p.deleted is not None for p in parts):
         flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-        gone[is_found] = flags[rows[is_found]]
+        is_deleted[is_found] = flags[rows[is_found]]
     if not deleted:
-        is_found = is_found & ~gone
+        is_found = is_found & ~is_deleted
     arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
     for place, position in enumerate(positions):
         arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_found))
     arrays.append(from_numpy(is_found))
     fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
     if deleted:
-        arrays.append(from_numpy(gone))
+        arrays.append(from_numpy(is_deleted))
         fields.append(DELETED_FIELD)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -205,17 +205,17 @@ def _picked_in_chunks(
     while low < len(picks):
         high = max(low + 1, int(np.searchsorted(ends, ends[low] + CHUNK_BYTES_MAX, side="right")) - 1)
         # Of one piece at a time, which is no more than a block: what is gathered fits a chunk.
-        some = np.where(valid[low:high], picks[low:high], 0)
-        home = np.searchsorted(firsts, some, side="right") - 1
+        rows_of_chunk = np.where(valid[low:high], picks[low:high], 0)
+        home = np.searchsorted(firsts, rows_of_chunk, side="right") - 1
         order = np.argsort(home, kind="stable")
-        own, cuts = np.unique(home[order], return_index=True)
+        pieces_used, cuts = np.unique(home[order], return_index=True)
         parts = np.split(order, cuts[1:])
-        taken = [
-            pieces[piece].take(from_numpy(some[rows] - firsts[piece], valid[low:high][rows]))
-            for piece, rows in zip(own.tolist(), parts, strict=True)
+        gathered = [
+            pieces[piece].take(from_numpy(rows_of_chunk[rows] - firsts[piece], valid[low:high][rows]))
+            for piece, rows in zip(pieces_used.tolist(), parts, strict=True)
         ]
         back = np.empty(high - low, dtype=np.int64)
         back[order] = np.arange(high - low)
-        chunks.append(pa.concat_arrays(taken).take(from_numpy(back)))
+        chunks.append(pa.concat_arrays(gathered).take(from_numpy(back)))
         low = high
     return pa.chunked_array(chunks, kind)

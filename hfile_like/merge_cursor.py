@@ -58,8 +58,8 @@ class Stored(NamedTuple):
         parts: list[Entries] = []
         size, most = 0, _DECODED_TIMES * sum(info.plain_bytes for info in self.infos) + _DECODED_MORE_BYTES
         for run in runs_of(self.blocks()):
-            whole = joined_entries(run, columns) if len(run) > 1 else None
-            for part in [whole] if whole is not None else (block_entries(block, columns) for block in run):
+            joined = joined_entries(run, columns) if len(run) > 1 else None
+            for part in [joined] if joined is not None else (block_entries(block, columns) for block in run):
                 parts.append(part)
                 size += part.size_bytes
                 if size > most:

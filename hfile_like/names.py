@@ -142,10 +142,10 @@ class NameStrings:
 
     constant = None
 
-    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, cap: int, where: Where):
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, cap: int, where: Where):
         """At most `cap` bytes once decoded. Raises CorruptionError."""
         self.kind, self._cap, self._where, self._count = kind, cap, where, count
-        raw = memoryview(raw)[at:]
+        raw = memoryview(raw)[offset:]
         if len(raw) < HEAD.size:
             raise where.bad("template", "a template is cut short")
         parts, literal_bytes = HEAD.unpack_from(raw)
@@ -175,7 +175,7 @@ class NameStrings:
         if is_text(kind):
             self._check_text()
 
-    def _fields(self, records: list[tuple[int, ...]], raw: memoryview, at: int) -> list[memoryview]:
+    def _fields(self, records: list[tuple[int, ...]], raw: memoryview, offset: int) -> list[memoryview]:
         """The field of each part: those of numbers lie before those of digits."""
         fields = [raw[:0]] * len(records)
         for kinds in (NUMBERS, DIGITS):
@@ -184,10 +184,10 @@ class NameStrings:
                     raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
                 if form in kinds:
                     more = (self._count + 3) // 4 if form == RANDOM_UUID else 0
-                    end = at + self._count * (width if form in NUMBERS else size) + more
-                    fields[i] = raw[at:end]
-                    at = end + len(padding(end))
-        if at != len(raw):
+                    end = offset + self._count * (width if form in NUMBERS else size) + more
+                    fields[i] = raw[offset:end]
+                    offset = end + len(padding(end))
+        if offset != len(raw):
             raise self._where.bad("template", "the fields of a template do not fit its section")
         return fields
 
@@ -349,8 +349,8 @@ def _rendered(
     flat = np.concatenate([np.empty(0, dtype=np.uint8), *(table.reshape(-1) for table in digits.values())])
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
     kernels.render(parts, read_only(literals), numbers, flat, offsets[:-1].copy(), out)
-    kept = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
-    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(kept), pa.py_buffer(out)], 0)
+    narrow = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
+    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(narrow), pa.py_buffer(out)], 0)
 
 
 def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:
@@ -381,8 +381,8 @@ def hexadecimal(kind: int, data: np.ndarray) -> np.ndarray:
     if kind == HEX:
         return digits
     out = np.full((len(data), UUID_CHARACTERS), ord("-"), dtype=np.uint8)
-    for first, at, size in UUID_RUNS:
-        out[:, at : at + size] = digits[:, first : first + size]
+    for first, offset, size in UUID_RUNS:
+        out[:, offset : offset + size] = digits[:, first : first + size]
     return out
 
 

@@ -149,10 +149,10 @@ class OpenFile:
 
 def _read(source: Source, tail: Tail, ranges: list[tuple[int, int]]) -> list[memoryview]:
     """The bytes of ranges, those that are in the tail from there."""
-    kept = [tail.slice(*r) for r in ranges]
-    missing = [r for r, part in zip(ranges, kept, strict=True) if part is None]
+    in_tail = [tail.slice(*r) for r in ranges]
+    missing = [r for r, part in zip(ranges, in_tail, strict=True) if part is None]
     read = iter(read_exact(source, missing))
-    return [next(read) if part is None else part for part in kept]
+    return [next(read) if part is None else part for part in in_tail]
 
 
 def key_bounds(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:
@@ -200,9 +200,9 @@ def read_strided_many(
     gap_bytes: int = COALESCE_GAP_BYTES,
 ) -> list[np.ndarray]:
     """What `read_strided_rows` gives of each of some sections of one file, asked of the source at once."""
-    asked = [_Asked(section, _checked(section, indices), gap_bytes) for section, indices in wanted]
-    parts = iter(read_exact(source, [one for each in asked for one in each.ranges], gap_bytes))
-    return [each.rows([next(parts) for _ in each.ranges], source) for each in asked]
+    requests = [_Asked(section, _checked(section, indices), gap_bytes) for section, indices in wanted]
+    parts = iter(read_exact(source, [one for each in requests for one in each.ranges], gap_bytes))
+    return [each.rows([next(parts) for _ in each.ranges], source) for each in requests]
 
 
 def _checked(section: StridedSection, indices: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -233,11 +233,11 @@ class _Asked:
     def rows(self, parts: Sequence[memoryview], source: Source) -> np.ndarray:
         section, step, unique = self._section, self._step, self._unique
         stored = np.empty((len(unique), step), dtype=np.uint8)
-        at = 0
+        offset = 0
         for run, part in zip(self._runs, parts, strict=True):
             table = np.frombuffer(part, dtype=np.uint8).reshape(-1, step)
-            stored[at : at + len(run)] = table if len(table) == len(run) else table[run - run[0]]
-            at += len(run)
+            stored[offset : offset + len(run)] = table if len(table) == len(run) else table[run - run[0]]
+            offset += len(run)
         rows = np.ascontiguousarray(stored[:, : section.stride])
         offsets = np.uint64(section.offset) + unique.astype(np.uint64) * np.uint64(step)
         sums = np.ascontiguousarray(stored[:, section.stride :]).view("<u4").reshape(-1)

@@ -145,17 +145,17 @@ class PlainStrings:
 
     constant = None
 
-    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, where: Where):
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, where: Where):
         item = 8 if is_large(kind) else 4
         size = (count + 1) * item
-        data_at = at + size + len(padding(size))
+        data_at = offset + size + len(padding(size))
         if data_at > len(raw):
             raise where.bad("value section", "the offsets of a column are cut short")
-        offsets = np.frombuffer(raw, dtype=f"<i{item}", count=count + 1, offset=at)
+        offsets = np.frombuffer(raw, dtype=f"<i{item}", count=count + 1, offset=offset)
         if offsets[0] != 0 or int(offsets[-1]) != len(raw) - data_at or (offsets[1:] < offsets[:-1]).any():
             raise where.bad("value section", "the offsets of a column do not fit its bytes")
-        whole = aligned(raw)
-        self._buffers = [whole.slice(at, size), whole.slice(data_at)]
+        buffer = aligned(raw)
+        self._buffers = [buffer.slice(offset, size), buffer.slice(data_at)]
         self._kind, self._count, self._where = kind, count, where
         self._offsets, self._data = offsets, memoryview(raw)[data_at:]
         self.decoded_bytes = len(self._data)
@@ -180,8 +180,8 @@ class DictionaryStrings:
     constant   the bytes of the one value, where there are no more; else None
     """
 
-    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, cap: int, where: Where):
-        values, codes = unpack_strings(memoryview(raw)[at:], where)
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, cap: int, where: Where):
+        values, codes = unpack_strings(memoryview(raw)[offset:], where)
         few = 1 <= len(values) <= DICTIONARY_MAX
         if not few or len(codes) != (count if len(values) > 1 else 0):
             raise where.bad("dictionary", f"{len(values)} values and {len(codes)} codes do not fit {count} entries")
@@ -252,27 +252,27 @@ class Column:
             if self._at > len(raw):
                 raise where.bad("value section", "the validity of a column is cut short")
             self.valid = _unpacked(raw, 0, count)
-        at, left = self._at, len(raw) - self._at
+        offset, size_left = self._at, len(raw) - self._at
         sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
-        size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, left)
-        if left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and left < 16):
-            raise where.bad("value section", f"{left} bytes are not those of {count} values of {kind}")
+        size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, size_left)
+        if size_left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and size_left < 16):
+            raise where.bad("value section", f"{size_left} bytes are not those of {count} values of {kind}")
         if encoding in (ENCODING_FRAME, ENCODING_PLANES):
-            base, step = (int.from_bytes(raw[at + i : at + i + 8], "little") for i in (0, 8))
+            base, step = (int.from_bytes(raw[offset + i : offset + i + 8], "little") for i in (0, 8))
             read = integers.read_line if encoding == ENCODING_FRAME else integers.read_planes
-            self.line = read(base, step, raw, at + 16, count, kind.byte_width, where)
+            self.line = read(base, step, raw, offset + 16, count, kind.byte_width, where)
         elif encoding == ENCODING_FIXED:
-            self.fixed = np.frombuffer(raw, np.uint8, size, at if size else 0).reshape(count, kind.byte_width)
+            self.fixed = np.frombuffer(raw, np.uint8, size, offset if size else 0).reshape(count, kind.byte_width)
         elif encoding == ENCODING_BITS:
-            self.bits = _unpacked(raw, at, count)
+            self.bits = _unpacked(raw, offset, count)
         elif encoding == ENCODING_CONSTANT_BOOL:
-            self.bits = bool(raw[at])
+            self.bits = bool(raw[offset])
         elif encoding == ENCODING_DICTIONARY:
-            self.strings = DictionaryStrings(kind, count, raw, at, cap, where)
+            self.strings = DictionaryStrings(kind, count, raw, offset, cap, where)
         elif encoding == ENCODING_NAMES:
-            self.strings = NameStrings(kind, count, raw, at, cap, where)
+            self.strings = NameStrings(kind, count, raw, offset, cap, where)
         else:
-            self.strings = PlainStrings(kind, count, raw, at, where)
+            self.strings = PlainStrings(kind, count, raw, offset, where)
         if self.strings is not None:
             self.decoded_bytes += self.strings.decoded_bytes
 
@@ -339,10 +339,10 @@ class Column:
         """All values, over the memory of the section where it holds them as Arrow does."""
         if self.fixed is None:
             return self.take(slice(0, self.count))
-        whole = aligned(self._raw)
-        validity = None if self.valid is None else whole.slice(0, (self.count + 7) // 8)
+        buffer = aligned(self._raw)
+        validity = None if self.valid is None else buffer.slice(0, (self.count + 7) // 8)
         nulls = 0 if validity is None else -1
-        return pa.Array.from_buffers(self.kind, self.count, [validity, whole.slice(self._at)], nulls)
+        return pa.Array.from_buffers(self.kind, self.count, [validity, buffer.slice(self._at)], nulls)
 
 
 def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
@@ -373,6 +373,6 @@ def filled(kind: pa.DataType, out: np.ndarray, valid: np.ndarray | None) -> pa.A
     return pa.Array.from_buffers(kind, len(out), [bits, pa.py_buffer(data)], 0 if bits is None else -1)
 
 
-def _unpacked(raw: memoryview | bytes, at: int, count: int) -> np.ndarray:
-    bits = np.frombuffer(raw, dtype=np.uint8, count=(count + 7) // 8, offset=at)
+def _unpacked(raw: memoryview | bytes, offset: int, count: int) -> np.ndarray:
+    bits = np.frombuffer(raw, dtype=np.uint8, count=(count + 7) // 8, offset=offset)
     return np.unpackbits(bits, count=count, bitorder="little").view(bool)

@@ -159,9 +159,11 @@ class SortedFileWriter:
         for part, size in zip(parts, sizes, strict=True):
             self._add_cut(part, size)
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
-        given = self._pending[self._own_parts :]
-        if given:
-            self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
+        borrowed = self._pending[self._own_parts :]
+        if borrowed:
+            self._pending[self._own_parts :] = [
+                borrowed[0].compact() if len(borrowed) == 1 else Entries.concat(borrowed)
+            ]
             self._own_parts = len(self._pending)
 
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
@@ -171,20 +173,22 @@ class SortedFileWriter:
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
         sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
         large = np.flatnonzero(sizes >= little)
-        at = 0
-        while at < len(sizes):
-            is_much = max(self._pending_bytes, int(sizes[at])) >= little
-            if self._pending and is_much and (at or self._has_new_prefix(part.keys[0].as_py())):
+        piece = 0
+        while piece < len(sizes):
+            is_much = max(self._pending_bytes, int(sizes[piece])) >= little
+            if self._pending and is_much and (piece or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
             # Pieces that follow share the block until there is much of it, or one of them is.
-            filled = int(np.searchsorted(ends, ends[at] + little - self._pending_bytes))
-            following = int(np.searchsorted(large, at, side="right"))
-            stop = max(at + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes)))
-            if sizes[at] >= little:
-                stop = at + 1
-            low, high = int(bounds[at]), int(bounds[stop])
+            filled = int(np.searchsorted(ends, ends[piece] + little - self._pending_bytes))
+            following = int(np.searchsorted(large, piece, side="right"))
+            stop = max(
+                piece + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes))
+            )
+            if sizes[piece] >= little:
+                stop = piece + 1
+            low, high = int(bounds[piece]), int(bounds[stop])
             self._add(part.slice(low, high - low), row_bytes[low:high])
-            at = stop
+            piece = stop
 
     def _has_new_prefix(self, key: bytes) -> bool:
         before = self._pending[-1].keys
@@ -364,14 +368,14 @@ class SortedFileWriter:
         if self._state != "open":
             raise InvalidArgumentError(f"{self._output.name}: the writer is {self._state}; make a new one")
 
-    def _check_name(self, what: str, name: str, taken: Mapping) -> None:
+    def _check_name(self, what: str, name: str, names: Mapping) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"a {what} needs a name, not {name!r}")
         try:
             name.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"{name!r} is not text: it cannot be the name of a {what}") from None
-        if name in taken:
+        if name in names:
             raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
 
 
