@@ -19,7 +19,7 @@ class cached_property(Generic[T]):
     """A property that is worked out when it is first asked for, and kept in the object's `__dict__`.
 
     Threads that ask at once may each work it out; all get what the first of them published. So it is for values that
-    are alike whoever works them out.
+    are the same whoever works them out.
     """
 
     def __init__(self, make: Callable[[Any], T]):

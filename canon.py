@@ -15,7 +15,7 @@ Every other type (list, map, struct, null, interval) has no class and is not ind
 any other we do not know that (Arrow's bool8 stores 2 and 3 for the same True), so it has none.
 
 **Hash forms** feed the filters. Values that are equal under any width or unit share a form, so int32 5 and int64 5
-hash alike, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
+hash to the same, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
 false positive.
 """
 

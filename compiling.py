@@ -1,7 +1,7 @@
 """Kernels, compiled once for a machine: kept on disk wherever the package lies, and never at an answer's cost.
 
 A kernel calls what is in its own file and the helpers at the end of this one: loads and stores of unaligned numbers,
-which exist in compiled code alone and have stand-ins for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
+which exist in compiled code alone and have substitutes for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
 file than the kernel's own, so the source of this file is part of the key under which compiled code is kept.
 
 numba keeps what it has compiled beside the source, or else in the user's home. A process of Spark's may have neither:
@@ -129,7 +129,7 @@ class _Kept(FunctionCache):
 
 
 def _own_source() -> str:
-    """What tells one state of this file from another; "" where there is no source."""
+    """What identifies a state of this file; "" where there is no source."""
     try:
         return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""The order in which clustering lays rows down, and where it is cut into files: both learnt from a sample of the rows.
+"""The order in which clustering writes rows, and where it is cut into files: both learnt from a sample of the rows.
 
 A `RowOrder` makes one key a row, and rows are laid down by their keys:
 
@@ -6,7 +6,7 @@ A `RowOrder` makes one key a row, and rows are laid down by their keys:
                        first. Nulls come before all values, NaN after all numbers, as in Spark
     zorder, hilbert    along a curve through a grid, good for each of a few columns. A column's levels in
                        the grid are *ranks*: which share of the sampled rows lies below the value, so crowded values,
-                       strings that begin alike and columns of two values spread over the whole grid as all others do
+                       strings with a common prefix and columns of two values spread over the whole grid, too
 
 `Buckets` cut the keys into ranges of about as many rows. Keys that are rarer than a bucket are never parted; of a key
 that alone fills several, the rows are dealt out over these in turn.
@@ -245,7 +245,7 @@ class _Ranks:
 
 def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
     """The keys at some places of their order, ascending; none where there are no keys. Binary ones are cut to what
-    tells them from the key before them, but for those that several cuts fall on."""
+    distinguishes them from the key before, but for those that several cuts fall on."""
     if not len(keys):
         return keys
     if isinstance(keys, np.ndarray):

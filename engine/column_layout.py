@@ -1,4 +1,4 @@
-"""How the values of a column lie over a table's files: whether its bounds can tell files apart, and what would help.
+"""How the values of a column lie over a table's files: whether bounds can separate files, and what would help.
 
 The *depth* of a value is the number of files whose [min, max] holds it: what a look-up of it reads by bounds alone. It
 is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
@@ -189,7 +189,7 @@ def _python(stored: int | bytes | None, kind: pa.DataType) -> Any:
 
 class _Axis:
     """A column's domain laid out from 0 to 1, evenly by value; bytes by the eight that follow what all have in common,
-    or, where those tell too few of them apart, by their rank."""
+    or, where those separate too few of them, by their rank."""
 
     def __init__(self, lower: pa.Array, upper: pa.Array, kind: pa.DataType):
         self._kind, self._stored = kind, lower.type
@@ -267,7 +267,7 @@ class _Axis:
         return self.high - self.low + 1
 
     def labels(self) -> tuple[tuple[float, str], ...]:
-        """Values to stand along the domain: the ends of what is shown and, where there are values between, some."""
+        """Values that label the domain: the ends of what is shown and, where there are values between, some."""
         low, high = self.shown
         if low is None:
             return ()
@@ -352,28 +352,28 @@ def _advice(
             return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
         advice = "No file has bounds of it, so they skip nothing."
         return [advice if has_filter else f"{advice} A Bloom filter on {name} would answer = and IN."]
-    told_of = _of_bounds(layout, values_max, has_filter)
+    advice = _of_bounds(layout, values_max, has_filter)
     if layout.files_unknown:
-        told_of.append(
+        advice.append(
             f"{_files(layout.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
         )
-    return told_of
+    return advice
 
 
 def _of_bounds(layout: Layout, values_max: int | None, has_filter: bool) -> list[str]:
     name, count = layout.column, layout.files_with_bounds
     share = layout.depth_mean / count
     if layout.files == 1:
-        return ["One file: there is none to skip beside it. Its row groups are still told apart."]
+        return ["One file: there is none to skip beside it. Its row groups still have bounds of their own."]
     if values_max == 1:
-        return ["One value in all files: it tells no file from another."]
+        return ["One value in all files: it separates no files."]
     if layout.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:
         return ["Clustered: bounds alone lead to the files that hold a value. Leave it as it is."]
     wide = int((layout.ends - layout.starts > _WIDE_MIN).sum())
     if wide <= _WIDE_FILES_MAX * count and wide >= layout.depth_mean / 2:
         return [
             f"{_files(wide)} of {count:,} span more than half of the domain each, and the others little: sorting the "
-            f"rows of those alone by {name} would mend it."
+            f"rows of those alone by {name} would help."
         ]
     is_spread = share >= _SPREAD_SHARE_MIN
     advice = ["Nearly all files overlap: bounds skip little." if is_spread else "Partly clustered."]

@@ -41,7 +41,7 @@ Ask = Callable[[Table], int]
 
 @dataclass(frozen=True)
 class Listing:
-    """A listing of the storage: its median time, folders listed (a request each, or more where an object store tells
+    """A listing of the storage: its median time, folders listed (a request each, or more where an object store lists
     them in pages), files found."""
 
     elapsed_s: float
@@ -93,7 +93,7 @@ def perf_of(
 
     Args:
         partition: which one, by its text; by default the one with most files.
-        rounds: how often each call is made; medians are told. The whole storage is listed once.
+        rounds: how often each call is made; medians are reported. The whole storage is listed once.
         with_listing: also list the storage.
 
     Raises InvalidArgumentError for a partition that is not there.
@@ -203,7 +203,7 @@ def _listed(table: Table, progress: Progress | None) -> Listing:
 
 def _listed_folders(table: Table) -> Listing | None:
     """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
-    None where folders do not tell partitions."""
+    None where partitions are not folders."""
     if not table.handle.is_hive or not table.handle.instant.partitioning:
         return None
     storage, level = _Folders(table.handle.storage), [""]

@@ -15,7 +15,7 @@ _REPEAT_S = 0.1
 _BAR_WIDTH = 24
 
 
-def teller(progress: Progress | bool | None) -> Progress | None:
+def progress_function(progress: Progress | bool | None) -> Progress | None:
     """What `progress=` means: a function, called as f(step, done, total or None); True, a bar on stderr, or in the
     notebook; else none."""
     if progress is None or progress is False:

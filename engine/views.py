@@ -16,7 +16,7 @@ from .state.coverage import is_covered
 from .state.slices import any_of, slices_of
 from .state.snapshot import Snapshot
 
-# What is told of a file, besides its number and its partition.
+# Of a file, besides its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
 
 
@@ -63,7 +63,7 @@ def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) 
         ids = ids.to_pylist()
     is_list = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))
     if not is_list or not all(isinstance(i, (int, np.integer)) and 0 <= i < 1 << 64 for i in ids):
-        raise InvalidArgumentError("ids are file numbers, as files() tells them: integers from 0 on")
+        raise InvalidArgumentError("ids are file numbers, as files() gives them: integers from 0 on")
     numbers = np.array([int(i) for i in ids], dtype=np.uint64)
     return files_view(snapshot.rows(np.unique(numbers), FILE_COLUMNS), snapshot)
 
@@ -114,7 +114,7 @@ def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Ta
 
 
 def _detail(instant: dict) -> str | None:
-    """What an action was about, where counts do not tell it."""
+    """What an action was about, where counts do not say it."""
     summary, action = instant["summary"], instant["action"]
     if action == "rollback":
         return f"of version {summary['rolled_back']}"

@@ -9,7 +9,7 @@ Keys and Arrow arrays flow in through `writer`, which cuts them into blocks; blo
 in the file; `reader` gives rows, Arrow batches and numpy arrays back. FORMAT.md beside this file describes the bytes.
 A file may be damaged or crafted: every length, count and offset is checked before it is used.
 
-Begin with `reader` and `writer`, then `block`. The modules stand in a line, and each imports from those before it:
+Begin with `reader` and `writer`, then `block`. The modules are in a line, and each imports from those before it:
 
     bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
     encodings    integers; keys; names (strings of one make); values

@@ -215,7 +215,7 @@ class PathOutput:
 
 
 class ObjectOutput:
-    """A writable binary file object; offsets count from where it stands. Closing it is the caller's."""
+    """A writable binary file object; offsets count from its position. Closing it is the caller's."""
 
     def __init__(self, target):
         self.name = str(getattr(target, "name", "file object"))

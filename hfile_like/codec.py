@@ -27,7 +27,7 @@ CODEC_ZSTD = 1
 CODEC_ZSTD_HEAD = 2
 ZSTD_LEVEL = 1
 
-# A zstandard block of 4 bytes stands for at most 128 KiB.
+# A zstandard block of 4 bytes decodes to at most 128 KiB.
 _ZSTD_RATIO_MAX = 32_768
 # What lies by itself (the footer, a meta, a node) may come to so many bytes more than twice what is stored. A writer
 # stores it as it is where it would come to more.

@@ -82,7 +82,7 @@ class Entries:
 
 
 def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Where the asked columns stand in the schema; all for None. Raises SchemaError for one that is not there."""
+    """The positions of columns in the schema; all for None. Raises SchemaError for one that is not there."""
     if columns is None:
         return list(range(len(schema)))
     if isinstance(columns, str) or not isinstance(columns, Sequence):

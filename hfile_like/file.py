@@ -1,5 +1,5 @@
 """What a file is made of: a header, blocks and what lies beside them, a footer that names it all, and a trailer of
-fixed size that says where the footer stands.
+fixed size that says where the footer lies.
 
 A reader takes the last 64 KiB. The trailer is in them, and mostly the footer too: one read opens a file. Tables that
 few readers ask for (groups, strided sections, metas) are kept as bytes and read when asked for.

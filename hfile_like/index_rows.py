@@ -38,7 +38,7 @@ from .codec import Piece, Where
 from .keys import KEY_BYTES_MAX
 from .values import ENCODING_BITS, ENCODING_FIXED, encoding_of, integer_dtype
 
-# Blocks, levels, fan-out: what stands before the topmost table.
+# Blocks, levels, fan-out: what comes before the topmost table.
 INDEX_HEAD = struct.Struct("<QII")
 # So many searches of a table go to its bytes; later ones to lists of its keys.
 _LIST_AFTER = 8
@@ -123,7 +123,7 @@ class Rows:
         return self._bound(bisect_left, 0, key)
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
-        """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
+        """The place of a key among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
         listed = self._listed
         if listed is None:
             if self._asked < _LIST_AFTER:

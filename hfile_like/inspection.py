@@ -151,7 +151,7 @@ _CODECS = {
 
 @dataclass(frozen=True)
 class SectionCount:
-    """The sections of one kind that were encoded and compressed alike.
+    """The sections of one kind of one encoding and compression.
 
     section       "tombstones", "keys", or the name of a value column
     position      0 for tombstones, 1 for keys, from 2 on value columns in the order of the schema

@@ -29,7 +29,7 @@ _NO = np.uint8(255)
 _NIBBLES = np.full(256, 255, np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DASHES = np.array([8, 13, 18, 23], np.int64)
-# Where the digits of each byte of a uuid stand among its characters.
+# Where the digits of each byte of a uuid are among its characters.
 _UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34], np.int64)
 
 

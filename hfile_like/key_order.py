@@ -116,7 +116,7 @@ def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
 
 
 def plain_order(keys: pa.BinaryArray) -> np.ndarray:
-    """Sorting finds the runs that there are, and keeps equal keys as they stand: oldest first."""
+    """Sorting finds the runs that there are, and keeps the order of equal keys: oldest first."""
     listed = keys.to_pylist()
     order = sorted(range(len(listed)), key=listed.__getitem__)
     last = [i for i, j in pairwise(order) if listed[i] != listed[j]]

@@ -213,12 +213,12 @@ class NumberKeys:
         return numbers
 
     def find(self, wanted: np.ndarray) -> np.ndarray | None:
-        """int64 [k]: where each of uint64 `wanted` would stand, if it is there at all; None where the numbers are on no
+        """int64 [k]: where each of uint64 `wanted` would be, if it is there at all; None where the numbers are on no
         line, and have to be searched."""
         base, step, items, _ = self._line
         if items is not None or not step or step >> 32 or base + step * self._count > integers.MASK:
             return None
-        # What is below the base wraps around, and stands past the end.
+        # What is below the base wraps around, and comes out past the end.
         off = wanted - np.uint64(base)
         return np.minimum(off if step == 1 else off // np.uint64(step), np.uint64(self._count)).astype(np.int64)
 

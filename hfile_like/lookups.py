@@ -180,7 +180,7 @@ def _aligned(
 
 
 def _picked(pieces: Sequence[pa.Array], kind: pa.DataType, picks: np.ndarray, valid: np.ndarray) -> pa.ChunkedArray:
-    """What stands at `picks`, int64 [k], of arrays of a type that lie one after the other; null where not `valid`, bool
+    """The values at `picks`, int64 [k], of arrays of a type that lie one after the other; null where not `valid`, bool
     [k]. Of strings and bytes that come to more than 2 GiB, in more than one chunk."""
     if not pieces:
         return pa.chunked_array([pa.nulls(len(picks), kind)])

@@ -308,7 +308,7 @@ class _Merged(NamedTuple):
 def _write(
     writer: MergingWriter, entries: Entries | None, cuts: list[int], copies: list[Stored], is_last: bool
 ) -> None:
-    """Writes a batch, and between its entries the blocks that are copied, each where its keys stand."""
+    """Writes a batch, and between its entries the blocks that are copied, each at the place of its keys."""
     row = 0
     for cut, copied in zip(cuts, copies, strict=True):
         if entries is not None and row < cut:

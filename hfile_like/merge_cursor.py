@@ -289,7 +289,7 @@ class _Decoded:
         return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
 
     def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
-        """Where a key stands among those from `low` on."""
+        """The place of a key among those from `low` on."""
         return bisect(range(len(self.entries)), key, lo=low, key=self.at)
 
 

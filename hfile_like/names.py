@@ -56,7 +56,7 @@ PARTS_MAX = 32
 DIGITS_MAX = 18
 UUID_BYTES, RANDOM_UUID_BYTES = 16, 15
 UUID_CHARACTERS = 36
-# Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
+# Where the 32 digits of a uuid are in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<BBHIQQ")

@@ -174,7 +174,7 @@ def in_order(
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
-    Python to others in the meantime. Where `size_bytes` gives the size of runs, none is begun beside large ones."""
+    Python to others in the meantime. Where `size_bytes` gives the size of runs, none starts beside large ones."""
 
     def made(run: T, result: R | None) -> Iterator[R]:
         if result is not None:

@@ -191,7 +191,7 @@ class DictionaryStrings:
         self.constant = values[0] if len(values) == 1 else None
         lengths = np.array([len(value) for value in values], dtype=np.int64)
         if len(self._codes) and int(self._codes.max()) >= len(values):
-            raise where.bad("dictionary", "a code of a dictionary stands for no value")
+            raise where.bad("dictionary", "a dictionary has no value for a code")
         self.decoded_bytes = 0
         if int(lengths.max()) * count > _EXACT_ABOVE_BYTES:
             self.decoded_bytes = int(lengths[self._codes].sum()) if len(values) > 1 else int(lengths[0]) * count
