@@ -53,15 +53,29 @@ class CommitConflictError(SkipstoneError):
         return _rebuild, (type(self), self.message, {"paths": self.paths})
 
 
+_SHOWN_CHARACTERS = 300
+
+
+def _part_around(text: str, position: int) -> tuple[str, int]:
+    """What to show of a text, and where in it the position is: the whole text unless it is long."""
+    if len(text) <= 2 * _SHOWN_CHARACTERS:
+        return text, position
+    start = max(0, position - _SHOWN_CHARACTERS)
+    stop = position + _SHOWN_CHARACTERS
+    before, after = "... " if start else "", " ..." if stop < len(text) else ""
+    return f"{before}{text[start:stop]}{after}", position - start + len(before)
+
+
 class PredicateError(SkipstoneError, ValueError):
     """A predicate that cannot be read or bound. `text` and `position` (0-based, or None) show the place."""
 
     def __init__(self, message: str, *, text: str | None = None, position: int | None = None):
         shown = message
-        if text is not None and position is not None:
-            shown += f"\n  {text}\n  {' ' * position}^"
-        elif text is not None:
-            shown += f"\n  {text}"
+        if text is not None:
+            part, offset = _part_around(text, position or 0)
+            shown += f"\n  {part}"
+            if position is not None:
+                shown += f"\n  {' ' * offset}^"
         super().__init__(shown)
         self.message, self.text, self.position = message, text, position
 
