@@ -350,8 +350,8 @@ def _advice(
             return ["No row has a value: there is nothing to look up."]
         if not has_statistics:
             return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
-        advice = "No file has bounds of it, so they skip nothing."
-        return [advice if has_filter else f"{advice} A Bloom filter on {name} would answer = and IN."]
+        unbounded = "No file has bounds of it, so they skip nothing."
+        return [unbounded if has_filter else f"{unbounded} A Bloom filter on {name} would answer = and IN."]
     advice = _of_bounds(layout, values_max, has_filter)
     if layout.files_unknown:
         advice.append(

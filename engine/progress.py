@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidArgumentError
-from . import html
 
 Progress = Callable[[str, int, int | None], None]
 _REPEAT_S = 0.1
@@ -90,6 +89,8 @@ class _NotebookBars(_Bars):
 
     def _show(self, steps: list[_Step], is_finished: bool) -> None:
         from IPython.display import HTML, display
+
+        from . import html
 
         page = HTML(html.page(*(html.bar(step.name, step.done, step.total, step.counts()) for step in steps)))
         if self._output is None:
