@@ -1,4 +1,4 @@
-"""Parts of a WHERE that another engine tests on rows, over every kind of lake: the rows are DuckDB's, whatever prunes."""
+"""Parts of a WHERE that another engine tests on rows, over every kind of lake: the rows are those of DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WHERES = [
 def _rows(first: int, p: str) -> pa.Table:
     numbers = list(range(first, first + 10))
     texts = [None if n % 4 == 0 else ["AA", "aA", "b"][n % 3] for n in numbers]
-    return pa.table([numbers, texts, [p] * 10], schema=pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())]))  # fmt: skip
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
+    return pa.table([numbers, texts, [p] * 10], schema=schema)
 
 
 PARTS = [_rows(0, "x"), _rows(10, "y"), _rows(20, "x")]
