@@ -121,9 +121,9 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
     single = interval.single()
     if single.any():
         where = np.flatnonzero(single)
-        found = leaf.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), leaf.type)
-        if found is not None:
-            true[where], false[where] = found, ~found
+        matching = leaf.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), leaf.type)
+        if matching is not None:
+            true[where], false[where] = matching, ~matching
     return true, false
 
 
