@@ -69,9 +69,9 @@ def create(
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
-        source: "directory", or "delta", "iceberg": the live files of that table's own log, which then says what the
-            columns and the partitions are. None looks for a log, here and in the folders above: a Delta table is
-            followed, one of Iceberg or Hudi, and a folder below any, is refused; files that are named with `files` are
+        source: "directory", or "delta", "iceberg", "hudi": the live files of that table's own log, which then says what
+            the columns and the partitions are. None looks for a log, here and in the folders above: a Delta or Hudi
+            table is followed, one of Iceberg, and a folder below any, is refused; files that are named with `files` are
             taken as they are. "directory" insists on every Parquet file.
         files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
             `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, string_array, to_numpy
+from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..lakes.log import Columns, LogState, Naming, described, known_state
@@ -31,6 +31,9 @@ from ..tasks.attach import COLUMNS_MAX
 from ..tasks.log_attach import opened
 from .bind import bind
 from .schemas import check_table_schema, identified, indexes_left, leaves_below, with_leaves
+
+# What tells a file from itself at another state of the log, besides its path and size.
+_AS_TEXTS = ("deletes", "kind", "file_group", "slice_instant", "commit", "merge")
 
 
 @dataclass
@@ -66,14 +69,16 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
-        added, gone = _compared(before.files(columns=["path", "size_bytes", "deletes"]), _once(added))
+        added, gone = _compared(before.files(columns=["path", "size_bytes", *_AS_TEXTS]), _once(added))
     else:
         came = set(added.column("path").to_pylist())
-        if not came and not removed:
+        if not came and not removed and not changes.groups:
             return Followed(after, naming, added, {})
-        texts = set(added.column("partition").to_pylist()) if removed <= came else None
-        live = before.files(None if texts is None else _partition_ids(before, texts), ["path"])
-        gone = live.filter(pc.is_in(live.column("path"), value_set=string_array([*removed, *came])))
+        texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
+        ids = _partition_ids(before, texts) if removed <= came else None
+        live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
+        is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *came])))
+        gone = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
     ids, paths = gone.column("file_id").to_pylist(), gone.column("path").to_pylist()
     return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
 
@@ -81,6 +86,18 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
 def _partition_ids(snapshot: Snapshot, texts: set[str]) -> list[int]:
     known = snapshot.ids_by_text()
     return sorted(known[text] for text in texts if text in known)
+
+
+def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:
+    """bool [files]: those of some file groups, which are named by their partition's text."""
+    found = np.zeros(files.num_rows, dtype=bool)
+    if groups:
+        ids = snapshot.ids_by_text()
+        wanted = {(ids.get(partition), group) for partition, group in groups}
+        named = pc.is_in(files.column("file_group"), value_set=string_array([group for _, group in wanted]))
+        for i in np.flatnonzero(to_numpy(named)).tolist():
+            found[i] = (files["partition_id"][i].as_py(), files["file_group"][i].as_py()) in wanted
+    return found
 
 
 def _once(files: pa.Table) -> pa.Table:
@@ -93,14 +110,17 @@ def _once(files: pa.Table) -> pa.Table:
 def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
     """(those listed that are not live as they are, those live that are not listed as they are)."""
     at = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
-    known = live.select(["size_bytes", "deletes"]).take(joined(at))
+    known = live.select(["size_bytes", *_AS_TEXTS]).take(joined(at))
     same = to_numpy(pc.fill_null(pc.equal(known.column("size_bytes"), listed.column("size_bytes")), False))
-    one, other = known.column("deletes"), listed.column("deletes")
-    same = (
-        same
-        & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
-        & to_numpy(pc.fill_null(pc.equal(one, other), True))
-    )
+    for name in _AS_TEXTS:
+        one, other = known.column(name), listed.column(name)
+        if name == "kind":
+            other = pc.fill_null(other, text(manifest.BASE))
+        same = (
+            same
+            & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
+            & to_numpy(pc.fill_null(pc.equal(one, other), True))
+        )
     stays = np.zeros(live.num_rows, dtype=bool)
     stays[to_numpy(pc.fill_null(at, 0)).astype(np.int64)[same]] = True
     return listed.filter(from_numpy(~same)), live.filter(from_numpy(~stays))
@@ -111,7 +131,8 @@ def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def at_state(base: Instant, state: LogState) -> Instant:
     """A version with the source, and the columns, of another state of its log. A column keeps its id while the log
-    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing."""
+    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
+    whose files may not be of its types where a type holds no more what it held."""
     columns = state.columns()
     source = {**base.source, **described(state)}
     if columns is None:
@@ -121,6 +142,10 @@ def at_state(base: Instant, state: LogState) -> Instant:
     stays = state.table_id == known.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in known.partitioning] == keys
     stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in known.partitioning)
+    if columns.naming.types is not None:  # files of before would fit no more
+        stays = stays and all(
+            _holds(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
+        )
     return _evolved(base, columns, source) if stays else begun(base, columns, source)
 
 

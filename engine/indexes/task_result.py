@@ -14,7 +14,7 @@ Column ordinal 0 holds the row groups themselves: `value_count` rows, `compresse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -132,9 +132,10 @@ class ResultBuilder:
         stats: dict[str, list[ColumnStats]],
         deletes: str | None = None,
         names: dict[str, str] | None = None,
+        of_slice: Mapping[str, str | None] | None = None,
     ) -> None:
         """One base file whose footer, or whose rows, we have seen: its counts are exact, unless `deletes` of a log take
-        rows out of it. `names`: what its columns are called in the table."""
+        rows out of it. `names`: what its columns are called in the table; `of_slice`: its file group, slice, commit."""
         ordinal = len(self._files)
         self._files.append(
             {
@@ -151,6 +152,7 @@ class ResultBuilder:
                 "schema_id": self._schemas.setdefault(
                     (schema, None if names is None else tuple(names.items())), len(self._schemas)
                 ),
+                **(of_slice or {}),
             }
         )
         for column, parts in stats.items():
