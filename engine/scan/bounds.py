@@ -1,7 +1,7 @@
 """Bounds of one column in the type that the table has it in, whatever types its files were indexed in.
 
-Evidence holds bounds in the codes of each file's own type (see `predicates.evidence`). To order units by them, to
-answer with them or to show them they are brought into one type here. Where that cannot be done exactly an end is open.
+Evidence holds bounds in the codes of each file's own type (see `predicates.possible_values`). To order units by them,
+to answer with them or to show them they are converted to one type here. Where that is not exact an end is open.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
 from ..indexes.probe_results import ColumnEvidence
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 from ..predicates.widening import is_exact_widening, plain_type
 
 TEXT_CHARACTERS_MAX = 40

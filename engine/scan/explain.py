@@ -18,11 +18,11 @@ from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, r
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
+from .file_tasks import FileTask, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
 from .steps import Step, bytes_text
 from .survivors import Units, units_of
-from .tasks import FileTask, RowGroups
 
 if TYPE_CHECKING:
     from .planning import Planning

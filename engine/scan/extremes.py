@@ -19,10 +19,10 @@ from ...arrays import from_numpy, joined, null_as_false, number, to_numpy, valid
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, ordered_type, top_level
-from ..predicates.evidence import NAN_CODE
+from ..predicates.possible_values import NAN_CODE
 from .bounds import Bounds, value_of
+from .file_tasks import FileTask
 from .fine import FineRows
-from .tasks import FileTask
 from .unit_search import VALUES, Code, Pair, Promises, RowGroupBounds, UnitSearch
 
 if TYPE_CHECKING:

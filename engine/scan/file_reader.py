@@ -16,7 +16,7 @@ from ..parquet.footers import chunk_ranges, prefetch
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
-from .tasks import FileTask, ReadContext
+from .file_tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

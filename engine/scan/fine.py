@@ -25,7 +25,7 @@ from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
-from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 
 if TYPE_CHECKING:
     from ...bloom import Probes

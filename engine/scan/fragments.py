@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..state import FileSchema, Instant
     from ..storage import Counted
-    from .tasks import FileTask, RowGroups
+    from .file_tasks import FileTask, RowGroups
 
 
 def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storage: Counted) -> ds.FileSystemDataset:

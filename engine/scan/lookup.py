@@ -23,6 +23,7 @@ from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.prefetch import ahead
+from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
 from .planning import THREADS, Planning, planned_again
@@ -31,7 +32,6 @@ from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
 from .survivors import Survivors
-from .tasks import FileTask, ReadContext, RowGroups
 
 FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can speak of."""

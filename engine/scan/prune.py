@@ -29,7 +29,7 @@ from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead
-from .evidence import EvidenceReader, probed_files
+from .evidence_reader import EvidenceReader, probed_files
 from .steps import Reading, Step, Steps
 from .survivors import Survivors, Units, plain_units, units_of
 

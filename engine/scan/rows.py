@@ -27,7 +27,7 @@ from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
-from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -25,7 +25,7 @@ from ...caching import cached_property
 from ..indexes.probe_results import AnyLeaf, KnownRows, Outcomes, ProbeResult, RowSets, RowsOf, add_known, rows_matching
 from ..indexes.stats import format as stats
 from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG
 from ..state.slices import any_of, slices_of
 

@@ -31,12 +31,12 @@ from ..state.runs import RunReaders, reading_run
 from ..state.snapshot import Snapshot
 from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.wrappers import CarriedStorage, ReadOnce
-from .evidence import EvidenceReader
+from .evidence_reader import EvidenceReader
+from .file_tasks import FileTask, ReadContext, tasks_of
 from .fine import row_groups_of
 from .prune import PruneRequest, prune
 from .steps import Steps
 from .survivors import Survivors
-from .tasks import FileTask, ReadContext, tasks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from ..storage import StorageOptions
 if TYPE_CHECKING:
     from ..indexes.bloom.file_filter import FileFilter
     from ..state.snapshot import Snapshot
-    from .evidence import EvidenceReader
+    from .evidence_reader import EvidenceReader
     from .survivors import Survivors
 
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
