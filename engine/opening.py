@@ -64,9 +64,10 @@ def open_handle(
         kind = storage.kind()
         if kind == "file":
             raise NotATableError(f"{storage.uri} is a file, not a table's directory")
-        hint = "" if kind else " (and no such directory)"
+        why = "" if kind else " (and no such directory)"
         raise NotATableError(
-            f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
+            f"{storage.uri}: no Skipstone index here{why}",
+            hint="make one with {create}, or say where it is with {index_path}",
         )
     indexed = instant.source["kind"]
     for wanted in (source, table.kind):

@@ -59,7 +59,9 @@ def create_index(
         found = _same(base, state, made_by)
         if found is not None:
             what = ", ".join(repr(base.path_of(c)) for c in found.columns if c in state.columns)
-            raise InvalidArgumentError(f"{what} has a {kind} index already; refresh_index() covers what it lacks")
+            raise InvalidArgumentError(
+                f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
+            )
     transaction = new_transaction_id()
     leftovers = Leftovers()
     with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
@@ -250,7 +252,7 @@ def _existing(instant: Instant, names: Sequence[str], made_by: IndexKind) -> lis
         )
         if index is None:
             what = ", ".join(repr(instant.path_of(number)) for number in key)
-            raise InvalidArgumentError(f"{what} has no {made_by.name} index; make one with create_index()")
+            raise InvalidArgumentError(f"{what} has no {made_by.name} index", hint="make one with {create_index}")
         found[index.id] = index
     return list(found.values())
 

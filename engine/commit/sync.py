@@ -76,7 +76,7 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later"
+        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
     )
 
 

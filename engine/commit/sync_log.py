@@ -51,7 +51,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
         except CommitConflictError:
             pause(attempt)  # another may have followed the log as far, or further: look again
     raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later"
+        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
     )
 
 

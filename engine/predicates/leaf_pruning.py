@@ -1,8 +1,8 @@
 """The set of possible outcomes of one leaf in each unit, from the possible values of its columns.
 
 A unit's possible values are null, NaN and an interval (see `possible_values`); a leaf's outcome set is the union of
-what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here knows of types.
-All work is over whole arrays: loops run over literals, never over units.
+what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here depends
+on types. All work is over whole arrays: loops run over literals, never over units.
 
 A filter says more of a leaf (`probe_values`, `member_outcomes`); what several sources say is intersected by `&`.
 """

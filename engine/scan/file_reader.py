@@ -38,11 +38,9 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
         raise
 
 
-def changed_file(
-    path: str, what: str, remedy: str = "sync() or refresh() the table and scan again"
-) -> NotReadableError:
+def changed_file(path: str, what: str, hint: str = "{sync} or {refresh} the table and scan again") -> NotReadableError:
     """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
-    return NotReadableError(f"{path}: {what}; {remedy}", paths=[path], changed=what)
+    return NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint=hint)
 
 
 def check_identity(task: FileTask, storage: Storage) -> Entry:
