@@ -459,8 +459,8 @@ class Table:
             return RebindResult(self.version)
         from .commit.sync import rebind_table
 
-        made, result = rebind_table(self.handle, trusted, teller(progress))
-        self.handle.move_to(made)
+        instant, result = rebind_table(self.handle, trusted, progress_function(progress))
+        self.handle.move_to(instant)
         return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
