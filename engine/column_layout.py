@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
-from .scan.evidence import EvidenceReader
+from .scan.evidence_reader import EvidenceReader
 from .scan.survivors import units_of
 from .state.slices import SNAPSHOT
 from .state.snapshot import Snapshot

@@ -222,6 +222,10 @@ class Table:
             )
         )
 
+    def head(self, n: int = 5) -> pa.Table:
+        """At most n rows, of any files. See `Plan.head`."""
+        return self.scan().head(n)
+
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
 

@@ -30,8 +30,8 @@ from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
 from ..engine.progress import Progress, progress_function
 from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.plan import Plan
-from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
