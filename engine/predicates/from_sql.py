@@ -26,8 +26,9 @@ from .bound import unknowns
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .implied import implied_by
-from .sql_leaves import LeafReader, NotUnderstoodError
+from .sql_leaves import LeafReader
 from .sql_parameters import Lists, list_sql, with_values
+from .sql_types import NotUnderstoodError
 
 _QUOTED_OR_ESCAPE = re.compile(
     r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
