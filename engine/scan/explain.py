@@ -83,7 +83,7 @@ def remarks(plan: Planning) -> list[str]:
         lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
-    lines += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
+    lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
     if plan.tail is not None:
         lines.append(
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
@@ -250,7 +250,7 @@ def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
     lines = [f"{path}: kept: every row of it matches" if task.all_match else f"{path}: kept"]
     together = int((units.unit_of == unit).sum()) - 1
     if together:
-        lines.append(f"  judged as one with {together} other files of its slice; what follows is of all of them")
+        lines.append(f"  evaluated as one with {together} other files of its slice; what follows is of all of them")
     elif units.slice_of is not None and (units.slice_of == units.slice_of[unit]).sum() > 1:
         lines.append("  kept and skipped together with the other files of its slice")
     lines += [f"  {one.part}: {one.phrase(unit)}" for one in part_reasons(plan) if not task.all_match]

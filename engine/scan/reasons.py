@@ -1,6 +1,6 @@
 """Why files are kept: for each leaf of the predicate and each unit a coded reason, with the bounds that led to it.
 
-Worked out anew from the evidence when somebody asks; planning itself pays nothing for it.
+Computed from the evidence when somebody asks; planning itself pays nothing for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     NEVER_TRUE = "never_true"
 
 
-REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves stands for it
+REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves represents it
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 _WORDS = {
     Reason.CONTRADICTION: "the indexes contradict each other, so nothing is excluded",
@@ -68,7 +68,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Part:
-    """A leaf, or a part that was not understood, as it stands in the predicate: under NOT or not."""
+    """A leaf, or a part that was not understood, as it is in the predicate: under NOT or not."""
 
     node: AnyLeaf | Unknown | Residual | Constant
     is_negated: bool = False
@@ -241,7 +241,7 @@ def _any_bound(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
 
 
 def _crossed(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
-    """bool [units]: the least value is told to be greater than the greatest."""
+    """bool [units]: the declared least value is greater than the greatest."""
     crosses = np.zeros(pruning.count, dtype=bool)
     for column in columns_of(leaf):
         for evidence, covered in pruning.about[column]:
